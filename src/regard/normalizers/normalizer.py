@@ -1,0 +1,41 @@
+"""What a normalizer is: scores → weights, row by row."""
+
+from abc import ABC, abstractmethod
+
+import torch
+from torch import Tensor, nn
+
+from regard.shapes import Grid
+
+
+class Normalizer(nn.Module, ABC):
+    """Turns scores into weights, row by row.
+
+    A score of −inf is a pair that may not be seen: its weight is exactly 0 and gets no gradient. A row of nothing but
+    −inf has weights 0 and gradient 0, never NaN (contract 2).
+    """
+
+    @abstractmethod
+    def forward(self, scores: Tensor, dim: int = -1) -> Tensor:
+        """Weights of the same shape and dtype as ``scores``, normalized along ``dim``."""
+
+    def weigh(self, scores: Tensor, grid: Grid) -> Tensor:
+        """Weights of one tile of attention scores.
+
+        Args:
+            scores: ``[batch, heads, queries, keys]`` of the tile, −inf where the mask forbids. The tile has every key
+                that its queries may see.
+            grid: which tile; normalizers that know positions or heads read it.
+        """
+        return self(scores, dim=-1)
+
+    def log_sum_exp(self, scores: Tensor) -> Tensor:
+        """``log Σ exp`` of each row as this normalizer tempers it, ``[batch, heads, queries]``; −inf for an empty row."""
+        return torch.logsumexp(scores, dim=-1)
+
+    def folded_scale(self) -> float | None:
+        """If this is a plain softmax of ``factor · scores``, that factor, else None.
+
+        Backends with a kernel for scaled softmax fold the factor into their own scale.
+        """
+        return None

@@ -1,0 +1,43 @@
+"""What a bias is: a number added to each score, tile by tile."""
+
+from abc import ABC, abstractmethod
+
+from torch import Tensor, nn
+
+from regard.shapes import Grid, check_broadcast, check_floating
+
+
+class Bias(nn.Module, ABC):
+    """Added to the scaled (and capped) scores, before the mask."""
+
+    def check(self, query: Tensor, grid: Grid) -> None:
+        """Raise ShapeError or KindError unless this bias fits the problem."""
+
+    @abstractmethod
+    def forward(self, query: Tensor, grid: Grid) -> Tensor:
+        """The bias of one tile.
+
+        Args:
+            query: the tile's queries as the user gave them, ``[batch, heads, queries, dim]``.
+            grid: which tile.
+
+        Returns:
+            Broadcastable to the tile's ``[batch, heads, queries, keys]``; differentiable.
+        """
+
+
+class TensorBias(Bias):
+    """A given tensor, ``[batch, heads, queries, keys]`` or broadcastable to it."""
+
+    def __init__(self, tensor: Tensor):
+        super().__init__()
+        self.tensor = tensor
+
+    def check(self, query: Tensor, grid: Grid) -> None:
+        check_floating("bias", self.tensor)
+        check_broadcast(
+            "bias", self.tensor, (grid.batch, grid.heads, grid.queries, grid.keys), "[batch, heads, queries, keys]"
+        )
+
+    def forward(self, query: Tensor, grid: Grid) -> Tensor:
+        return grid.cut(self.tensor)

@@ -1,0 +1,145 @@
+"""The axes of attention, the grid of its pairs, and the checks made at the door.
+
+==========  ==================================================
+axis        what it counts
+==========  ==================================================
+batch       independent problems
+heads       query heads; ``kv_heads`` divides them
+queries     rows of the scores
+keys        columns of the scores; as many values
+dim         features of a query and of a key
+value_dim   features of a value and of the output
+==========  ==================================================
+"""
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from regard.errors import KindError, ShapeError
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """The pairs (batch, head, query, key) of a problem, or one tile of them.
+
+    The sizes are those of the whole problem; the spans say which part of it this grid covers. Masks, biases and score
+    functions see positions of the whole problem, whichever tile they are asked about.
+    """
+
+    batch: int
+    heads: int
+    queries: int
+    keys: int
+    device: torch.device
+    batch_span: range
+    query_span: range
+    key_span: range
+
+    @classmethod
+    def whole(cls, batch: int, heads: int, queries: int, keys: int, device: torch.device | str = "cpu") -> "Grid":
+        """The grid of a whole problem."""
+        spans = range(batch), range(queries), range(keys)
+        return cls(batch, heads, queries, keys, torch.device(device), *spans)
+
+    def tile(
+        self, *, batch: range | None = None, queries: range | None = None, keys: range | None = None
+    ) -> "Grid":
+        """The part of the problem in these spans (positions of the whole problem); a span not given stays as it is."""
+        return replace(
+            self,
+            batch_span=self.batch_span if batch is None else batch,
+            query_span=self.query_span if queries is None else queries,
+            key_span=self.key_span if keys is None else keys,
+        )
+
+    @property
+    def shape(self) -> tuple[int, int, int, int]:
+        """Lengths of the spans: ``(batch, heads, queries, keys)`` of this tile."""
+        return len(self.batch_span), self.heads, len(self.query_span), len(self.key_span)
+
+    @property
+    def offset(self) -> int:
+        """What to add to a query's index so that the last query stands at the last key (contract 3)."""
+        return self.keys - self.queries
+
+    @property
+    def batch_index(self) -> Tensor:
+        """``int64 [batch, 1, 1, 1]``."""
+        return _positions(self.batch_span, self.device)[:, None, None, None]
+
+    @property
+    def head_index(self) -> Tensor:
+        """``int64 [heads, 1, 1]``."""
+        return _positions(range(self.heads), self.device)[:, None, None]
+
+    @property
+    def query_index(self) -> Tensor:
+        """``int64 [queries, 1]``."""
+        return _positions(self.query_span, self.device)[:, None]
+
+    @property
+    def key_index(self) -> Tensor:
+        """``int64 [keys]``."""
+        return _positions(self.key_span, self.device)
+
+    def cut(self, tensor: Tensor) -> Tensor:
+        """The part of a tensor that belongs to this tile.
+
+        Args:
+            tensor: broadcastable to ``[batch, heads, queries, keys]`` of the whole problem; axes of length 1 stay.
+        """
+        for axis, span in ((-4, self.batch_span), (-2, self.query_span), (-1, self.key_span)):
+            if tensor.dim() >= -axis and tensor.shape[axis] != 1:
+                tensor = tensor.narrow(axis, span.start, len(span))
+        return tensor
+
+
+def _positions(span: range, device: torch.device) -> Tensor:
+    return torch.arange(span.start, span.stop, device=device)
+
+
+def accurate(tensor: Tensor) -> Tensor:
+    """The tensor in the dtype that scores are computed in: float32 for half precision, else its own (contract 6)."""
+    return tensor.float() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor
+
+
+def spread_heads(tensor: Tensor, heads: int) -> Tensor:
+    """Each key or value head repeated for its group of query heads.
+
+    Args:
+        tensor: ``[batch, kv_heads, keys, dim]``.
+        heads: query heads, a multiple of ``kv_heads``.
+
+    Returns:
+        ``[batch, heads, keys, dim]``; query head ``h`` reads head ``h // (heads / kv_heads)``.
+    """
+    kv_heads = tensor.shape[1]
+    return tensor if kv_heads == heads else tensor.repeat_interleave(heads // kv_heads, dim=1)
+
+
+def check_broadcast(name: str, tensor: Tensor, shape: tuple[int, ...], axes: str) -> None:
+    """Raise ShapeError unless ``tensor`` broadcasts to ``shape`` without growing it.
+
+    Args:
+        name: the argument's name, for the message.
+        tensor: what was given.
+        shape: what it must broadcast to.
+        axes: the names of these axes, e.g. ``"[batch, heads, queries, keys]"``.
+    """
+    fits = tensor.dim() <= len(shape) and all(
+        have in (1, want) for have, want in zip(reversed(tensor.shape), reversed(shape), strict=False)
+    )
+    if not fits:
+        raise ShapeError(
+            f"{name} must broadcast to {axes} = {list(shape)}; it has shape {list(tensor.shape)}"
+        )
+
+
+def check_floating(name: str, tensor: object) -> None:
+    """Raise KindError unless ``tensor`` is a tensor of floating-point numbers."""
+    if not isinstance(tensor, Tensor):
+        raise KindError(f"{name} must be a tensor; it is a {type(tensor).__name__}")
+    if not tensor.is_floating_point():
+        raise KindError(f"{name} must hold floating-point numbers; it holds {tensor.dtype}")
