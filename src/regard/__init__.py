@@ -1,3 +1,33 @@
-"""Every attention mechanism: exact, fast, trainable and visible."""
+"""Every attention mechanism: exact, fast, trainable and visible.
+
+A query is scored against keys; a normalizer turns the scores that the mask allows into weights; the weights mix the
+values::
+
+    import regard
+
+    output = regard.attend(query, key, value, mask=regard.masks.causal())
+    observed = regard.observe(query, key, value, read=regard.Readings(entropy=True, top_k=8))
+    print(regard.explain(query, key, value))
+    print(regard.plan(query, key, value))
+"""
+
+from regard import masks, nn, normalizers, positions, scores
+from regard.attention import Explanation, Observed, Plan, Readings, attend, explain, observe, plan
 
 __version__ = "0.1.0"
+
+__all__ = [
+    "attend",
+    "observe",
+    "explain",
+    "plan",
+    "Readings",
+    "Observed",
+    "Explanation",
+    "Plan",
+    "scores",
+    "normalizers",
+    "masks",
+    "positions",
+    "nn",
+]

@@ -1,0 +1,29 @@
+"""The command line: one command a file, imported when it is called."""
+
+import os
+import signal
+import sys
+
+
+def main() -> None:
+    """The entry point of ``regard``.
+
+    A ``RegardError`` becomes one line on standard error and exit code 2; an interrupt, exit code 130; neither shows a
+    traceback.
+    """
+    from regard.errors import RegardError
+
+    try:
+        from regard.cli.commands import app
+
+        app()
+    except RegardError as error:
+        print(f"regard: error: {' '.join(str(error).split())}", file=sys.stderr)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        print("regard: interrupted", file=sys.stderr)
+        sys.exit(128 + signal.SIGINT)
+    except BrokenPipeError:
+        # Whoever read our output has gone (`regard predict ... | head`); nothing may be flushed to it any more.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(128 + signal.SIGPIPE)

@@ -1,0 +1,32 @@
+"""Who may see whom. ``True`` means "may attend"; masks combine with ``&``, ``|`` and ``~``."""
+
+from regard.masks.content import Documents, Lengths, documents, lengths
+from regard.masks.given import Keep, Where, as_mask, ignore, keep, where
+from regard.masks.mask import And, Mask, Not, Or, Visibility, visible_keys
+from regard.masks.positional import Band, Dilated, Prefix, causal, dilated, prefix, window
+
+__all__ = [
+    "And",
+    "Band",
+    "Dilated",
+    "Documents",
+    "Keep",
+    "Lengths",
+    "Mask",
+    "Not",
+    "Or",
+    "Prefix",
+    "Visibility",
+    "Where",
+    "as_mask",
+    "causal",
+    "dilated",
+    "documents",
+    "ignore",
+    "keep",
+    "lengths",
+    "prefix",
+    "visible_keys",
+    "where",
+    "window",
+]

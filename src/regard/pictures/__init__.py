@@ -1,0 +1,23 @@
+"""Plain records (arrays and labels) → matplotlib figures, without pyplot, windows or global settings.
+
+Matplotlib is imported by the functions, when they are called.
+"""
+
+from regard.pictures.alignment import alignment, merge
+from regard.pictures.calculation import Panel, calculation
+from regard.pictures.curves import bleu_by_length, training_curves
+from regard.pictures.fonts import MissingGlyphWarning
+from regard.pictures.positions import position_table
+from regard.pictures.saving import save
+
+__all__ = [
+    "alignment",
+    "merge",
+    "Panel",
+    "calculation",
+    "training_curves",
+    "bleu_by_length",
+    "position_table",
+    "save",
+    "MissingGlyphWarning",
+]

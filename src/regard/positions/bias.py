@@ -2,8 +2,10 @@
 
 from abc import ABC, abstractmethod
 
+import torch
 from torch import Tensor, nn
 
+from regard.errors import KindError
 from regard.shapes import Grid, check_broadcast, check_floating
 
 
@@ -41,3 +43,22 @@ class TensorBias(Bias):
 
     def forward(self, query: Tensor, grid: Grid) -> Tensor:
         return grid.cut(self.tensor)
+
+
+def as_bias(value: object) -> Bias | None:
+    """What a user gave as ``bias=``, as a Bias.
+
+    Args:
+        value: None, a `Bias`, or a floating-point tensor that broadcasts to ``[batch, heads, queries, keys]``.
+
+    Raises:
+        KindError: if it is anything else.
+    """
+    if value is None or isinstance(value, Bias):
+        return value
+    if not isinstance(value, Tensor):
+        raise KindError(f"bias must be a floating-point tensor, a Bias or None; it is a {type(value).__name__}")
+    if not value.is_floating_point():
+        hint = " (a bool tensor belongs in mask=)" if value.dtype == torch.bool else ""
+        raise KindError(f"bias must hold floating-point numbers; it holds {value.dtype}{hint}")
+    return TensorBias(value)

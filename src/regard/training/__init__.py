@@ -1,0 +1,1 @@
+"""Training a model, its run folder, and how good it has become."""

@@ -1,0 +1,57 @@
+"""Cutting a problem into blocks of query rows, each with only the keys that its rows may see."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from torch import Tensor
+
+from regard.attention.problem import Problem
+from regard.attention.steps import Inputs
+from regard.masks.mask import visible_keys
+
+BLOCK_ELEMENTS = 1 << 21
+"""Numbers that one block may hold for its pairs at once: 8 MiB of float32, what a CPU's cache takes."""
+
+KEY_BLOCK = 64
+"""Granularity at which a mask is asked which keys a block of rows can see."""
+
+
+def block_shape(problem: Problem) -> tuple[int, int]:
+    """``(batch rows, query rows)`` of a block, so that its pairs hold at most BLOCK_ELEMENTS numbers, if one row does."""
+    prepared, grid = problem.prepared, problem.grid
+    per_query = grid.heads * grid.keys * prepared.primitive.elements_per_pair(prepared.query, prepared.key)
+    batch = max(1, min(grid.batch, BLOCK_ELEMENTS // max(per_query, 1)))
+    queries = max(1, min(grid.queries, BLOCK_ELEMENTS // max(per_query * batch, 1)))
+    return batch, queries
+
+
+def blocks(problem: Problem, shape: tuple[int, int]) -> Iterator[Inputs]:
+    """The problem in blocks of ``shape`` (batch rows, query rows), in order: all query rows of some batch rows, then on.
+
+    Query tensors are cut by `split`, whose backward pass is one concatenation.
+    """
+    batch_rows, query_rows = shape
+    prepared, grid = problem.prepared, problem.grid
+    for first in range(0, grid.batch, batch_rows):
+        batch = range(first, min(first + batch_rows, grid.batch))
+        key, value = _batch(prepared.key, batch), _batch(problem.value, batch)
+        queries = _batch(prepared.query, batch).split(query_rows, dim=2)
+        given = queries if problem.query is prepared.query else _batch(problem.query, batch).split(query_rows, dim=2)
+        start = 0
+        for query, raw in zip(queries, given, strict=True):
+            tile = grid.tile(batch=batch, queries=range(start, start + query.shape[2]))
+            start += query.shape[2]
+            if problem.mask is not None:
+                tile = tile.tile(keys=visible_keys(problem.mask, tile, KEY_BLOCK))
+            keys = tile.key_span
+            cut = replace(prepared, query=query, key=_keys(key, keys))
+            yield Inputs(cut, raw, _keys(value, keys), tile)
+
+
+def _batch(tensor: Tensor, rows: range) -> Tensor:
+    """Some batch rows; a tensor that is the same for all of them stays whole."""
+    return tensor if tensor.shape[0] in (1, len(rows)) else tensor.narrow(0, rows.start, len(rows))
+
+
+def _keys(tensor: Tensor, keys: range) -> Tensor:
+    return tensor if tensor.shape[2] == len(keys) else tensor.narrow(2, keys.start, len(keys))

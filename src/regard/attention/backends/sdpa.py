@@ -1,0 +1,119 @@
+"""``sdpa``: PyTorch's own kernels, for what they compute exactly: inner product × softmax × masks."""
+
+import math
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from regard.attention.backends.backend import Backend
+from regard.attention.backends.blocks import block_shape, blocks
+from regard.attention.problem import Problem
+from regard.attention.readings import Gatherer
+from regard.attention.steps import Inputs, weigh
+from regard.masks.mask import Visibility
+from regard.masks.positional import Band
+from regard.scores.score import InnerProduct
+from regard.shapes import Grid, accurate, spread_heads
+
+ROWS = 512
+"""Query rows for which a mask is made dense at a time: memory stays linear, and tiles that it empties are skipped."""
+
+
+class ScaledDotProduct(Backend):
+    """`torch.nn.functional.scaled_dot_product_attention`, a slice of queries at a time where a mask must be dense."""
+
+    name = "sdpa"
+
+    def declines(self, problem: Problem) -> str | None:
+        prepared = problem.prepared
+        if problem.is_empty:
+            return "there are no pairs"
+        if not isinstance(prepared.primitive, InnerProduct):
+            return f"the score lowers to {type(prepared.primitive).__name__}; the kernel computes inner products"
+        if prepared.modifiers:
+            return "the score is modified after its inner product"
+        if problem.normalizer.folded_scale() is None:
+            return "the normalizer is not a plain softmax"
+        if problem.dropout and problem.query.device.type == "cpu":
+            return "with dropout PyTorch's CPU kernel falls back to quadratic memory"
+        if problem.bias is not None and _needs_gradient(problem):
+            return "a bias that needs a gradient makes PyTorch's kernel fall back to quadratic memory"
+        return None
+
+    def run(self, problem: Problem, gatherer: Gatherer | None = None) -> Tensor:
+        output = self._output(problem)
+        if gatherer is not None:
+            with torch.no_grad():
+                for inputs in blocks(problem, block_shape(problem)):
+                    steps = weigh(problem, inputs)
+                    gatherer.add(steps.masked, steps.weights, inputs.grid)
+        return output
+
+    def _output(self, problem: Problem) -> Tensor:
+        mask, bias, grid = problem.mask, problem.bias, problem.grid
+        inputs = Inputs(problem.prepared, problem.query, problem.value, grid)
+        if mask is None and bias is None:
+            return _kernel(problem, inputs)
+        if bias is None and isinstance(mask, Band) and _starts_aligned(mask, grid):
+            return _kernel(problem, inputs, is_causal=True)
+        outputs = [_masked(problem, block) for block in blocks(problem, (grid.batch, ROWS))]
+        return torch.cat(outputs, dim=2)
+
+
+def _starts_aligned(mask: Band, grid: Grid) -> bool:
+    """Whether the band is what the kernel calls causal: all keys up to the query's own, counted from the first."""
+    offset = mask.offset_on(grid)
+    return mask.before is None and mask.after == 0 and isinstance(offset, int) and offset == 0
+
+
+def _needs_gradient(problem: Problem) -> bool:
+    bias = problem.bias
+    if bias is None or not torch.is_grad_enabled():
+        return False
+    tensors = [*bias.parameters(), *bias.buffers(), getattr(bias, "tensor", None)]
+    return any(isinstance(tensor, Tensor) and tensor.requires_grad for tensor in tensors)
+
+
+def _masked(problem: Problem, inputs: Inputs) -> Tensor:
+    """One slice of queries under a mask, a bias or both."""
+    grid, value = inputs.grid, inputs.value
+    if not grid.key_span:
+        return value.new_zeros(*grid.shape[:3], value.shape[-1])
+    allowed = None
+    if problem.mask is not None and problem.mask.visibility(grid) is not Visibility.FULL:
+        allowed = problem.mask.allows(grid)
+    empty = None
+    if allowed is not None:
+        allowed = allowed.expand(*torch.broadcast_shapes(allowed.shape, (1, 1, len(grid.query_span), len(grid.key_span))))
+        empty = ~allowed.any(dim=-1, keepdim=True)
+        # A row that sees nothing would divide by zero: let it see everything, and forget what it saw.
+        allowed = allowed | empty
+    additive = allowed
+    if problem.bias is not None:
+        additive = accurate(problem.bias(inputs.query, grid)).to(accurate(inputs.query).dtype)
+        additive = additive * (problem.normalizer.folded_scale() or 1.0)
+        if allowed is not None:
+            additive = torch.where(allowed, additive, -math.inf)
+        additive = additive.expand(*torch.broadcast_shapes(additive.shape, (1, 1, len(grid.query_span), len(grid.key_span))))
+    output = _kernel(problem, inputs, attn_mask=additive)
+    return output if empty is None else output.masked_fill(empty, 0.0)
+
+
+def _kernel(problem: Problem, inputs: Inputs, attn_mask: Tensor | None = None, is_causal: bool = False) -> Tensor:
+    prepared, heads = inputs.prepared, inputs.grid.heads
+    query, key, value = prepared.query, prepared.key, inputs.value
+    scale = problem.normalizer.folded_scale() or 1.0
+    if isinstance(prepared.scale, Tensor):
+        query = query * prepared.scale
+    else:
+        scale *= prepared.scale
+    key = spread_heads(key.expand(query.shape[0], -1, -1, -1), heads)
+    value = spread_heads(value, heads)
+    # The kernel with linear memory wants one width for queries and values; zeros change neither products nor mixtures.
+    width, value_dim = max(query.shape[-1], value.shape[-1]), value.shape[-1]
+    query, key, value = (F.pad(t, (0, width - t.shape[-1])) if t.shape[-1] < width else t for t in (query, key, value))
+    output = F.scaled_dot_product_attention(
+        query, key, value, attn_mask=attn_mask, dropout_p=problem.dropout, is_causal=is_causal, scale=scale
+    )
+    return output[..., :value_dim].to(problem.value.dtype)

@@ -1,0 +1,119 @@
+"""Which backend runs a problem: a named one or none other; for ``"auto"`` the first of the rules below that fits."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from regard.attention.backends.backend import Backend
+from regard.attention.backends.blocks import BLOCK_ELEMENTS
+from regard.attention.backends.reference import Reference
+from regard.attention.backends.sdpa import ScaledDotProduct
+from regard.attention.backends.tiled import Tiled
+from regard.attention.problem import Problem
+from regard.errors import BackendError, UnknownNameError
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Which backend would run, and why each other one would not.
+
+    Attributes:
+        backend: the name of the one that would run.
+        reasons: for every backend, in the planner's order, why it would or would not run.
+    """
+
+    backend: str
+    reasons: dict[str, str]
+
+    def __str__(self) -> str:
+        width = max(len(name) for name in self.reasons)
+        lines = (f"{'→' if name == self.backend else ' '} {name:<{width}}  {why}" for name, why in self.reasons.items())
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One line of the planner's table.
+
+    Attributes:
+        backend: what it is about.
+        unsuitable: why ``"auto"`` passes it over although it could run; None if it should run.
+        why: why it runs where nothing speaks against it.
+    """
+
+    backend: Backend
+    unsuitable: Callable[[Problem], str | None]
+    why: str
+
+
+def _never(problem: Problem) -> str | None:
+    return None
+
+
+def _too_large(problem: Problem) -> str | None:
+    if problem.is_empty:
+        return None
+    B, H, Q, K = problem.grid.shape
+    prepared = problem.prepared
+    elements = B * H * Q * K * prepared.primitive.elements_per_pair(prepared.query, prepared.key)
+    if elements > BLOCK_ELEMENTS:
+        return f"it would hold {elements:,} numbers at once; up to {BLOCK_ELEMENTS:,} it is as fast as anything"
+    return None
+
+
+RULES = (
+    Rule(ScaledDotProduct(), _never, "PyTorch's own kernel computes this exactly, and is the fastest that does"),
+    Rule(Reference(), _too_large, "so few pairs that computing them all at once costs least"),
+    Rule(Tiled(), _never, "runs everything in linear memory"),
+)
+"""In this order ``"auto"`` looks for a backend; the last one takes everything."""
+
+BACKENDS: dict[str, Backend] = {rule.backend.name: rule.backend for rule in RULES}
+
+
+def choose(problem: Problem, name: str) -> Backend:
+    """The backend that runs the problem.
+
+    Raises:
+        UnknownNameError: no backend has this name.
+        BackendError: the named backend cannot run this; the message says why (contract 5).
+    """
+    if name == "auto":
+        for rule in RULES:
+            if rule.backend.declines(problem) is None and rule.unsuitable(problem) is None:
+                return rule.backend
+    backend = _named(name)
+    reason = backend.declines(problem)
+    if reason is not None:
+        raise BackendError(f"backend {name!r} cannot run this: {reason}")
+    return backend
+
+
+def make_plan(problem: Problem, name: str) -> Plan:
+    """What `choose` would choose, with the reasons for and against each backend."""
+    named = None if name == "auto" else _named(name)
+    chosen: str | None = None
+    reasons: dict[str, str] = {}
+    for rule in RULES:
+        backend = rule.backend
+        declined = backend.declines(problem)
+        if declined is not None:
+            reasons[backend.name] = f"cannot: {declined}"
+        elif named is not None:
+            reasons[backend.name] = "named" if backend is named else f"could, but {name!r} was named"
+            chosen = backend.name if backend is named else chosen
+        elif (unsuitable := rule.unsuitable(problem)) is not None:
+            reasons[backend.name] = f"could, but {unsuitable}"
+        elif chosen is None:
+            chosen = backend.name
+            reasons[backend.name] = rule.why
+        else:
+            reasons[backend.name] = f"could, but {chosen!r} comes first"
+    if chosen is None:
+        raise BackendError(f"backend {name!r} cannot run this: {reasons[name].removeprefix('cannot: ')}")
+    return Plan(chosen, reasons)
+
+
+def _named(name: str) -> Backend:
+    if name not in BACKENDS:
+        raise UnknownNameError("backend", name, [*BACKENDS, "auto"])
+    return BACKENDS[name]

@@ -1,0 +1,57 @@
+"""One attention problem, checked and with all four axes: what every backend takes."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from torch import Tensor
+
+from regard.masks.mask import Mask
+from regard.normalizers.normalizer import Normalizer
+from regard.positions.bias import Bias
+from regard.scores.score import Prepared, Score
+from regard.shapes import Grid
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Inputs that passed the door.
+
+    Attributes:
+        query: ``[batch, heads, queries, dim]``.
+        key: ``[batch, kv_heads, keys, dim]``.
+        value: ``[batch, kv_heads, keys, value_dim]``.
+        score: how queries and keys are compared.
+        normalizer: how scores become weights.
+        mask: who may see whom; None is everybody.
+        bias: what is added to the scores; None is nothing.
+        dropout: probability of dropping a weight, in [0, 1).
+        grid: the index space of all pairs.
+        rank: how many axes the user's tensors had (2 to 4).
+    """
+
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    score: Score
+    normalizer: Normalizer
+    mask: Mask | None
+    bias: Bias | None
+    dropout: float
+    grid: Grid
+    rank: int
+
+    @cached_property
+    def prepared(self) -> Prepared:
+        """The score lowered for these inputs, once."""
+        return self.score.prepare(self.query, self.key)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is no pair at all."""
+        return 0 in self.grid.shape
+
+    def restore(self, tensor: Tensor) -> Tensor:
+        """A result ``[batch, heads, ...]`` with the leading axes that the user's tensors had."""
+        if self.rank == 4:
+            return tensor
+        return tensor[0] if self.rank == 3 else tensor[0, 0]

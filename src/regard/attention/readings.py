@@ -1,0 +1,238 @@
+"""What an observer may read of the weights, and how it is gathered tile by tile without ever holding their matrix."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from regard.attention.problem import Problem
+from regard.errors import ArgumentError
+from regard.shapes import Grid
+
+
+@dataclass(frozen=True)
+class Readings:
+    """What `observe` reads. All of it is about the weights before dropout.
+
+    Attributes:
+        entropy: −Σ p ln p of each row, in nats.
+        peak: the largest weight of each row.
+        top_k: how many of the largest weights of each row, with the keys' indices; 0 is none.
+        received: the sum of each column: how much attention each key gets from all queries.
+        distance: Σ p · |key − query| of each row, in positions; ends are aligned when lengths differ (contract 3).
+        pooled: ``(rows, columns)``: the mean and the maximum of the weights in each cell of a coarse map.
+        rows: indices of queries whose whole rows are wanted.
+        tile: ``((first query, end), (first key, end))``: a rectangle of the weights; ends exclusive.
+        weights: the whole matrix; quadratic memory.
+    """
+
+    entropy: bool = False
+    peak: bool = False
+    top_k: int = 0
+    received: bool = False
+    distance: bool = False
+    pooled: tuple[int, int] | None = None
+    rows: Sequence[int] | Tensor | None = None
+    tile: tuple[tuple[int, int], tuple[int, int]] | None = None
+    weights: bool = False
+
+
+class Observed(NamedTuple):
+    """The output, and one field for each reading; None where it was not asked for. Readings carry no gradient.
+
+    Attributes:
+        output: exactly what `attend` returns, ``[batch, heads, queries, value_dim]``.
+        lse: log-sum-exp of each row's scores, ``[batch, heads, queries]``; −inf for a row that sees no key.
+        entropy: ``[batch, heads, queries]``, nats.
+        peak: ``[batch, heads, queries]``.
+        top_weights: ``[batch, heads, queries, k]``, largest first; 0 where a row has fewer than k keys of any weight.
+        top_indices: ``[batch, heads, queries, k]``, int64; −1 where the weight is 0.
+        received: ``[batch, heads, keys]``.
+        distance: ``[batch, heads, queries]``, positions.
+        pooled_mean: ``[batch, heads, rows, columns]``.
+        pooled_max: ``[batch, heads, rows, columns]``.
+        rows: ``[batch, heads, chosen, keys]``.
+        tile: ``[batch, heads, queries, keys]`` of the rectangle.
+        weights: ``[batch, heads, queries, keys]``.
+    """
+
+    output: Tensor
+    lse: Tensor
+    entropy: Tensor | None = None
+    peak: Tensor | None = None
+    top_weights: Tensor | None = None
+    top_indices: Tensor | None = None
+    received: Tensor | None = None
+    distance: Tensor | None = None
+    pooled_mean: Tensor | None = None
+    pooled_max: Tensor | None = None
+    rows: Tensor | None = None
+    tile: Tensor | None = None
+    weights: Tensor | None = None
+
+
+class Gatherer:
+    """Gathers the readings of one problem from tiles of weights.
+
+    A tile has every key that its queries may see; keys outside it have weight 0. Tiles may come in any order and are
+    forgotten once they were added.
+    """
+
+    def __init__(self, problem: Problem, read: Readings):
+        grid = problem.grid
+        check_readings(read, grid)
+        self.read = read
+        self._normalizer = problem.normalizer
+        self._grid = grid
+        dtype = torch.float64 if problem.query.dtype == torch.float64 else torch.float32
+        B, H, Q, K = grid.shape
+
+        def zeros(*shape: int, wanted: object = True) -> Tensor:
+            return torch.zeros(shape if wanted else (0,), dtype=dtype, device=grid.device)
+
+        self._lse = torch.full((B, H, Q), -torch.inf, dtype=dtype, device=grid.device)
+        self._entropy = zeros(B, H, Q, wanted=read.entropy)
+        self._peak = zeros(B, H, Q, wanted=read.peak)
+        self._top_weights = zeros(B, H, Q, read.top_k)
+        self._top_indices = torch.full((B, H, Q, read.top_k), -1, dtype=torch.int64, device=grid.device)
+        self._received = zeros(B, H, K, wanted=read.received)
+        self._distance = zeros(B, H, Q, wanted=read.distance)
+        self._cells = _cells(read.pooled, grid)
+        self._pooled_sum = zeros(B, H, *self._cells)
+        self._pooled_max = zeros(B, H, *self._cells)
+        self._chosen = _chosen(read.rows, grid)
+        self._rows = zeros(B, H, len(self._chosen), K)
+        self._rectangle = read.tile or ((0, 0), (0, 0))
+        (q0, q1), (k0, k1) = self._rectangle
+        self._tile = zeros(B, H, q1 - q0, k1 - k0)
+        self._weights = zeros(B, H, Q, K, wanted=read.weights)
+
+    @torch.no_grad()
+    def add(self, masked: Tensor, weights: Tensor, grid: Grid) -> None:
+        """Read one tile.
+
+        Args:
+            masked: scores of the tile, −inf where the mask forbids, ``[batch, heads, queries, keys]``.
+            weights: its weights before dropout.
+            grid: which tile.
+        """
+        b, q, k = (slice(span.start, span.stop) for span in (grid.batch_span, grid.query_span, grid.key_span))
+        read = self.read
+        if not grid.key_span:
+            return
+        self._lse[b, :, q] = self._normalizer.log_sum_exp(masked)
+        if read.entropy:
+            self._entropy[b, :, q] = torch.special.entr(weights).sum(-1)
+        if read.peak:
+            self._peak[b, :, q] = weights.amax(-1)
+        if read.top_k:
+            self._add_top(weights, grid, b, q)
+        if read.received:
+            self._received[b, :, k] += weights.sum(-2)
+        if read.distance:
+            gap = (grid.query_index + grid.offset - grid.key_index).abs().to(weights.dtype)
+            self._distance[b, :, q] = (weights * gap).sum(-1)
+        if read.pooled is not None:
+            self._add_pooled(weights, grid, b)
+        for place, row in enumerate(self._chosen):
+            if row in grid.query_span:
+                self._rows[b, :, place, k] = weights[:, :, row - q.start]
+        if read.tile is not None:
+            self._add_rectangle(weights, grid, b)
+        if read.weights:
+            self._weights[b, :, q, k] = weights
+
+    def _add_top(self, weights: Tensor, grid: Grid, b: slice, q: slice) -> None:
+        k = min(self.read.top_k, len(grid.key_span))
+        top, place = weights.topk(k, dim=-1)
+        self._top_weights[b, :, q, :k] = top
+        self._top_indices[b, :, q, :k] = torch.where(top > 0, place + grid.key_span.start, -1)
+
+    def _add_pooled(self, weights: Tensor, grid: Grid, b: slice) -> None:
+        rows, columns = self._cells
+        row = (grid.query_index[:, 0] * rows).div(grid.queries, rounding_mode="floor")
+        column = (grid.key_index * columns).div(grid.keys, rounding_mode="floor")
+        B, H, Q, _ = weights.shape
+        by_column = weights.new_zeros(B, H, Q, columns)
+        total = by_column.index_add(-1, column, weights)
+        largest = by_column.index_reduce(-1, column, weights, "amax")
+        self._pooled_sum[b].index_add_(-2, row, total)
+        self._pooled_max[b] = self._pooled_max[b].index_reduce(-2, row, largest.to(self._pooled_max.dtype), "amax")
+
+    def _add_rectangle(self, weights: Tensor, grid: Grid, b: slice) -> None:
+        (q0, q1), (k0, k1) = self._rectangle
+        queries = range(max(q0, grid.query_span.start), min(q1, grid.query_span.stop))
+        keys = range(max(k0, grid.key_span.start), min(k1, grid.key_span.stop))
+        if queries and keys:
+            cut = weights[
+                :,
+                :,
+                queries.start - grid.query_span.start : queries.stop - grid.query_span.start,
+                keys.start - grid.key_span.start : keys.stop - grid.key_span.start,
+            ]
+            self._tile[b, :, queries.start - q0 : queries.stop - q0, keys.start - k0 : keys.stop - k0] = cut
+
+    def observed(self, output: Tensor, problem: Problem) -> Observed:
+        """The readings of all tiles that were added, with the axes that the user's tensors had."""
+        read = self.read
+
+        def give(wanted: object, tensor: Tensor) -> Tensor | None:
+            return problem.restore(tensor) if wanted else None
+
+        pooled_mean = self._pooled_sum
+        if read.pooled is not None:
+            pooled_mean = self._pooled_sum / _cell_sizes(self._cells, self._grid)
+        return Observed(
+            output=output,
+            lse=problem.restore(self._lse),
+            entropy=give(read.entropy, self._entropy),
+            peak=give(read.peak, self._peak),
+            top_weights=give(read.top_k, self._top_weights),
+            top_indices=give(read.top_k, self._top_indices),
+            received=give(read.received, self._received),
+            distance=give(read.distance, self._distance),
+            pooled_mean=give(read.pooled is not None, pooled_mean),
+            pooled_max=give(read.pooled is not None, self._pooled_max),
+            rows=give(read.rows is not None, self._rows),
+            tile=give(read.tile is not None, self._tile),
+            weights=give(read.weights, self._weights),
+        )
+
+
+def check_readings(read: Readings, grid: Grid) -> None:
+    """Raise ArgumentError unless these readings can be taken of a problem of this size."""
+    if not isinstance(read, Readings):
+        raise ArgumentError(f"read must be a Readings; it is a {type(read).__name__}")
+    if read.top_k < 0:
+        raise ArgumentError(f"top_k must be 0 or more; it is {read.top_k}")
+    if read.pooled is not None and (len(read.pooled) != 2 or min(read.pooled) < 1):
+        raise ArgumentError(f"pooled must be (rows, columns), each 1 or more; it is {read.pooled}")
+    for row in [] if read.rows is None else [int(row) for row in read.rows]:
+        if not -grid.queries <= row < grid.queries:
+            raise ArgumentError(f"rows must be indices of the {grid.queries} queries; got {row}")
+    if read.tile is not None:
+        (q0, q1), (k0, k1) = read.tile
+        if not (0 <= q0 <= q1 <= grid.queries and 0 <= k0 <= k1 <= grid.keys):
+            raise ArgumentError(
+                f"tile must be ((first query, end), (first key, end)) within {grid.queries} queries "
+                f"and {grid.keys} keys; it is {read.tile}"
+            )
+
+
+def _cells(pooled: tuple[int, int] | None, grid: Grid) -> tuple[int, int]:
+    """Rows and columns of the coarse map: never more than there are queries and keys."""
+    return (0, 0) if pooled is None else (min(pooled[0], grid.queries), min(pooled[1], grid.keys))
+
+
+def _cell_sizes(cells: tuple[int, int], grid: Grid) -> Tensor:
+    """How many pairs each cell of the coarse map has."""
+    rows, columns = cells
+    per_row = torch.bincount(torch.arange(grid.queries, device=grid.device) * rows // max(grid.queries, 1), minlength=rows)
+    per_column = torch.bincount(torch.arange(grid.keys, device=grid.device) * columns // max(grid.keys, 1), minlength=columns)
+    return per_row[:, None] * per_column
+
+
+def _chosen(rows: Sequence[int] | Tensor | None, grid: Grid) -> list[int]:
+    return [] if rows is None else [int(row) % grid.queries for row in rows]

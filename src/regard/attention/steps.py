@@ -1,0 +1,83 @@
+"""The specification: one attention calculation, step by step.
+
+    scores  = primitive(query', key')                 compare
+    scaled  = scale · scores
+    capped  = modifiers(scaled)                       soft cap, score functions
+    biased  = capped + bias
+    masked  = biased where the mask allows, else −∞
+    weights = normalizer(masked)                      row by row
+    output  = dropout(weights) · value
+
+Backends that have no kernel of their own run exactly these lines, on the whole grid or on a tile of it.
+"""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from regard.attention.problem import Problem
+from regard.scores.score import Prepared
+from regard.shapes import Grid, accurate, spread_heads
+
+
+class Inputs(NamedTuple):
+    """What one tile needs: the parts of the prepared and given tensors that belong to it.
+
+    Attributes:
+        prepared: the lowered score, its query and key cut to the tile.
+        query: the given queries of the tile, for biases that read them; ``[batch, heads, queries, dim]``.
+        value: ``[batch, kv_heads, keys, value_dim]``.
+        grid: which tile.
+    """
+
+    prepared: Prepared
+    query: Tensor
+    value: Tensor
+    grid: Grid
+
+
+class Weights(NamedTuple):
+    """The calculation as far as the weights; each ``[batch, heads, queries, keys]``, float32 for half-precision input."""
+
+    scores: Tensor
+    scaled: Tensor
+    capped: Tensor
+    biased: Tensor
+    masked: Tensor
+    weights: Tensor
+
+
+def whole(problem: Problem) -> Inputs:
+    """The whole problem as one tile."""
+    return Inputs(problem.prepared, problem.query, problem.value, problem.grid)
+
+
+def weigh(problem: Problem, inputs: Inputs) -> Weights:
+    """Scores and weights of one tile."""
+    prepared, grid = inputs.prepared, inputs.grid
+    scores = prepared.primitive(prepared.query, prepared.key)
+    scaled = scores
+    if isinstance(prepared.scale, Tensor):
+        scaled = scores * accurate(grid.cut(prepared.scale))
+    elif prepared.scale != 1.0:
+        scaled = scores * prepared.scale
+    capped = scaled
+    for modifier in prepared.modifiers:
+        capped = modifier(capped, grid)
+    biased = capped
+    if problem.bias is not None:
+        biased = capped + accurate(problem.bias(inputs.query, grid)).to(capped.dtype)
+    masked = biased
+    if problem.mask is not None:
+        masked = biased.masked_fill(~problem.mask.allows(grid), -torch.inf)
+    weights = problem.normalizer.weigh(masked, grid)
+    return Weights(scores, scaled, capped, biased, masked, weights)
+
+
+def mix(problem: Problem, inputs: Inputs, weights: Tensor) -> Tensor:
+    """The output of one tile, ``[batch, heads, queries, value_dim]``, in the value's dtype."""
+    dropped = F.dropout(weights, problem.dropout) if problem.dropout else weights
+    value = spread_heads(inputs.value, inputs.grid.heads)
+    return (dropped @ accurate(value)).to(value.dtype)

@@ -1,0 +1,220 @@
+"""The four verbs: attend, observe, explain, plan; and `weigh`, for models that feed weights on."""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+from regard.attention import steps
+from regard.attention.door import open_problem
+from regard.attention.explanation import Explanation, explanation_of
+from regard.attention.planner import Plan, choose, make_plan
+from regard.attention.readings import Gatherer, Observed, Readings
+from regard.errors import BackendError
+from regard.masks.mask import Mask
+from regard.normalizers.normalizer import Normalizer
+from regard.positions.bias import Bias
+from regard.scores.score import Score
+
+BackendName = Literal["auto", "reference", "tiled", "sdpa"]
+Scoring = str | Score | Callable[[Tensor, Tensor], Tensor]
+Normalizing = str | Normalizer | Callable[[Tensor], Tensor]
+
+
+class Weighed(NamedTuple):
+    """Output and weights, both differentiable.
+
+    Attributes:
+        output: ``[batch, heads, queries, value_dim]``.
+        weights: before dropout, ``[batch, heads, queries, keys]``; float32 for half-precision input.
+    """
+
+    output: Tensor
+    weights: Tensor
+
+
+def attend(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    score: Scoring = "scaled_dot",
+    normalizer: Normalizing = "softmax",
+    mask: Mask | Tensor | None = None,
+    bias: Bias | Tensor | None = None,
+    dropout: float = 0.0,
+    backend: BackendName = "auto",
+) -> Tensor:
+    """Score queries against keys, normalize, and mix the values.
+
+    .. math:: output_i = \\sum_j normalize_j(score(query_i, key_j) + bias_{ij}) \\; value_j
+
+    With the defaults this is Vaswani et al. 2017, eq. 1 (their Q, K, V are our query, key, value; their d_k our dim).
+
+    Args:
+        query: ``[batch, heads, queries, dim]``; leading axes may be missing, from all three alike.
+        key: ``[batch, kv_heads, keys, dim]``; ``kv_heads`` divides ``heads``: each serves a group of query heads.
+        value: ``[batch, kv_heads, keys, value_dim]``.
+        score: a name (``dot``, ``scaled_dot``, ``cosine``, ``distance``), a `Score`, or any function of
+            ``(query, key)`` tiles that scores each pair by itself.
+        normalizer: a name (``softmax``, ``sparsemax``, ``entmax15``, ``sigmoid``, ``hard``), a `Normalizer`, or a
+            function of scores that normalizes their last axis.
+        mask: who may see whom, a `Mask` or a boolean tensor whose True means "may attend"; broadcastable to
+            ``[batch, heads, queries, keys]``.
+        bias: added to the scaled scores, a `Bias` or a tensor broadcastable to ``[batch, heads, queries, keys]``.
+        dropout: probability of dropping a weight, in [0, 1). Always active when above 0: pass 0 in evaluation.
+        backend: ``auto``, or one by name, which runs or raises.
+
+    Returns:
+        ``[batch, heads, queries, value_dim]`` in the inputs' dtype, with the leading axes that the inputs had. A query
+        that may see no key gets 0, and gradient 0.
+
+    Raises:
+        ShapeError, KindError, ArgumentError: bad input; the message names the argument.
+        UnknownNameError: no score, normalizer or backend of this name.
+        BackendError: the named backend cannot run this.
+
+    Half-precision inputs are scored, normalized and accumulated in float32.
+    """
+    problem = open_problem(
+        query, key, value, score=score, normalizer=normalizer, mask=mask, bias=bias, dropout=dropout
+    )
+    with _full_precision(problem.query):
+        return problem.restore(choose(problem, backend).run(problem))
+
+
+def observe(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    read: Readings | None = None,
+    score: Scoring = "scaled_dot",
+    normalizer: Normalizing = "softmax",
+    mask: Mask | Tensor | None = None,
+    bias: Bias | Tensor | None = None,
+    dropout: float = 0.0,
+    backend: BackendName = "auto",
+) -> Observed:
+    """Attend, and read what the weights were, tile by tile: no matrix of weights is held unless it is asked for.
+
+    Args:
+        read: which readings to take; entropy, the top 8 keys and the attention that each key received if not given.
+        query, key, value, score, normalizer, mask, bias, dropout, backend: as for `attend`.
+
+    Returns:
+        `Observed`; its output is what `attend` gives, bit for bit (with dropout: from the same random state). Readings
+        are of the weights before dropout and carry no gradient.
+
+    Raises:
+        As `attend`; ArgumentError for readings that the problem doesn't have.
+    """
+    problem = open_problem(
+        query, key, value, score=score, normalizer=normalizer, mask=mask, bias=bias, dropout=dropout
+    )
+    gatherer = Gatherer(problem, Readings(entropy=True, top_k=8, received=True) if read is None else read)
+    with _full_precision(problem.query):
+        output = choose(problem, backend).run(problem, gatherer)
+    return gatherer.observed(problem.restore(output), problem)
+
+
+def explain(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    score: Scoring = "scaled_dot",
+    normalizer: Normalizing = "softmax",
+    mask: Mask | Tensor | None = None,
+    bias: Bias | Tensor | None = None,
+    dropout: float = 0.0,
+    backend: BackendName = "auto",
+) -> Explanation:
+    """Attend, and keep every intermediate by name: to print, to draw, to export, to differentiate.
+
+    Args:
+        query, key, value, score, normalizer, mask, bias, dropout: as for `attend`.
+        backend: ``auto`` or ``reference``; no other one has all intermediates.
+
+    Returns:
+        `Explanation`. Memory is quadratic.
+
+    Raises:
+        As `attend`.
+    """
+    problem = open_problem(
+        query, key, value, score=score, normalizer=normalizer, mask=mask, bias=bias, dropout=dropout
+    )
+    if backend not in ("auto", "reference"):
+        choose(problem, backend)
+        raise BackendError(f"backend {backend!r} has no intermediates to explain; use 'reference'")
+    with _full_precision(problem.query):
+        inputs = steps.whole(problem)
+        taken = steps.weigh(problem, inputs)
+        output = steps.mix(problem, inputs, taken.weights)
+        projected = problem.score.project_query(problem.query), problem.score.project_key(problem.key)
+    names = ("query", "key", "value", *taken._fields, "output")
+    return explanation_of(names, (*projected, problem.value, *taken, output), problem.rank)
+
+
+def weigh(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    score: Scoring = "scaled_dot",
+    normalizer: Normalizing = "softmax",
+    mask: Mask | Tensor | None = None,
+    bias: Bias | Tensor | None = None,
+    dropout: float = 0.0,
+) -> Weighed:
+    """Attend on the reference backend, and give the weights as well, differentiable: for decoders that feed them on.
+
+    Args:
+        query, key, value, score, normalizer, mask, bias, dropout: as for `attend`.
+
+    Returns:
+        `Weighed`. Memory is quadratic.
+
+    Raises:
+        As `attend`.
+    """
+    problem = open_problem(
+        query, key, value, score=score, normalizer=normalizer, mask=mask, bias=bias, dropout=dropout
+    )
+    with _full_precision(problem.query):
+        inputs = steps.whole(problem)
+        weights = steps.weigh(problem, inputs).weights
+        output = steps.mix(problem, inputs, weights)
+    return Weighed(problem.restore(output), problem.restore(weights))
+
+
+def plan(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    score: Scoring = "scaled_dot",
+    normalizer: Normalizing = "softmax",
+    mask: Mask | Tensor | None = None,
+    bias: Bias | Tensor | None = None,
+    dropout: float = 0.0,
+    backend: BackendName = "auto",
+) -> Plan:
+    """Say which backend `attend` would run for these arguments, and why each other one would not.
+
+    Raises:
+        As `attend`.
+    """
+    problem = open_problem(
+        query, key, value, score=score, normalizer=normalizer, mask=mask, bias=bias, dropout=dropout
+    )
+    return make_plan(problem, backend)
+
+
+def _full_precision(query: Tensor) -> AbstractContextManager[object]:
+    """Autocast switched off: it would score in half precision (contract 6)."""
+    device = query.device.type
+    return torch.autocast(device, enabled=False) if torch.is_autocast_enabled(device) else nullcontext()

@@ -1,0 +1,291 @@
+"""Rows of each kind of file, streamed: pairs of texts, or a `DataError` that names the file and the line.
+
+Nothing here holds more of a file than one line (at most 16 MiB) or one block of rows.
+"""
+
+import codecs
+import csv
+import difflib
+import itertools
+import json
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from regard.errors import DataError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Pair = tuple[str, str]
+
+_LONGEST_LINE = 1 << 24  # bytes
+_CHUNK = 1 << 20  # bytes
+
+
+def text_lines(path: Path) -> Iterator[str]:
+    """The lines of a UTF-8 file without their ends, the byte order mark taken off; lines end with LF or CRLF only."""
+    offset = 0
+    with path.open("rb") as file:
+        for number in itertools.count(1):
+            raw = file.readline(_LONGEST_LINE)
+            if not raw:
+                return
+            if len(raw) == _LONGEST_LINE:
+                raise DataError(f"{path}: line {number} is longer than 16 MiB; is this a file of sentences, one a line?")
+            try:
+                text = raw.decode("utf-8")
+            except UnicodeDecodeError as error:
+                raise _not_utf8(path, number, offset + error.start, raw[error.start]) from error
+            offset += len(raw)
+            if number == 1:
+                text = text.removeprefix("\ufeff")
+            yield text.removesuffix("\n").removesuffix("\r")
+
+
+def _not_utf8(path: Path, line: int, offset: int, byte: int) -> DataError:
+    return DataError(
+        f"{path}: line {line} is not valid UTF-8 (byte 0x{byte:02X} at offset {offset} of the file); "
+        "save or convert the file as UTF-8"
+    )
+
+
+def count_lines(path: Path) -> int:
+    """How many lines a file has; a last line without an end counts too."""
+    lines, last = 0, b"\n"
+    with path.open("rb") as file:
+        while chunk := file.read(_CHUNK):
+            lines += chunk.count(b"\n")
+            last = chunk[-1:]
+    return lines + (last != b"\n")
+
+
+def aligned_lines(source: Path, target: Path) -> Iterator[Pair]:
+    """Line by line from two files, which must have the same number of lines."""
+    counts = count_lines(source), count_lines(target)
+    if counts[0] != counts[1]:
+        raise DataError(
+            f"{source} has {counts[0]} lines and {target} has {counts[1]}; "
+            "line n of one must translate line n of the other: check where they part"
+        )
+    yield from zip(text_lines(source), text_lines(target), strict=True)
+
+
+def tab_separated(path: Path, source_column: str | None, target_column: str | None) -> Iterator[Pair]:
+    """Raw TSV with a header line: fields between tabs, no quoting."""
+    table = (line.split("\t") for line in text_lines(path))
+    return _fields(path, enumerate(table, 1), source_column, target_column)
+
+
+def comma_separated(path: Path, source_column: str | None, target_column: str | None) -> Iterator[Pair]:
+    """CSV with a header line and quoting as in RFC 4180."""
+
+    def table() -> Iterator[tuple[int, list[str]]]:
+        reader = csv.reader((line + "\n" for line in text_lines(path)), strict=True)
+        line = 1
+        try:
+            for fields in reader:
+                yield line, fields
+                line = reader.line_num + 1
+        except csv.Error as error:
+            raise DataError(f"{path}: line {line} is not CSV ({error}); is a quotation mark left open?") from error
+
+    return _fields(path, table(), source_column, target_column)
+
+
+def _fields(
+    path: Path, table: Iterator[tuple[int, list[str]]], source_column: str | None, target_column: str | None
+) -> Iterator[Pair]:
+    _, header = next(table)
+    header = [name.strip() for name in header]
+    source, target = _choose(str(path), header, source_column, target_column)
+    at, to, width = header.index(source), header.index(target), len(header)
+    for line, fields in table:
+        if len(fields) != width:
+            if not any(fields):
+                continue  # an empty line, at the end or between blocks
+            raise DataError(
+                f"{path}: line {line} has {_counted(len(fields), 'field')} where the header has {width} "
+                f"({', '.join(header)}); mend or remove that line"
+            )
+        yield fields[at], fields[to]
+
+
+def json_objects(path: Path, source_column: str | None, target_column: str | None) -> Iterator[Pair]:
+    """JSON objects, one a line, or all of them in one array."""
+    with path.open("rb") as file:
+        start = file.read(_CHUNK).removeprefix(codecs.BOM_UTF8).lstrip()
+    records = _json_array(path) if start.startswith(b"[") else _json_lines(path)
+    chosen: tuple[str, str] | None = None
+    for place, record in records:
+        if not isinstance(record, dict):
+            raise DataError(f"{path}: {place} must be a JSON object with named columns; it is {_json_kind(record)}")
+        flat = _flat(record)
+        if chosen is None:
+            chosen = _choose(f"{path}: {place}", list(flat), source_column, target_column)
+        yield _text(path, place, flat, chosen[0]), _text(path, place, flat, chosen[1])
+
+
+def _json_lines(path: Path) -> Iterator[tuple[str, Any]]:
+    for number, line in enumerate(text_lines(path), 1):
+        if line and not line.isspace():
+            try:
+                yield f"line {number}", json.loads(line)
+            except (ValueError, RecursionError) as error:
+                raise DataError(f"{path}: line {number} is not JSON ({error}); mend or remove that line") from error
+
+
+def _json_array(path: Path) -> Iterator[tuple[str, Any]]:
+    decoder, text, position, count = json.JSONDecoder(), "", 0, 0
+    chunks = _decoded(path)
+    while True:
+        # Between two objects stand white space and a comma; the array's own brackets are skipped with them.
+        while position < len(text) and text[position] in " \t\r\n,[\ufeff":
+            position += 1
+        if position < len(text) and text[position] == "]":
+            return
+        try:
+            record, position = decoder.raw_decode(text, position)
+        except (ValueError, RecursionError) as error:
+            chunk = next(chunks, "")
+            text, position = text[position:] + chunk, 0
+            if not chunk or len(text) > _LONGEST_LINE:
+                raise DataError(
+                    f"{path}: object {count + 1} of the array is not JSON ({error}); mend or remove it"
+                ) from error
+            continue
+        count += 1
+        yield f"object {count}", record
+
+
+def _decoded(path: Path) -> Iterator[str]:
+    decoder, before, line = codecs.getincrementaldecoder("utf-8")(), 0, 1
+    with path.open("rb") as file:
+        while True:
+            chunk = file.read(_CHUNK)
+            pending = decoder.getstate()[0]
+            try:
+                text = decoder.decode(chunk, final=not chunk)
+            except UnicodeDecodeError as error:
+                line += error.object[: error.start].count(b"\n")
+                offset = before - len(pending) + error.start
+                raise _not_utf8(path, line, offset, error.object[error.start]) from error
+            if not chunk:
+                return
+            before += len(chunk)
+            line += text.count("\n")
+            yield text
+
+
+def parquet(path: Path, source_column: str | None, target_column: str | None) -> Iterator[Pair]:
+    """The rows of a Parquet file, a block at a time."""
+    import pyarrow as pa
+    import pyarrow.parquet
+
+    try:
+        with pyarrow.parquet.ParquetFile(path, memory_map=True) as file:
+            yield from record_batches(str(path), file.iter_batches(), source_column, target_column)
+    except pa.ArrowException as error:
+        raise DataError(f"{path}: is not a Parquet file, or is damaged ({_first_line(error)})") from error
+
+
+def record_batches(
+    where: str, batches: Iterable["pa.RecordBatch"], source_column: str | None, target_column: str | None
+) -> Iterator[Pair]:
+    """The rows of Arrow batches; ``where`` names them in messages."""
+    import pyarrow as pa
+
+    row, chosen = 0, None
+    for batch in batches:
+        table = pa.Table.from_batches([batch])
+        while any(pa.types.is_struct(field.type) for field in table.schema):
+            table = table.flatten()
+        if chosen is None:
+            chosen = _choose(where, table.column_names, source_column, target_column)
+        sides = []
+        for name in chosen:
+            column = table.column(name)
+            try:
+                values = column.to_pylist()
+            except UnicodeDecodeError as error:
+                raise DataError(
+                    f"{where}: column {name!r} is not valid UTF-8 between rows {row + 1} and "
+                    f"{row + len(column)}; write the file again from UTF-8"
+                ) from error
+            for place, value in enumerate(values, row + 1):
+                if not isinstance(value, str):
+                    raise _not_text(where, f"row {place}", name, value)
+            sides.append(values)
+        row += batch.num_rows
+        yield from zip(*sides, strict=True)
+
+
+READERS: dict[str, Callable[[Path, str | None, str | None], Iterator[Pair]]] = {
+    ".tsv": tab_separated,
+    ".csv": comma_separated,
+    ".jsonl": json_objects,
+    ".json": json_objects,
+    ".parquet": parquet,
+}
+"""What reads a file, by the end of its name."""
+
+
+def _choose(where: str, names: list[str], source: str | None, target: str | None) -> tuple[str, str]:
+    # The two columns that were asked for, or the only two that there are.
+    listed = ", ".join(repr(name) for name in names) or "none"
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise DataError(f"{where}: two columns are called {twice[0]!r}; rename one (columns: {listed})")
+    if source is None and target is None and len(names) == 2:
+        return names[0], names[1]
+    for side, name in (("source", source), ("target", target)):
+        if name is None:
+            raise DataError(f"{where}: say which column is the {side}; there are {len(names)} (columns: {listed})")
+        if name not in names:
+            nearest = difflib.get_close_matches(name, names, n=1, cutoff=0.4)
+            hint = f"; did you mean {nearest[0]!r}?" if nearest else "; name one of these"
+            raise DataError(f"{where}: there is no column {name!r}{hint} (columns: {listed})")
+    assert source is not None
+    assert target is not None
+    return source, target
+
+
+def _flat(record: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    # {"translation": {"de": "Ja"}} becomes {"translation.de": "Ja"}
+    flat: dict[str, Any] = {}
+    for name, value in record.items():
+        if isinstance(value, dict):
+            flat.update(_flat(value, f"{prefix}{name}."))
+        else:
+            flat[f"{prefix}{name}"] = value
+    return flat
+
+
+def _text(path: Path, place: str, record: dict[str, Any], column: str) -> str:
+    value = record.get(column)
+    if not isinstance(value, str):
+        raise _not_text(str(path), place, column, value)
+    try:
+        value.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise DataError(f"{path}: {place}, column {column!r} holds half a surrogate pair; mend that text") from error
+    return value
+
+
+def _not_text(where: str, place: str, column: str, value: Any) -> DataError:
+    if value is None:
+        return DataError(f"{where}: {place} has no field {column!r}; mend or remove it")
+    return DataError(f"{where}: {place}, column {column!r} must be text; it is {_json_kind(value)}")
+
+
+def _json_kind(value: Any) -> str:
+    kinds = {bool: "a truth value", int: "a number", float: "a number", str: "text", list: "a list", dict: "an object"}
+    return "null" if value is None else kinds.get(type(value), f"a {type(value).__name__}")
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]

@@ -1,0 +1,66 @@
+"""What a word is: the one rule that merged pictures, word alignments and the generated corpus share.
+
+A word is a run of letters, marks and digits, with apostrophes inside it (``boy's``); every other visible character is
+a word of its own, and so is every character of a script that is written without spaces. Marks stay with what they mark.
+"""
+
+import unicodedata
+from functools import lru_cache
+
+# Thai and Lao, Myanmar, Khmer, the Han iteration marks, kana, Han with its extensions
+_UNSPACED = (
+    (0x0E00, 0x0EFF),
+    (0x1000, 0x109F),
+    (0x1780, 0x17FF),
+    (0x3005, 0x3007),
+    (0x3040, 0x30FF),
+    (0x3400, 0x4DBF),
+    (0x4E00, 0x9FFF),
+    (0xF900, 0xFAFF),
+    (0x20000, 0x3FFFF),
+)
+_APOSTROPHES = "'’"
+
+
+@lru_cache(maxsize=65536)
+def character_class(character: str) -> str:
+    """One of ``"space"``, ``"mark"``, ``"unspaced"``, ``"letter"`` (digits and underscore too) and ``"other"``."""
+    if character.isspace():
+        return "space"
+    category = unicodedata.category(character)[0]
+    if category == "M":
+        return "mark"
+    if category in "LN" or character == "_":
+        code = ord(character)
+        return "unspaced" if any(first <= code <= last for first, last in _UNSPACED) else "letter"
+    return "other"
+
+
+def word_spans(text: str) -> list[range]:
+    """Where the words of a text stand: ranges of character positions, in order, white space left out."""
+    bounds: list[list[int]] = []
+    open_class = "space"  # of the word that the next character may belong to
+    for position, character in enumerate(text):
+        kind = character_class(character)
+        joins = open_class != "space" and (
+            kind == "mark"
+            or (kind == "letter" and open_class == "letter")
+            or (
+                character in _APOSTROPHES
+                and open_class == "letter"
+                and position + 1 < len(text)
+                and character_class(text[position + 1]) == "letter"
+            )
+        )
+        if joins:
+            bounds[-1][1] = position + 1
+            continue
+        open_class = kind
+        if kind != "space":
+            bounds.append([position, position + 1])
+    return [range(start, stop) for start, stop in bounds]
+
+
+def split_words(text: str) -> list[str]:
+    """The words of a text, e.g. ``"The boy's dog."`` → ``["The", "boy's", "dog", "."]``."""
+    return [text[span.start : span.stop] for span in word_spans(text)]

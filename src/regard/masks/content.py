@@ -1,0 +1,146 @@
+"""Masks that follow from what stands in the sequences: their lengths, and the documents packed into them."""
+
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from regard.errors import KindError, ShapeError
+from regard.masks.mask import Mask, Visibility
+from regard.masks.rows import Integers, RowInteger, check_device
+from regard.shapes import Grid
+
+
+class Lengths(Mask):
+    """Positions before the end of each sequence. See `lengths`."""
+
+    def __init__(self, keys: Integers, queries: Integers | None = None):
+        self.keys = RowInteger("keys", keys)
+        self.queries = None if queries is None else RowInteger("queries", queries)
+
+    def check(self, grid: Grid) -> None:
+        self.keys.check(grid, low=0, high=grid.keys)
+        if self.queries is not None:
+            self.queries.check(grid, low=0, high=grid.queries)
+
+    def allows(self, grid: Grid) -> Tensor:
+        allowed = grid.key_index < self.keys.on(grid)
+        return allowed if self.queries is None else allowed & (grid.query_index < self.queries.on(grid))
+
+    def visibility(self, grid: Grid) -> Visibility:
+        if 0 in grid.shape:
+            return Visibility.EMPTY
+        least, greatest = self.keys.bounds(grid)
+        full, empty = grid.key_span[-1] < least, grid.key_span[0] >= greatest
+        if self.queries is not None:
+            least, greatest = self.queries.bounds(grid)
+            full, empty = full and grid.query_span[-1] < least, empty or grid.query_span[0] >= greatest
+        if empty:
+            return Visibility.EMPTY
+        return Visibility.FULL if full else Visibility.PARTIAL
+
+    def __repr__(self) -> str:
+        return f"lengths({self.keys!r}{'' if self.queries is None else f', queries={self.queries!r}'})"
+
+
+def lengths(keys: Integers, queries: Integers | None = None) -> Lengths:
+    """Sequences of different lengths, padded at their ends to one.
+
+        query i sees key j of batch row b  ⇔  j < keys[b]  and  i < queries[b]
+
+    Args:
+        keys: how many keys of each batch row are not padding, 0..keys: an integer tensor ``[batch]``, a list, or one
+            integer for all rows.
+        queries: the same for queries; those past it see nothing, and their output is 0. None: all queries see.
+    """
+    return Lengths(keys, queries)
+
+
+class Documents(Mask):
+    """Pairs within one document. See `documents`."""
+
+    def __init__(self, query_ids: Tensor, key_ids: Tensor | None = None):
+        self.query_ids = _ids("query_ids", query_ids)
+        self.key_ids = None if key_ids is None else _ids("key_ids", key_ids)
+
+    def check(self, grid: Grid) -> None:
+        if self.key_ids is None and grid.queries != grid.keys:
+            raise ShapeError(
+                f"documents needs key_ids where queries and keys differ in number; "
+                f"there are {grid.queries} queries and {grid.keys} keys"
+            )
+        given = (("query_ids", "queries", self.query_ids, grid.queries), ("key_ids", "keys", self.key_ids, grid.keys))
+        for name, axis, ids, length in given:
+            if ids is None:
+                continue
+            if list(ids.shape) not in ([length], [grid.batch, length]):
+                raise ShapeError(
+                    f"{name} must be [{axis}] = [{length}] or [batch, {axis}] = [{grid.batch}, {length}]; "
+                    f"it has shape {list(ids.shape)}"
+                )
+            check_device(name, ids, grid)
+
+    def allows(self, grid: Grid) -> Tensor:
+        query_ids = self.query_ids
+        key_ids = query_ids if self.key_ids is None else self.key_ids
+        query = _part(query_ids, grid.batch_span, grid.query_span)[:, None, :, None]  # B 1 Q 1
+        key = _part(key_ids, grid.batch_span, grid.key_span)[:, None, None, :]  # B 1 1 K
+        return (query == key) & (query >= 0)
+
+    @cached_property
+    def _on_host(self) -> tuple[Tensor, Tensor]:
+        query_ids = self.query_ids.cpu()
+        return query_ids, query_ids if self.key_ids is None else self.key_ids.cpu()
+
+    def visibility(self, grid: Grid) -> Visibility:
+        """From the least and greatest id of each batch row: exact when ids ascend, as in packed sequences."""
+        if 0 in grid.shape:
+            return Visibility.EMPTY
+        query_ids, key_ids = self._on_host
+        query = _part(query_ids, grid.batch_span, grid.query_span)
+        key = _part(key_ids, grid.batch_span, grid.key_span)
+        query_high, key_high = query.amax(-1), key.amax(-1)
+        if bool(((query_high < _least_document(key)) | (key_high < _least_document(query))).all()):
+            return Visibility.EMPTY
+        query_low, key_low = query.amin(-1), key.amin(-1)
+        one_document = (query_low == query_high) & (key_low == key_high) & (query_low == key_low) & (query_low >= 0)
+        return Visibility.FULL if bool(one_document.all()) else Visibility.PARTIAL
+
+    def __repr__(self) -> str:
+        of_keys = "" if self.key_ids is None else f", key_ids=<{list(self.key_ids.shape)}>"
+        return f"documents(<{list(self.query_ids.shape)}>{of_keys})"
+
+
+def documents(query_ids: Tensor, key_ids: Tensor | None = None) -> Documents:
+    """Several documents packed into one sequence, each seeing only itself.
+
+        query i sees key j of batch row b  ⇔  query_ids[b, i] = key_ids[b, j] >= 0
+
+    Args:
+        query_ids: which document each query belongs to, integers ``[batch, queries]``, or ``[queries]`` for all batch
+            rows. Negative: padding, which sees nothing and is seen by none. Ids need not ascend; where they do, tiles
+            that lie between documents are skipped.
+        key_ids: the same for keys, ``[batch, keys]`` or ``[keys]``; None where keys are the queries' own tokens.
+    """
+    return Documents(query_ids, key_ids)
+
+
+def _ids(name: str, ids: object) -> Tensor:
+    if not isinstance(ids, Tensor):
+        raise KindError(f"{name} must be a tensor of integers; it is a {type(ids).__name__}")
+    if ids.dtype == torch.bool or ids.is_floating_point() or ids.is_complex():
+        raise KindError(f"{name} must hold integers; it holds {ids.dtype}")
+    if ids.dim() not in (1, 2):
+        raise ShapeError(f"{name} must be [length] or [batch, length]; it has shape {list(ids.shape)}")
+    # A copy: a mask stays the value it was when it was made.
+    return ids.detach().to(torch.int64, copy=True)
+
+
+def _part(ids: Tensor, rows: range, span: range) -> Tensor:
+    ids = ids[None] if ids.dim() == 1 else ids[rows.start : rows.stop]
+    return ids[:, span.start : span.stop]
+
+
+def _least_document(ids: Tensor) -> Tensor:
+    # Padding counts as greater than any document, so that a row of nothing else overlaps with none.
+    return ids.masked_fill(ids < 0, torch.iinfo(ids.dtype).max).amin(-1)

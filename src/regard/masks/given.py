@@ -1,0 +1,128 @@
+"""Masks given outright: as a function of the indices, or as a tensor in either of the two conventions."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from regard.errors import KindError
+from regard.masks.mask import Mask, Not
+from regard.masks.rows import check_device
+from regard.shapes import Grid, check_broadcast
+
+MaskFunction = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
+"""``(batch, head, query_index, key_index) -> bool``, as FlexAttention's ``mask_mod``."""
+
+
+class Where(Mask):
+    """Pairs for which a function says so. See `where`."""
+
+    def __init__(self, function: MaskFunction):
+        if not callable(function):
+            raise KindError(
+                f"where needs a function (batch, head, query_index, key_index) -> bool; got a {type(function).__name__}"
+            )
+        self.function = function
+
+    def check(self, grid: Grid) -> None:
+        # One pair shows what the function returns; the whole would be quadratic.
+        self.allows(grid.tile(batch=grid.batch_span[:1], queries=grid.query_span[:1], keys=grid.key_span[:1]))
+
+    def allows(self, grid: Grid) -> Tensor:
+        allowed = self.function(grid.batch_index, grid.head_index, grid.query_index, grid.key_index)
+        if not isinstance(allowed, Tensor) or allowed.dtype != torch.bool:
+            got = f"a tensor of {allowed.dtype}" if isinstance(allowed, Tensor) else f"a {type(allowed).__name__}"
+            raise KindError(f"the function of where must return a bool tensor; it returned {got}")
+        check_broadcast("the result of where's function", allowed, grid.shape, "[batch, heads, queries, keys]")
+        check_device("the result of where's function", allowed, grid)
+        return allowed
+
+    def __repr__(self) -> str:
+        return f"where({getattr(self.function, '__name__', type(self.function).__name__)})"
+
+
+def where(fn: MaskFunction) -> Where:
+    """A mask by a function of the four indices.
+
+        query i sees key j in head h of batch row b  ⇔  fn(b, h, i, j)
+
+    The function has the signature of FlexAttention's ``mask_mod``, and most of those can be passed as they are. It is
+    called with whole index tensors that broadcast against each other (batch ``[batch, 1, 1, 1]``, head
+    ``[heads, 1, 1]``, queries ``[queries, 1]``, keys ``[keys]``, all int64, positions of the whole problem) and not with
+    numbers, so it uses ``&``, ``|``, ``~`` and torch functions, and no ``if``. Indexing such as ``ids[b, i]`` works.
+
+    Args:
+        fn: ``(batch, head, query_index, key_index) ->`` bool tensor, broadcastable to ``[batch, heads, queries, keys]``
+            of the indices given. True: may be seen. It must judge each pair by itself: tiles are asked one at a time.
+
+    Raises:
+        KindError: if ``fn`` cannot be called, or what it returns is no bool tensor on the problem's device.
+        ShapeError: if what it returns does not broadcast.
+    """
+    return Where(fn)
+
+
+class Keep(Mask):
+    """Pairs that a bool tensor marks. See `keep`."""
+
+    def __init__(self, tensor: Tensor, name: str = "keep"):
+        self.name = f"the tensor of {name}"
+        check_bool(self.name, tensor)
+        self.tensor = tensor
+
+    def check(self, grid: Grid) -> None:
+        shape = (grid.batch, grid.heads, grid.queries, grid.keys)
+        check_broadcast(self.name, self.tensor, shape, "[batch, heads, queries, keys]")
+        check_device(self.name, self.tensor, grid)
+
+    def allows(self, grid: Grid) -> Tensor:
+        return grid.cut(self.tensor)
+
+    def __repr__(self) -> str:
+        return f"keep(<{list(self.tensor.shape)}>)"
+
+
+def keep(tensor: Tensor) -> Keep:
+    """A mask by a tensor: True means "may attend", as in ``scaled_dot_product_attention``.
+
+    Args:
+        tensor: bool, broadcastable to ``[batch, heads, queries, keys]``; it is not copied.
+    """
+    return Keep(tensor)
+
+
+def ignore(tensor: Tensor) -> Mask:
+    """A mask by a tensor in the other convention: True means "may *not* attend", as in ``torch.nn.MultiheadAttention``.
+
+    Args:
+        tensor: bool, broadcastable to ``[batch, heads, queries, keys]``; it is not copied. A key padding mask
+            ``[batch, keys]`` needs its two axes: ``ignore(padding[:, None, None, :])``.
+    """
+    return Not(Keep(tensor, "ignore"))
+
+
+def check_bool(name: str, tensor: object) -> None:
+    """Raise KindError unless ``tensor`` is a bool tensor; a float one belongs elsewhere, and the message says where."""
+    if not isinstance(tensor, Tensor):
+        raise KindError(f"{name} must be a bool tensor; it is a {type(tensor).__name__}")
+    if tensor.dtype != torch.bool:
+        hint = " (numbers that are added to the scores belong in bias=)" if tensor.is_floating_point() else ""
+        raise KindError(f"{name} must hold bools; it holds {tensor.dtype}{hint}")
+
+
+def as_mask(value: object) -> Mask | None:
+    """What a user gave as ``mask=``, as a Mask.
+
+    Args:
+        value: None, a `Mask`, or a bool tensor (True: may attend) that broadcasts to ``[batch, heads, queries, keys]``.
+
+    Raises:
+        KindError: if it is anything else; the message says what to write instead.
+    """
+    if value is None or isinstance(value, Mask):
+        return value
+    if not isinstance(value, Tensor):
+        hint = " (wrap a function in masks.where)" if callable(value) else ""
+        raise KindError(f"mask must be a Mask, a bool tensor or None; it is a {type(value).__name__}{hint}")
+    check_bool("mask", value)
+    return Keep(value, "mask=")

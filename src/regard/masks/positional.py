@@ -1,0 +1,192 @@
+"""Masks that follow from positions alone: causal, window, prefix, dilated.
+
+All know their bounds: what a tile is follows from its corners, without building a tensor.
+"""
+
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor
+
+from regard.errors import UnknownNameError
+from regard.masks.mask import Mask, Visibility
+from regard.masks.rows import Integers, RowInteger, integer
+from regard.shapes import Grid
+
+Align = Literal["end", "start"]
+"""Where the two ends of a band meet: the last query at the last key, or the first query at the first key."""
+
+
+class Band(Mask):
+    """Keys near the query's own: ``i + offset − before <= j <= i + offset + after``. See `causal` and `window`.
+
+    Args:
+        before: keys visible before the query's own; None for all.
+        after: keys visible after it; None for all.
+        align: what ``offset`` is when it is not given.
+        offset: the key position of query 0, for all batch rows or for each; None to follow ``align``.
+    """
+
+    def __init__(self, before: int | None, after: int | None, align: Align = "end", offset: Integers | None = None):
+        self.before = None if before is None else integer("before", before, low=0)
+        self.after = None if after is None else integer("after", after, low=0)
+        if align not in get_args(Align):
+            raise UnknownNameError("align", align, get_args(Align))
+        self.align: Align = align
+        self.offset = None if offset is None else RowInteger("offset", offset)
+
+    def check(self, grid: Grid) -> None:
+        if self.offset is not None:
+            self.offset.check(grid)
+
+    def offset_on(self, grid: Grid) -> int | Tensor:
+        """The key position of query 0: an int, or ``int64 [batch, 1, 1, 1]`` of the tile's batch rows."""
+        if self.offset is not None:
+            return self.offset.on(grid)
+        return grid.offset if self.align == "end" else 0
+
+    def allows(self, grid: Grid) -> Tensor:
+        own = grid.query_index + self.offset_on(grid)  # Q 1, or B 1 Q 1
+        key = grid.key_index
+        allowed = torch.ones(1, dtype=torch.bool, device=grid.device)
+        if self.after is not None:
+            allowed = key <= own + self.after
+        if self.before is not None:
+            allowed = allowed & (key >= own - self.before)
+        return allowed
+
+    def visibility(self, grid: Grid) -> Visibility:
+        if 0 in grid.shape:
+            return Visibility.EMPTY
+        if self.offset is None:
+            low = high = grid.offset if self.align == "end" else 0
+        else:
+            low, high = self.offset.bounds(grid)
+        # How far a key stands behind the query's own key, least and greatest; each row's distances leave no gap.
+        least = grid.key_span[0] - grid.query_span[-1] - high
+        greatest = grid.key_span[-1] - grid.query_span[0] - low
+        too_early = self.before is not None and greatest < -self.before
+        too_late = self.after is not None and least > self.after
+        if too_early or too_late:
+            return Visibility.EMPTY
+        full = (self.before is None or least >= -self.before) and (self.after is None or greatest <= self.after)
+        return Visibility.FULL if full else Visibility.PARTIAL
+
+    def __repr__(self) -> str:
+        arguments = []
+        if (self.before, self.after) != (None, 0):
+            arguments += [f"before={self.before}", f"after={self.after}"]
+        if self.offset is not None:
+            arguments.append(f"offset={self.offset!r}")
+        elif self.align != "end":
+            arguments.append(f"align={self.align!r}")
+        return f"{'window' if 'before' in ''.join(arguments) else 'causal'}({', '.join(arguments)})"
+
+
+def causal(align: Align = "end", offset: Integers | None = None) -> Band:
+    """Each query sees its own key and those before it.
+
+        query i sees key j  ⇔  j <= i + offset
+
+    Vaswani et al. 2017, §3.2.3 (the decoder's self-attention), where queries and keys are equally many and offset = 0.
+
+    Args:
+        align: where the two sequences meet when their lengths differ. ``"end"``: the last query stands at the last key
+            and sees all keys, offset = keys − queries (a decoder with a cache). ``"start"``: the first query stands at
+            the first key, offset = 0.
+        offset: the key position of query 0, said outright instead of ``align``: an integer, or one for each batch row
+            (caches of different lengths). It may be negative: then the first queries see nothing.
+    """
+    return Band(None, 0, align, offset)
+
+
+def window(
+    before: int | None = None, after: int | None = None, align: Align = "end", offset: Integers | None = None
+) -> Band:
+    """Each query sees the keys around its own.
+
+        query i sees key j  ⇔  i + offset − before <= j <= i + offset + after
+
+    The sliding window of Beltagy et al. 2020 (Longformer), §3.1; their window of w keys is ``window(w // 2, w // 2)``.
+
+    Args:
+        before: keys visible before the query's own, which is not counted: ``window(2, 0)`` sees three keys.
+            None for all of them.
+        after: keys visible after the query's own; None for all of them, so that ``window(None, 0)`` is ``causal()``.
+        align, offset: which key is the query's own; as in `causal`.
+    """
+    return Band(before, after, align, offset)
+
+
+class Prefix(Mask):
+    """Keys ``j < n``, for every query. See `prefix`."""
+
+    def __init__(self, n: Integers):
+        self.n = RowInteger("n", n)
+
+    def check(self, grid: Grid) -> None:
+        self.n.check(grid, low=0)
+
+    def allows(self, grid: Grid) -> Tensor:
+        return grid.key_index < self.n.on(grid)
+
+    def visibility(self, grid: Grid) -> Visibility:
+        if 0 in grid.shape:
+            return Visibility.EMPTY
+        least, greatest = self.n.bounds(grid)
+        if grid.key_span[0] >= greatest:
+            return Visibility.EMPTY
+        return Visibility.FULL if grid.key_span[-1] < least else Visibility.PARTIAL
+
+    def __repr__(self) -> str:
+        return f"prefix({self.n!r})"
+
+
+def prefix(n: Integers) -> Prefix:
+    """The first keys are seen by every query.
+
+        query i sees key j  ⇔  j < n
+
+    ``causal() | prefix(n)`` is the prefix language model of Raffel et al. 2020, §3.2.1; ``window(w, 0) | prefix(n)``
+    keeps the first n tokens as sinks (Xiao et al. 2024, §3.2).
+
+    Args:
+        n: how many keys, >= 0: an integer, or one for each batch row. More than there are means all.
+    """
+    return Prefix(n)
+
+
+class Dilated(Mask):
+    """Every ``step``-th key, counted from the query's own. See `dilated`."""
+
+    def __init__(self, step: int):
+        self.step = integer("step", step, low=1)
+
+    def allows(self, grid: Grid) -> Tensor:
+        return (grid.query_index + grid.offset) % self.step == grid.key_index % self.step
+
+    def visibility(self, grid: Grid) -> Visibility:
+        if 0 in grid.shape:
+            return Visibility.EMPTY
+        least = grid.key_span[0] - grid.query_span[-1] - grid.offset
+        greatest = grid.key_span[-1] - grid.query_span[0] - grid.offset
+        if greatest // self.step * self.step < least:  # the last multiple of step up to `greatest`
+            return Visibility.EMPTY
+        return Visibility.FULL if self.step == 1 or least == greatest else Visibility.PARTIAL
+
+    def __repr__(self) -> str:
+        return f"dilated({self.step})"
+
+
+def dilated(step: int) -> Dilated:
+    """Each query sees every ``step``-th key, before and after its own, and its own.
+
+        query i sees key j  ⇔  (i + offset − j) mod step = 0,   offset = keys − queries (the ends are aligned)
+
+    The strided pattern of Child et al. 2019 (Sparse Transformers), §4.2; with a window, ``dilated(d) & window(w · d,
+    w · d)``, the dilated sliding window of Beltagy et al. 2020, §3.1.
+
+    Args:
+        step: distance of visible keys, >= 1; 1 sees all.
+    """
+    return Dilated(step)

@@ -1,0 +1,88 @@
+"""The decoder of Bahdanau et al. 2015: attention before the cell; soft, or hard as in Xu et al. 2015."""
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor, nn
+
+from regard.models.encoders import Encoded
+from regard.models.hard_attention import HardChoice
+from regard.models.readout import Readout
+from regard.models.recurrent_decoder import Choices, Decoded, DecoderState, RecurrentDecoder
+from regard.nn import Attention, Memory
+
+
+class BahdanauDecoder(RecurrentDecoder):
+    """Attends with the state before each word, and feeds the context into the cell.
+
+        c_t = attention(s_{t−1}, annotations)
+        s_t = cell([y_{t−1}; c_t], s_{t−1})
+        readout = tanh or maxout of W [s_t; y_{t−1}; c_t]
+
+    Bahdanau et al. 2015, §3.1 and A.2.2; of a deep decoder it is the top layer that asks, and the bottom one that is fed.
+
+    Args:
+        embedding: target tokens → ``[..., embedding_dim]``.
+        output: ``embedding_dim`` → logits over the vocabulary.
+        attention: ``hidden_dim`` queries over ``annotation_dim`` annotations.
+        annotation_dim: features of an annotation.
+        summary_dim: features of the encoder's summary.
+        hidden_dim: features of each layer's state.
+        layers: depth.
+        cell: ``"lstm"`` or ``"gru"``.
+        readout: ``"tanh"`` or ``"maxout"``.
+        dropout: rate on embeddings, between layers and on the readout.
+        choice: makes the attention hard; None: the context is the mean under the weights.
+    """
+
+    def __init__(
+        self,
+        embedding: nn.Embedding,
+        output: nn.Linear,
+        attention: Attention,
+        annotation_dim: int,
+        summary_dim: int,
+        hidden_dim: int,
+        layers: int = 1,
+        cell: str = "lstm",
+        readout: str = "tanh",
+        dropout: float = 0.0,
+        choice: HardChoice | None = None,
+    ):
+        super().__init__(embedding, output, annotation_dim, summary_dim, hidden_dim, layers, cell, dropout)
+        self.attention = attention
+        self.choice = choice
+        embedding_dim = embedding.embedding_dim
+        self.readout = Readout((hidden_dim, embedding_dim, annotation_dim), embedding_dim, readout)
+
+    def remember(self, encoded: Encoded) -> Memory:
+        return self.attention.remember(encoded.annotations, encoded.lengths)
+
+    def decode(self, tokens: Tensor, state: DecoderState) -> Decoded:
+        memory, layers = state.memory, state.layers
+        assert memory is not None
+        embedded = self.dropout(self.embedding(tokens))
+        run = self.recurrence.unroll(embedded)
+        hidden = layers[-1][0]
+        outputs, contexts, weights, choices = [], [], [], []
+        for time in range(tokens.shape[1]):
+            context, weight = self.attention(hidden, memory)
+            if self.choice is not None:
+                choice = self.choice(weight)
+                weight = choice.weights
+                context = (weight[:, None].to(memory.annotations.dtype) @ memory.annotations)[:, 0]
+                choices.append(choice)
+            hidden, layers = run.step(time, context, layers)
+            outputs.append(hidden)
+            contexts.append(context)
+            weights.append(weight)
+        context = torch.stack(contexts, dim=1).to(embedded.dtype)
+        readout = self.readout(torch.stack(outputs, dim=1).to(embedded.dtype), embedded, context)
+        chosen = None
+        if choices and self.choice is not None and self.choice.estimator == "reinforce":
+            chosen = Choices(
+                log_probability=torch.stack([choice.log_probability for choice in choices], dim=1),
+                entropy=torch.stack([choice.entropy for choice in choices], dim=1),
+            )
+        after = replace(state, layers=layers, position=state.position + tokens.shape[1])
+        return Decoded(self.dropout(readout), after, torch.stack(weights, dim=1), chosen)

@@ -1,0 +1,84 @@
+"""Encoders: an input turned into annotations that a decoder can attend to."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+from regard.errors import ArgumentError, UnknownNameError
+from regard.models.recurrence import CELLS, open_forget_gates
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """What an encoder makes of a batch.
+
+    Attributes:
+        annotations: ``[batch, source, dim]``; zero where a row has ended.
+        lengths: ``int64 [batch]``, annotations of each row.
+        summary: ``[batch, summary_dim]``: the encoder's last state, all that a decoder without attention sees.
+    """
+
+    annotations: Tensor
+    lengths: Tensor
+    summary: Tensor
+
+
+class RecurrentEncoder(nn.Module):
+    """Embedding and a bidirectional LSTM or GRU of any depth.
+
+    Each annotation is the forward and the backward state of the top layer at that token, concatenated
+    (Bahdanau et al. 2015, §3.2 and A.2.1). Rows are packed, so that padding has no part in any state.
+
+    Args:
+        embedding: tokens → ``[..., embedding_dim]``; may be shared with a decoder.
+        hidden_dim: features of an annotation; even, half of them for each direction.
+        layers: depth.
+        cell: ``"lstm"`` or ``"gru"``.
+        dropout: rate on embeddings, between layers and on annotations.
+    """
+
+    def __init__(self, embedding: nn.Embedding, hidden_dim: int, layers: int = 1, cell: str = "lstm", dropout: float = 0.0):
+        super().__init__()
+        if hidden_dim % 2:
+            raise ArgumentError(f"hidden_dim must be even, half for each direction; it is {hidden_dim}")
+        if cell not in CELLS:
+            raise UnknownNameError("cell", cell, CELLS)
+        self.embedding = embedding
+        self.hidden_dim = hidden_dim
+        self.summary_dim = hidden_dim * (2 if cell == "lstm" else 1)
+        kind = nn.LSTM if cell == "lstm" else nn.GRU
+        self.rnn = kind(
+            embedding.embedding_dim,
+            hidden_dim // 2,
+            layers,
+            batch_first=True,
+            bidirectional=True,
+            dropout=dropout if layers > 1 else 0.0,
+        )
+        if cell == "lstm":
+            open_forget_gates(self.rnn)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, tokens: Tensor, lengths: Tensor) -> Encoded:
+        """Annotate a batch.
+
+        Args:
+            tokens: ``int64 [batch, source]``, padded at the end with anything.
+            lengths: ``int64 [batch]``, tokens of each row.
+
+        Returns:
+            Annotations ``[batch, source, hidden_dim]``; the summary is the top layer's last state of both directions
+            (for an LSTM, hidden and cell).
+        """
+        embedded = self.dropout(self.embedding(tokens))
+        # A packed row has at least one token: an empty row gets one here, and its annotation is blanked below.
+        packed = pack_padded_sequence(embedded, lengths.clamp(min=1).cpu(), batch_first=True, enforce_sorted=False)
+        outputs, last = self.rnn(packed)
+        annotations, _ = pad_packed_sequence(outputs, batch_first=True, total_length=tokens.shape[1])
+        annotations = self.dropout(annotations)
+        annotations = annotations.masked_fill((lengths == 0)[:, None, None], 0)
+        tensors = last if isinstance(last, tuple) else (last,)
+        summary = torch.cat([tensor[direction] for tensor in tensors for direction in (-2, -1)], dim=-1)
+        return Encoded(annotations, lengths, summary)

@@ -1,0 +1,158 @@
+"""The decoder of Luong et al. 2015: attention after the cell; global or local, with or without input feeding."""
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor, nn
+
+from regard import masks, normalizers
+from regard.errors import ArgumentError, UnknownNameError
+from regard.masks.mask import Mask
+from regard.models.encoders import Encoded
+from regard.models.readout import Readout
+from regard.models.recurrent_decoder import Decoded, DecoderState, RecurrentDecoder
+from regard.nn import Attended, Attention, Memory
+
+SCOPES = ("global", "local-m", "local-p")
+
+
+class LuongDecoder(RecurrentDecoder):
+    """Attends with the state after each word, and predicts from an attentional vector.
+
+        h_t = cell(y_{t−1}, h_{t−1})                 with input feeding: cell([y_{t−1}; h̃_{t−1}], h_{t−1})
+        c_t = attention(h_t, annotations)
+        h̃_t = tanh(W [c_t; h_t])                     or maxout
+
+    Luong et al. 2015, §3, eq. 5 and §3.3. Our ``h̃`` has ``embedding_dim`` features, so that the output matrix can be tied
+    to the embedding. Without input feeding the recurrence runs fused over the whole sentence, and the attention of all words
+    is one call.
+
+    Args:
+        embedding: target tokens → ``[..., embedding_dim]``.
+        output: ``embedding_dim`` → logits over the vocabulary.
+        attention: ``hidden_dim`` queries over ``annotation_dim`` annotations.
+        annotation_dim: features of an annotation.
+        summary_dim: features of the encoder's summary.
+        hidden_dim: features of each layer's state.
+        layers: depth.
+        cell: ``"lstm"`` or ``"gru"``.
+        readout: ``"tanh"`` or ``"maxout"``.
+        dropout: rate on embeddings, between layers and on the readout.
+        input_feeding: whether each step sees the last one's attentional vector.
+        scope: ``"global"``; ``"local-m"``: only keys around ``p_t = t``; ``"local-p"``: only keys around a predicted ``p_t``.
+        window: the half-width D of a local scope, in keys: those with ``|s − p_t| ≤ D`` are seen.
+    """
+
+    def __init__(
+        self,
+        embedding: nn.Embedding,
+        output: nn.Linear,
+        attention: Attention,
+        annotation_dim: int,
+        summary_dim: int,
+        hidden_dim: int,
+        layers: int = 1,
+        cell: str = "lstm",
+        readout: str = "tanh",
+        dropout: float = 0.0,
+        input_feeding: bool = True,
+        scope: str = "global",
+        window: int = 10,
+    ):
+        embedding_dim = embedding.embedding_dim
+        fed_dim = embedding_dim if input_feeding else 0
+        super().__init__(embedding, output, fed_dim, summary_dim, hidden_dim, layers, cell, dropout)
+        if scope not in SCOPES:
+            raise UnknownNameError("scope", scope, SCOPES)
+        if window < 1:
+            raise ArgumentError(f"window must be at least 1; it is {window}")
+        self.attention = attention
+        self.input_feeding = input_feeding
+        self.scope, self.window = scope, window
+        self.readout = Readout((annotation_dim, hidden_dim), embedding_dim, readout)
+        self.position = PredictedPosition(hidden_dim) if scope == "local-p" else None
+
+    def remember(self, encoded: Encoded) -> Memory:
+        return self.attention.remember(encoded.annotations, encoded.lengths)
+
+    def decode(self, tokens: Tensor, state: DecoderState) -> Decoded:
+        embedded = self.dropout(self.embedding(tokens))
+        after = state.position + tokens.shape[1]
+        if not self.input_feeding:
+            hidden, layers = self.recurrence(embedded, state.layers)
+            attended = self.attend(hidden, state)
+            readout = self.readout(attended.context.to(hidden.dtype), hidden)
+            return Decoded(self.dropout(readout), replace(state, layers=layers, position=after), attended.weights)
+        run = self.recurrence.unroll(embedded)
+        fed = embedded.new_zeros(len(tokens), embedded.shape[-1]) if state.fed is None else state.fed
+        readouts, weights = [], []
+        for time in range(tokens.shape[1]):
+            hidden, layers = run.step(time, fed, state.layers)
+            attended = self.attend(hidden[:, None], state)
+            fed = self.readout(attended.context[:, 0].to(hidden.dtype), hidden)
+            state = replace(state, layers=layers, fed=fed, position=state.position + 1)
+            readouts.append(fed)
+            weights.append(attended.weights)
+        return Decoded(self.dropout(torch.stack(readouts, dim=1)), state, torch.cat(weights, dim=1))
+
+    def attend(self, hidden: Tensor, state: DecoderState) -> Attended:
+        """Contexts of some steps, the first of which stands at ``state.position``.
+
+        Args:
+            hidden: ``[batch, steps, hidden_dim]``.
+            state: whose memory is read.
+        """
+        assert state.memory is not None
+        if self.scope == "global":
+            return self.attention(hidden, state.memory)
+        keys = state.memory.annotations.shape[1]
+        if self.position is None:
+            center = monotonic_center(state.position, hidden.shape[1], state.lengths)
+            return self.attention(hidden, state.memory, mask=around(center, keys, self.window))
+        center = self.position(hidden, state.lengths)
+        normalizer = normalizers.local_gaussian(self.attention.normalizer, center[:, None], self.window / 2)
+        return self.attention(
+            hidden, state.memory, mask=around(center.detach(), keys, self.window), normalizer=normalizer
+        )
+
+
+class PredictedPosition(nn.Module):
+    """``p = length · σ(v · tanh(W h))``: where in the source a decoder looks (Luong et al. 2015, eq. 9).
+
+    Keys are counted from 0, so that ``p`` runs from the first key to just past the last.
+
+    Args:
+        hidden_dim: features of ``h``, and of the hidden layer.
+    """
+
+    def __init__(self, hidden_dim: int):
+        super().__init__()
+        self.hidden = nn.Linear(hidden_dim, hidden_dim, bias=False)
+        self.weight = nn.Linear(hidden_dim, 1, bias=False)
+
+    def forward(self, hidden: Tensor, lengths: Tensor) -> Tensor:
+        """Positions ``[batch, steps]``, at least float32, for ``hidden [batch, steps, hidden_dim]``."""
+        score = self.weight(self.hidden(hidden).tanh()).squeeze(-1)
+        score = score if score.dtype == torch.float64 else score.float()
+        return lengths[:, None] * score.sigmoid()
+
+
+def monotonic_center(position: int, steps: int, lengths: Tensor) -> Tensor:
+    """``p_t = t`` (Luong et al. 2015, §3.2, local-m), kept within the source once the target is longer.
+
+    Args:
+        position: t of the first step, from 0.
+        steps: how many.
+        lengths: ``[batch]``, of the sources.
+
+    Returns:
+        ``[batch, steps]``.
+    """
+    times = torch.arange(position, position + steps, device=lengths.device)
+    return torch.minimum(times, (lengths[:, None] - 1).clamp(min=0))
+
+
+def around(center: Tensor, keys: int, window: int) -> Mask:
+    """The mask of the keys with ``|s − center| ≤ window``, for a center for each row and step ``[batch, steps]``."""
+    distance = torch.arange(keys, device=center.device) - center[..., None]
+    return masks.keep((distance.abs() <= window)[:, None])

@@ -1,0 +1,274 @@
+"""LSTM and GRU layers that run fused over a known sequence, or step by step when part of their input comes late.
+
+A decoder that attends learns part of its input (the context) only as it goes, so no fused kernel can run it. What can be
+taken out of the loop is: the product of the known part of the input (the embedded tokens) with its weights, for all steps
+at once before the loop; and the gradients of all weights, for all steps at once after it (`regard.models.shared_weight`).
+"""
+
+from abc import ABC, abstractmethod
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import FunctionCtx, once_differentiable
+from torch.nn import functional as F
+
+from regard.errors import UnknownNameError
+from regard.models.shared_weight import SharedWeight, compute_dtype
+
+CELLS = ("lstm", "gru")
+
+LayerState = tuple[Tensor, ...]
+"""``(hidden, cell)`` of one LSTM layer or ``(hidden,)`` of one GRU layer, each ``[batch, hidden_dim]``."""
+
+
+class Recurrence(nn.Module):
+    """A stack of LSTM or GRU layers with one set of weights and two ways to run it.
+
+    Args:
+        cell: ``"lstm"`` (Hochreiter & Schmidhuber 1997, with forget gates that start open) or ``"gru"`` (Cho et al. 2014).
+        input_dim: features of the input.
+        hidden_dim: features of each layer's state.
+        layers: how many.
+        dropout: rate between layers.
+    """
+
+    def __init__(self, cell: str, input_dim: int, hidden_dim: int, layers: int = 1, dropout: float = 0.0):
+        super().__init__()
+        if cell not in CELLS:
+            raise UnknownNameError("cell", cell, CELLS)
+        self.cell, self.hidden_dim, self.layers, self.dropout = cell, hidden_dim, layers, dropout
+        kind = nn.LSTM if cell == "lstm" else nn.GRU
+        self.rnn = kind(input_dim, hidden_dim, layers, batch_first=True, dropout=dropout if layers > 1 else 0.0)
+        if cell == "lstm":
+            open_forget_gates(self.rnn)
+
+    @property
+    def states(self) -> int:
+        """Tensors in the state of one layer: 2 for LSTM, 1 for GRU."""
+        return 2 if self.cell == "lstm" else 1
+
+    def forward(self, inputs: Tensor, state: tuple[LayerState, ...]) -> tuple[Tensor, tuple[LayerState, ...]]:
+        """Run all layers over a whole sequence with the fused kernel.
+
+        Args:
+            inputs: ``[batch, steps, input_dim]``.
+            state: one `LayerState` for each layer.
+
+        Returns:
+            The top layer's hidden states ``[batch, steps, hidden_dim]``, and the state after the last step.
+        """
+        packed = [torch.stack(tensors).to(inputs.dtype) for tensors in zip(*state, strict=True)]  # each L B H
+        outputs, last = self.rnn(inputs, tuple(packed) if self.cell == "lstm" else packed[0])
+        tensors = last if self.cell == "lstm" else (last,)
+        return outputs, tuple(zip(*(tensor.unbind(0) for tensor in tensors), strict=True))
+
+    def unroll(self, known: Tensor) -> "Unrolled":
+        """Prepare to run step by step over inputs of which the first features are known beforehand.
+
+        Args:
+            known: ``[batch, steps, known_dim]``; the rest of ``input_dim`` is given at each step.
+        """
+        return Unrolled(self, known)
+
+
+class Unrolled:
+    """One run of a `Recurrence`, step by step."""
+
+    def __init__(self, recurrence: Recurrence, known: Tensor):
+        self._steps = _LSTMStep if recurrence.cell == "lstm" else _GRUStep
+        self._dropout = recurrence.dropout if recurrence.training else 0.0
+        dtype = compute_dtype(known)
+        width = known.shape[-1]
+        time_first = known.transpose(0, 1)
+        self._layers: list[_LayerRun] = []
+        for layer in range(recurrence.layers):
+            parameters = (f"{name}_l{layer}" for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh"))
+            from_input, from_hidden, input_bias, hidden_bias = (getattr(recurrence.rnn, name) for name in parameters)
+            # The GRU's candidate needs the hidden state's share by itself, before the reset gate; elsewhere biases add up.
+            bias = input_bias + hidden_bias if recurrence.cell == "lstm" else input_bias
+            if layer == 0:
+                share = F.linear(time_first, from_input[:, :width], bias).unbind(0)
+                from_input = from_input[:, width:]
+            else:
+                share = bias.to(dtype).expand(*time_first.shape[:2], -1).unbind(0)
+            self._layers.append(
+                _LayerRun(
+                    known=share,
+                    fed=SharedWeight(from_input, None, dtype),
+                    hidden=SharedWeight(from_hidden, hidden_bias if recurrence.cell == "gru" else None, dtype),
+                )
+            )
+
+    def step(self, time: int, fed: Tensor, state: tuple[LayerState, ...]) -> tuple[Tensor, tuple[LayerState, ...]]:
+        """Advance all layers by one step.
+
+        Args:
+            time: which step of the known inputs.
+            fed: ``[batch, input_dim − known_dim]``: the rest of this step's input.
+            state: one `LayerState` for each layer.
+
+        Returns:
+            The top layer's hidden state ``[batch, hidden_dim]``, and the state of all layers.
+        """
+        after = []
+        for depth, (layer, before) in enumerate(zip(self._layers, state, strict=True)):
+            if depth:
+                fed = F.dropout(fed, self._dropout, training=self._dropout > 0)
+            after.append(self._steps.advance(layer, layer.known[time], fed, before))
+            fed = after[-1][0]
+        return fed, tuple(after)
+
+
+class _LayerRun(NamedTuple):
+    """Attributes: known: the known inputs' share of the gates, one ``[batch, gates · hidden_dim]`` a step; fed, hidden: weights."""
+
+    known: tuple[Tensor, ...]
+    fed: SharedWeight
+    hidden: SharedWeight
+
+
+class _Step(torch.autograd.Function, ABC):
+    @classmethod
+    @abstractmethod
+    def advance(cls, layer: _LayerRun, known: Tensor, fed: Tensor, before: LayerState) -> LayerState:
+        """The layer's state one step later."""
+
+
+class _LSTMStep(_Step):
+    """i, f, o = σ(·), g = tanh(·) of known + W fed + U hidden; cell' = f cell + i g; hidden' = o tanh(cell').
+
+    The cell state and the gates are float32 under autocast: they are sums over all steps.
+    """
+
+    @classmethod
+    def advance(cls, layer: _LayerRun, known: Tensor, fed: Tensor, before: LayerState) -> LayerState:
+        return cls.apply(known, fed, *before, layer.fed, layer.hidden, layer.fed.weight, layer.hidden.weight)
+
+    @staticmethod
+    def forward(
+        ctx: FunctionCtx,
+        known: Tensor,
+        fed: Tensor,
+        hidden: Tensor,
+        cell: Tensor,
+        fed_uses: SharedWeight,
+        hidden_uses: SharedWeight,
+        fed_weight: Tensor,
+        hidden_weight: Tensor,
+    ) -> tuple[Tensor, Tensor]:
+        ctx.dtypes = fed.dtype, hidden.dtype, cell.dtype
+        fed, hidden = fed.to(known.dtype), hidden.to(known.dtype)
+        H = hidden.shape[1]
+        gates = torch.addmm(known, fed, fed_weight.t()).addmm_(hidden, hidden_weight.t())
+        gates = gates if gates.dtype == torch.float64 else gates.float()
+        gates[:, : 2 * H].sigmoid_()
+        gates[:, 2 * H : 3 * H].tanh_()
+        gates[:, 3 * H :].sigmoid_()
+        i, f, g, o = gates.chunk(4, dim=1)
+        cell = cell.to(gates.dtype)
+        after = (f * cell).addcmul_(i, g)
+        squashed = after.tanh()
+        output = o * squashed
+        ctx.uses = fed_uses, hidden_uses
+        ctx.save_for_backward(gates, cell, squashed, fed, hidden, fed_weight, hidden_weight)
+        return output.to(known.dtype), after
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: FunctionCtx, grad_hidden: Tensor, grad_cell: Tensor) -> tuple[Tensor | None, ...]:
+        gates, cell, squashed, fed, hidden, fed_weight, hidden_weight = ctx.saved_tensors
+        i, f, g, o = gates.chunk(4, dim=1)
+        grad_hidden = grad_hidden.to(gates.dtype)
+        grad_cell = torch.addcmul(grad_cell, grad_hidden * o, 1 - squashed.square())
+        grads = torch.empty_like(gates)
+        di, df, dg, do = grads.chunk(4, dim=1)
+        torch.mul(grad_cell, g, out=di)
+        torch.mul(grad_cell, cell, out=df)
+        torch.mul(grad_cell, i, out=dg)
+        torch.mul(grad_hidden, squashed, out=do)
+        H = hidden.shape[1]
+        for rows in (slice(0, 2 * H), slice(3 * H, 4 * H)):
+            gate = gates[:, rows]
+            grads[:, rows].mul_(torch.addcmul(gate, gate, gate, value=-1))  # σ' = σ − σ²
+        dg.mul_(1 - g.square())
+        grads = grads.to(fed.dtype)
+        for uses, inputs in zip(ctx.uses, (fed, hidden), strict=True):
+            uses.add(inputs, grads)
+        of_fed, of_hidden, of_cell = ctx.dtypes
+        return (
+            grads, (grads @ fed_weight).to(of_fed), (grads @ hidden_weight).to(of_hidden), (grad_cell * f).to(of_cell),
+            None, None, None, None,
+        )  # fmt: skip
+
+
+class _GRUStep(_Step):
+    """r, z = σ(·); n = tanh(known + W fed + r (U hidden + b)); hidden' = (1 − z) n + z hidden."""
+
+    @classmethod
+    def advance(cls, layer: _LayerRun, known: Tensor, fed: Tensor, before: LayerState) -> LayerState:
+        shared = layer.fed, layer.hidden, layer.fed.weight, layer.hidden.weight, layer.hidden.bias
+        return (cls.apply(known, fed, *before, *shared),)
+
+    @staticmethod
+    def forward(
+        ctx: FunctionCtx,
+        known: Tensor,
+        fed: Tensor,
+        hidden: Tensor,
+        fed_uses: SharedWeight,
+        hidden_uses: SharedWeight,
+        fed_weight: Tensor,
+        hidden_weight: Tensor,
+        hidden_bias: Tensor,
+    ) -> Tensor:
+        ctx.dtypes = fed.dtype, hidden.dtype
+        fed, hidden = fed.to(known.dtype), hidden.to(known.dtype)
+        H = hidden.shape[1]
+        of_input = torch.addmm(known, fed, fed_weight.t())
+        of_hidden = torch.addmm(hidden_bias, hidden, hidden_weight.t())
+        if known.dtype != torch.float64:
+            of_input, of_hidden = of_input.float(), of_hidden.float()
+        gates = of_input[:, : 2 * H].add_(of_hidden[:, : 2 * H]).sigmoid_()
+        r, z = gates.chunk(2, dim=1)
+        share = of_hidden[:, 2 * H :]
+        n = torch.addcmul(of_input[:, 2 * H :], r, share).tanh_()
+        output = torch.addcmul(n, z, hidden - n)
+        ctx.uses = fed_uses, hidden_uses
+        ctx.save_for_backward(gates, n, share, fed, hidden, fed_weight, hidden_weight)
+        return output.to(known.dtype)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: FunctionCtx, grad_output: Tensor) -> tuple[Tensor | None, ...]:
+        gates, n, share, fed, hidden, fed_weight, hidden_weight = ctx.saved_tensors
+        r, z = gates.chunk(2, dim=1)
+        H = hidden.shape[1]
+        grad = grad_output.to(gates.dtype)
+        of_input = torch.empty(len(grad), 3 * H, dtype=grad.dtype, device=grad.device)
+        dr, dz, dn = of_input.chunk(3, dim=1)
+        torch.mul(grad * (1 - z), 1 - n.square(), out=dn)
+        torch.mul(dn, share, out=dr)
+        torch.mul(grad, hidden - n, out=dz)
+        of_input[:, : 2 * H].mul_(torch.addcmul(gates, gates, gates, value=-1))
+        of_hidden = of_input.clone()
+        of_hidden[:, 2 * H :].mul_(r)
+        of_input, of_hidden = of_input.to(fed.dtype), of_hidden.to(fed.dtype)
+        fed_uses, hidden_uses = ctx.uses
+        fed_uses.add(fed, of_input)
+        hidden_uses.add(hidden, of_hidden)
+        into_hidden = (grad * z).add_(of_hidden @ hidden_weight)
+        dtype_fed, dtype_hidden = ctx.dtypes
+        return (
+            of_input, (of_input @ fed_weight).to(dtype_fed), into_hidden.to(dtype_hidden),
+            None, None, None, None, None,
+        )  # fmt: skip
+
+
+def open_forget_gates(rnn: nn.RNNBase) -> None:
+    """Start the forget gates of an LSTM with bias 1, so that gradients reach far from the first step (Gers et al. 2000)."""
+    for name, bias in rnn.named_parameters():
+        if "bias" in name:
+            H = rnn.hidden_size
+            with torch.no_grad():
+                bias[H : 2 * H] = 1.0 if "bias_ih" in name else 0.0

@@ -1,0 +1,221 @@
+"""Decoders that are recurrent networks: what they share, and the one that attends to nothing."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from regard.models.encoders import Encoded
+from regard.models.readout import Readout
+from regard.models.recurrence import LayerState, Recurrence
+from regard.nn import Memory
+
+
+@dataclass(frozen=True)
+class DecoderState:
+    """Where a recurrent decoder stands, for a batch of rows.
+
+    Attributes:
+        layers: the state of each recurrent layer.
+        memory: what can be attended to; None for a decoder that doesn't.
+        lengths: ``int64 [batch]``, annotations of each row.
+        position: tokens decoded so far, the same for all rows.
+        fed: ``[batch, embedding_dim]``: the last attentional vector, for input feeding; None otherwise.
+    """
+
+    layers: tuple[LayerState, ...]
+    memory: Memory | None
+    lengths: Tensor
+    position: int = 0
+    fed: Tensor | None = None
+
+    def select(self, index: Tensor) -> "DecoderState":
+        """The rows ``index [rows]`` of this state, in that order; a row may come twice."""
+        return replace(
+            self,
+            layers=tuple(tuple(tensor[index] for tensor in layer) for layer in self.layers),
+            memory=None if self.memory is None else self.memory.select(index),
+            lengths=self.lengths[index],
+            fed=None if self.fed is None else self.fed[index],
+        )
+
+    def reorder(self, index: Tensor) -> "DecoderState":
+        """As `select`, where each row takes the place of a row with the same source, whose memory can stay."""
+        return replace(self.select_layers(index), memory=self.memory, lengths=self.lengths)
+
+    def select_layers(self, index: Tensor) -> "DecoderState":
+        """The recurrent part of `select`."""
+        return replace(
+            self,
+            layers=tuple(tuple(tensor[index] for tensor in layer) for layer in self.layers),
+            fed=None if self.fed is None else self.fed[index],
+        )
+
+
+class Choices(NamedTuple):
+    """What hard attention chose, for REINFORCE.
+
+    Attributes:
+        log_probability: ``[batch, steps]``, of the chosen annotations; differentiable.
+        entropy: ``[batch, steps]`` in nats, of the distributions they were drawn from; differentiable.
+    """
+
+    log_probability: Tensor
+    entropy: Tensor
+
+
+class Decoded(NamedTuple):
+    """What a decoder makes of some steps.
+
+    Attributes:
+        readout: ``[batch, steps, embedding_dim]``: what the output matrix reads.
+        state: after the last of them.
+        weights: ``[batch, steps, source]``, or None without attention.
+        choices: of sampled hard attention, else None.
+    """
+
+    readout: Tensor
+    state: DecoderState
+    weights: Tensor | None = None
+    choices: Choices | None = None
+
+
+class Step(NamedTuple):
+    """One step of a search: ``log_probabilities [rows, vocabulary]``, the state after it, ``weights [rows, source]`` or None."""
+
+    log_probabilities: Tensor
+    state: DecoderState
+    weights: Tensor | None
+
+
+class RecurrentDecoder(nn.Module, ABC):
+    """A recurrent network that writes a sentence, word by word.
+
+    Args:
+        embedding: target tokens → ``[..., embedding_dim]``.
+        output: ``embedding_dim`` → logits over the vocabulary.
+        fed_dim: features that each step gets beside the embedded token (a context, an attentional vector), or 0.
+        summary_dim: features of the encoder's summary, from which the first state is made.
+        hidden_dim: features of each layer's state.
+        layers: depth.
+        cell: ``"lstm"`` or ``"gru"``.
+        dropout: rate on embeddings, between layers and on the readout.
+    """
+
+    def __init__(
+        self,
+        embedding: nn.Embedding,
+        output: nn.Linear,
+        fed_dim: int,
+        summary_dim: int,
+        hidden_dim: int,
+        layers: int = 1,
+        cell: str = "lstm",
+        dropout: float = 0.0,
+    ):
+        super().__init__()
+        self.embedding = embedding
+        self.output = output
+        self.recurrence = Recurrence(cell, embedding.embedding_dim + fed_dim, hidden_dim, layers, dropout)
+        self.bridge = nn.Linear(summary_dim, layers * self.recurrence.states * hidden_dim)
+        self.dropout = nn.Dropout(dropout)
+
+    def start(self, encoded: Encoded) -> DecoderState:
+        """The state before the first word: ``tanh(W summary)`` for each layer (Bahdanau et al. 2015, A.2.2)."""
+        first = self.bridge(encoded.summary).tanh()
+        parts = first.chunk(self.recurrence.layers * self.recurrence.states, dim=-1)
+        states = self.recurrence.states
+        layers = tuple(parts[n : n + states] for n in range(0, len(parts), states))
+        return DecoderState(layers, self.remember(encoded), encoded.lengths)
+
+    @abstractmethod
+    def remember(self, encoded: Encoded) -> Memory | None:
+        """What this decoder keeps of the annotations."""
+
+    @abstractmethod
+    def decode(self, tokens: Tensor, state: DecoderState) -> Decoded:
+        """Read given tokens, one after the other, as fast as this decoder can.
+
+        Args:
+            tokens: ``int64 [batch, steps]``, the words before those to be predicted.
+            state: before the first of them.
+        """
+
+    def step(self, tokens: Tensor, state: DecoderState) -> Step:
+        """One step of a search.
+
+        Args:
+            tokens: ``int64 [rows]``, the last word of each row.
+            state: before it.
+        """
+        decoded = self.decode(tokens[:, None], state)
+        logits = self.output(decoded.readout[:, 0]).float()
+        weights = None if decoded.weights is None else decoded.weights[:, 0]
+        return Step(torch.log_softmax(logits, dim=-1), decoded.state, weights)
+
+    def decode_sampling(self, tokens: Tensor, state: DecoderState, probability: float) -> Decoded:
+        """`decode` with scheduled sampling (Bengio et al. 2015, §2.4).
+
+        Each token after the first is replaced, with this probability, by the word that the model itself finds most likely
+        there. No gradient passes through that choice.
+        """
+        steps = []
+        before = tokens[:, 0]
+        for time in range(tokens.shape[1]):
+            steps.append(self.decode(before[:, None], state))
+            state = steps[-1].state
+            if time + 1 < tokens.shape[1]:
+                with torch.no_grad():
+                    own = self.output(steps[-1].readout[:, 0]).argmax(-1)
+                chosen = torch.rand(len(own), device=own.device) < probability
+                before = torch.where(chosen, own, tokens[:, time + 1])
+        weights = [step.weights for step in steps if step.weights is not None]
+        choices = [step.choices for step in steps if step.choices is not None]
+        return Decoded(
+            readout=torch.cat([step.readout for step in steps], dim=1),
+            state=state,
+            weights=torch.cat(weights, dim=1) if weights else None,
+            choices=Choices(*(torch.cat(parts, dim=1) for parts in zip(*choices, strict=True))) if choices else None,
+        )
+
+
+class BottleneckDecoder(RecurrentDecoder):
+    """No attention: all that this decoder knows of the source is its first state (Cho et al. 2014; Sutskever et al. 2014).
+
+    The baseline that shows what attention is for. Nothing comes late, so the fused kernel runs all steps.
+
+    Args:
+        embedding: target tokens → ``[..., embedding_dim]``.
+        output: ``embedding_dim`` → logits over the vocabulary.
+        summary_dim: features of the encoder's summary.
+        hidden_dim: features of each layer's state.
+        layers: depth.
+        cell: ``"lstm"`` or ``"gru"``.
+        readout: ``"tanh"`` or ``"maxout"``, over state and embedded token.
+        dropout: rate on embeddings, between layers and on the readout.
+    """
+
+    def __init__(
+        self,
+        embedding: nn.Embedding,
+        output: nn.Linear,
+        summary_dim: int,
+        hidden_dim: int,
+        layers: int = 1,
+        cell: str = "lstm",
+        readout: str = "tanh",
+        dropout: float = 0.0,
+    ):
+        super().__init__(embedding, output, 0, summary_dim, hidden_dim, layers, cell, dropout)
+        self.readout = Readout((hidden_dim, embedding.embedding_dim), embedding.embedding_dim, readout)
+
+    def remember(self, encoded: Encoded) -> None:
+        return None
+
+    def decode(self, tokens: Tensor, state: DecoderState) -> Decoded:
+        embedded = self.dropout(self.embedding(tokens))
+        hidden, layers = self.recurrence(embedded, state.layers)
+        readout = self.dropout(self.readout(hidden, embedded))
+        return Decoded(readout, replace(state, layers=layers, position=state.position + tokens.shape[1]))

@@ -1,0 +1,78 @@
+"""A weight that a loop uses at every step, and whose gradient is taken once for all steps.
+
+Autograd would multiply ``gradientᵀ · input`` and add up a matrix of the weight's size at each step. With ``T`` steps the
+sum is one product of the concatenated steps:
+
+    ∂L/∂W = Σ_t gradient_tᵀ input_t = [gradient_1; …; gradient_T]ᵀ [input_1; …; input_T]
+"""
+
+import torch
+from torch import Tensor
+from torch.autograd.function import FunctionCtx, once_differentiable
+
+
+class SharedWeight:
+    """A weight (and bias) to hand to the steps of one loop.
+
+    Each step's own autograd function takes `weight` (and `bias`) as inputs, returns no gradient for them, and calls `add`
+    in its backward pass instead. Autograd runs this weight's backward after that of all its uses; there the product is
+    taken.
+
+    Args:
+        weight: ``[out, in]``.
+        bias: ``[out]`` or None.
+        dtype: what the loop computes in; both are cast to it once.
+
+    Attributes:
+        weight: the weight in ``dtype``.
+        bias: the bias in ``dtype``, or None.
+    """
+
+    def __init__(self, weight: Tensor, bias: Tensor | None, dtype: torch.dtype):
+        self._uses: list[tuple[Tensor, Tensor]] = []
+        self.weight: Tensor
+        self.bias: Tensor | None
+        self.weight, self.bias = _Share.apply(weight, bias, dtype, self._uses)
+
+    def add(self, inputs: Tensor, gradient: Tensor) -> None:
+        """Note one use, in the backward pass.
+
+        Args:
+            inputs: ``[rows, in]``, what the weight was multiplied with.
+            gradient: ``[rows, out]``, of the product.
+        """
+        self._uses.append((inputs, gradient))
+
+
+class _Share(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: FunctionCtx, weight: Tensor, bias: Tensor | None, dtype: torch.dtype, uses: list[tuple[Tensor, Tensor]]
+    ) -> tuple[Tensor, Tensor | None]:
+        ctx.set_materialize_grads(False)
+        ctx.uses = uses
+        ctx.weight_dtype, ctx.has_bias = weight.dtype, bias is not None
+        cast = weight.to(dtype) if weight.dtype != dtype else weight.view_as(weight)
+        if bias is None:
+            return cast, None
+        return cast, bias.to(dtype) if bias.dtype != dtype else bias.view_as(bias)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: FunctionCtx, *_: None) -> tuple[Tensor | None, ...]:
+        if not ctx.uses:
+            return None, None, None, None
+        inputs = torch.cat([use[0] for use in ctx.uses])
+        gradient = torch.cat([use[1] for use in ctx.uses])
+        ctx.uses.clear()
+        of_weight = (gradient.t() @ inputs).to(ctx.weight_dtype)
+        of_bias = gradient.sum(0, dtype=ctx.weight_dtype) if ctx.has_bias else None
+        return of_weight, of_bias, None, None
+
+
+def compute_dtype(tensor: Tensor) -> torch.dtype:
+    """What a matrix product with this tensor computes in: autocast's dtype where autocast is on, else the tensor's own."""
+    kind = tensor.device.type
+    if torch.is_autocast_enabled(kind) and tensor.dtype != torch.float64:
+        return torch.get_autocast_dtype(kind)
+    return tensor.dtype

@@ -1,0 +1,47 @@
+"""Normalizers that weigh each key by itself."""
+
+import torch
+from torch import Tensor
+
+from regard.normalizers.normalizer import Normalizer
+from regard.normalizers.parameter import along_heads, set_parameter
+from regard.normalizers.rows import check_rows
+from regard.shapes import accurate
+
+
+class Sigmoid(Normalizer):
+    """Each weight is the sigmoid of its own score; a row need not sum to 1.
+
+    .. math:: w_j = 1 \\,/\\, (1 + \\exp(-(s_j + b)))
+
+    Ramapuram et al. 2024, "Theory, analysis, and best practices for sigmoid self-attention" (eq. 3), where
+    :math:`b = -\\log n` for rows of ``n`` keys keeps their sums near 1.
+
+    Args:
+        bias: :math:`b`: a number, or a tensor ``[]`` or ``[heads]`` that may be learned; 0 unless told.
+
+    Raises:
+        ArgumentError: a bias that is not finite.
+
+    ``dim`` is checked, but keys do not compete, so it changes nothing. `log_sum_exp` is that of the scores without bias.
+    Half precision is computed in float32.
+    """
+
+    bias: float | Tensor
+
+    def __init__(self, bias: float | Tensor = 0.0):
+        super().__init__()
+        set_parameter(self, "bias", bias)
+
+    def forward(self, scores: Tensor, dim: int = -1) -> Tensor:
+        check_rows(scores, dim)
+        row = accurate(scores)
+        bias = along_heads("bias", self.bias, row, dim)
+        shifted = row + bias if isinstance(bias, Tensor) or bias != 0.0 else row
+        return torch.sigmoid(shifted).to(scores.dtype)
+
+    def extra_repr(self) -> str:
+        return "" if self.bias == 0.0 else f"bias={self.bias}"
+
+
+sigmoid = Sigmoid()

@@ -1,0 +1,97 @@
+"""Forward solutions of the entmax problem: by sorting where there is a closed form, and by root finding for any alpha.
+
+All take scores in float32 or float64, with −inf for what may not be seen, and give weights that are exactly 0 there.
+"""
+
+import torch
+from torch import Tensor
+
+from regard.normalizers.rows import largest
+
+# Scores this far below the largest (in units where weights are (z − τ)₊ ^ …, and τ ≥ −1) have weight 0 in any case;
+# lifting them to it keeps −inf and huge numbers out of the sums.
+_FLOOR = -2.0
+
+
+def sparsemax_by_sort(scores: Tensor, dim: int) -> Tensor:
+    """``(s − τ)₊`` with sum 1, the threshold τ by sorting (Martins & Astudillo 2016, algorithm 1)."""
+    top, empty = largest(scores, dim)
+    shifted = (scores - top).clamp_(min=_FLOOR)
+    ordered = shifted.sort(dim, descending=True).values
+    rank = _ranks(ordered, dim)
+    excess = ordered.cumsum(dim).sub_(1.0)
+    support = (rank * ordered > excess).sum(dim, keepdim=True).clamp_(min=1)
+    threshold = excess.gather(dim, support - 1) / support
+    return shifted.sub_(threshold).clamp_(min=0.0).masked_fill_(empty, 0.0)
+
+
+def entmax15_by_sort(scores: Tensor, dim: int) -> Tensor:
+    """``(s/2 − τ)₊²`` with sum 1, the threshold τ by sorting (Peters, Niculae & Martins 2019, algorithm 2)."""
+    top, empty = largest(scores, dim)
+    halved = (scores - top).div_(2.0).clamp_(min=_FLOOR)
+    ordered = halved.sort(dim, descending=True).values
+    rank = _ranks(ordered, dim)
+    mean = ordered.cumsum(dim).div_(rank)
+    spread = ordered.square().cumsum(dim).div_(rank).sub_(mean.square())
+    candidates = mean.sub_((1.0 / rank - spread).clamp_(min=0.0).sqrt_())
+    support = (candidates <= ordered).sum(dim, keepdim=True).clamp_(min=1)
+    weights = halved.sub_(candidates.gather(dim, support - 1)).clamp_(min=0.0).square_()
+    return weights.div_(weights.sum(dim, keepdim=True)).masked_fill_(empty, 0.0)
+
+
+def entmax_by_root(scores: Tensor, alpha: Tensor, dim: int) -> Tensor:
+    """The weights for any alpha > 1, by finding the largest weight of each row.
+
+    Let :math:`a = \\alpha - 1`, and :math:`q` the weight of the row's largest score :math:`s_1`. Then all weights are
+
+    .. math:: p_j = q \\, \\big(1 + a (s_j - s_1) \\, q^{-a}\\big)_+^{1/a}
+
+    and their sum grows with :math:`q` in :math:`[1/n, 1]`. Unlike the threshold itself, :math:`q` is as well conditioned
+    near :math:`a = 0` (where the formula becomes :math:`q \\exp(s_j - s_1)`) as for a large alpha. The sum is convex in
+    :math:`q` for :math:`a \\le 1`, so Newton's method comes down from :math:`q = 1` without overshooting; above, and
+    whenever a step would leave the bracket, bisection.
+
+    Args:
+        scores: any shape.
+        alpha: broadcastable to scores with length 1 along ``dim``; above 1.
+        dim: the axis to normalize.
+    """
+    power = alpha - 1.0
+    top, empty = largest(scores, dim)
+    shifted = scores - top
+    numbers = torch.finfo(scores.dtype)
+    low = torch.full_like(top, 1.0 / shifted.shape[dim])
+    high = torch.ones_like(top)
+    best = high
+    # Newton takes about ten steps; bisection as many as the mantissa has bits, and a few.
+    for _ in range(80):
+        ratio, base = _ratios(shifted, power, best)
+        excess = best * ratio.sum(dim, keepdim=True) - 1.0
+        slope = ratio.div_(base).masked_fill_(base <= 0.0, 0.0).sum(dim, keepdim=True)
+        above = excess > 0.0
+        high, low = torch.where(above, best, high), torch.where(above, low, best)
+        newton = best - excess / slope
+        usable = (power <= 1.0) & (newton >= low) & (newton <= high)
+        better = torch.where(usable, newton, (low + high) / 2.0)
+        moved = ((better - best).abs() > 4.0 * numbers.eps * best) & ~empty
+        best = better
+        if not bool(moved.any()):
+            break
+    weights = _ratios(shifted, power, best)[0].mul_(best)
+    return weights.div_(weights.sum(dim, keepdim=True)).masked_fill_(empty, 0.0)
+
+
+def _ratios(shifted: Tensor, power: Tensor, best: Tensor) -> tuple[Tensor, Tensor]:
+    """``p / q`` for each score, and what the power 1/a was taken of."""
+    # Finite, so that the largest score's 0 stays 0 in the product.
+    steepness = (power * best.pow(-power)).clamp(max=torch.finfo(best.dtype).max)
+    step = (shifted * steepness).clamp_(min=-1.0)
+    base = step + 1.0
+    return step.log1p_().div_(power).exp_(), base
+
+
+def _ranks(ordered: Tensor, dim: int) -> Tensor:
+    """1, 2, 3, … along ``dim``."""
+    shape = [1] * ordered.dim()
+    shape[dim] = -1
+    return torch.arange(1, ordered.shape[dim] + 1, dtype=ordered.dtype, device=ordered.device).view(shape)

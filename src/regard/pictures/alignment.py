@@ -1,0 +1,256 @@
+"""Which source words each target word was made from: the alignment heatmap of Bahdanau et al. (2015), figure 3."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from regard.errors import ArgumentError, ShapeError
+from regard.pictures.fonts import Lettering, visible, wrapped
+from regard.pictures.heatmap import draw_cells, draw_lines, write_numbers
+from regard.pictures.numbers import Matrix, as_array
+from regard.pictures.sheet import new_sheet, place, text_extent
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+LINK_COLOR = "#E8590C"
+"""Seen on black and on white."""
+
+MARGIN = 0.12  # inches, as all lengths below
+GAP = 0.16
+BAR_WIDTH = 0.13
+LONGEST_SIDE = 40.0
+
+
+def merge(weights: Any, rows: Sequence[range] | None = None, columns: Sequence[range] | None = None) -> Matrix:
+    """Attention between sub-words → attention between words.
+
+    A word receives what its parts receive, and gives what its parts give on average::
+
+        merged[i, j] = mean over t in rows[i] of (sum over s in columns[j] of weights[t, s])
+
+    so rows that sum to 1 still do.
+
+    Args:
+        weights: ``[target, source]``.
+        rows: the positions of each target word: ranges that follow one another from 0 to ``target``; None: one each.
+        columns: the positions of each source word, likewise.
+
+    Returns:
+        float64 ``[target words, source words]``.
+
+    Raises:
+        ShapeError: ``weights`` has not two axes.
+        ArgumentError: the ranges leave something out, overlap or are empty.
+    """
+    matrix = as_array("weights", weights, 2)
+    if columns is not None:
+        starts = _starts("columns", columns, matrix.shape[1])
+        matrix = np.add.reduceat(matrix, starts, axis=1) if starts else matrix
+    if rows is not None:
+        starts = _starts("rows", rows, matrix.shape[0])
+        lengths = np.array([len(group) for group in rows], dtype=np.float64)
+        matrix = np.add.reduceat(matrix, starts, axis=0) / lengths[:, None] if starts else matrix
+    return matrix
+
+
+def alignment(
+    weights: Any,
+    source_tokens: Sequence[str],
+    target_tokens: Sequence[str],
+    *,
+    title: str | None = None,
+    source_groups: Sequence[range] | None = None,
+    target_groups: Sequence[range] | None = None,
+    links: Iterable[tuple[int, int]] | None = None,
+    annotate: bool = False,
+    color_map: str = "gray",
+    maximum: float | None = 1.0,
+    color_bar: bool = True,
+) -> Figure:
+    """Draw attention weights: source on x (labels on top), target on y (read downwards), brighter for more attention.
+
+    Args:
+        weights: ``[target, source]``, finite; a tensor or array.
+        source_tokens: a label for each column; if there are groups, one for each position (they are joined to words)
+            or one for each word.
+        target_tokens: a label for each row, likewise.
+        title: over the picture; long ones are wrapped.
+        source_groups: positions of each source word, to `merge` sub-words; ranges from 0 to ``source``.
+        target_groups: positions of each target word.
+        links: true alignments as ``(source, target)`` indices of drawn columns and rows, marked with hollow squares.
+        annotate: write each weight into its cell.
+        color_map: of matplotlib; the default is the paper's, from black (0) to white. ``"viridis"``, ``"cividis"`` and
+            ``"magma"`` are perceptually uniform as well.
+        maximum: the weight of the brightest colour, raised to the largest weight where that is more; None: the largest
+            weight.
+        color_bar: draw the scale.
+
+    Returns:
+        A figure, as large as its text and cells need.
+
+    Raises:
+        ShapeError: ``weights`` does not fit the tokens, or is not finite.
+        ArgumentError: groups that are no partition, or links to nowhere.
+        UnknownNameError: no such colour map.
+        MissingPartError: matplotlib is not installed.
+    """
+    matrix = as_array("weights", weights, 2)
+    source = _labels("source", source_tokens, source_groups, matrix.shape[1], "column")
+    target = _labels("target", target_tokens, target_groups, matrix.shape[0], "row")
+    if not np.isfinite(matrix).all():
+        row, column = np.argwhere(~np.isfinite(matrix))[0].tolist()
+        raise ShapeError(f"weights must be finite; weights[{row}, {column}] is {matrix[row, column]}")
+    matrix = merge(matrix, target_groups, source_groups)
+    rows, columns = matrix.shape
+    marked = sorted(set(links or ()))
+    for link in marked:
+        if not (0 <= link[0] < columns and 0 <= link[1] < rows):
+            raise ArgumentError(
+                f"links must be (source, target) with source < {columns} and target < {rows}; one is {tuple(link)}"
+            )
+
+    heading = "" if title is None else wrapped(title, max(24, min(90, 3 * columns)))
+    lettering = Lettering([*source, *target, heading])
+    cell = _cell_size(max(rows, columns, 1), annotate)
+    letter_size = min(9.0, max(3.0, 0.62 * cell * 72))
+    figure = new_sheet(1.0, 1.0)
+    axes = figure.add_axes((0.0, 0.0, 1.0, 1.0))
+    axes.set_label("alignment")
+    # Labels that would stand on each other are thinned out.
+    step = max(1, math.ceil(letter_size * 1.05 / 72 / cell))
+    label_width, label_height = _label_axes(axes, lettering, source, target, letter_size, step, cell)
+
+    width, height = max(columns, 1) * cell, max(rows, 1) * cell
+    if matrix.size:
+        largest = float(matrix.max())
+        high = max(largest, maximum if maximum is not None else 0.0) or 1.0
+        image = draw_cells(axes, matrix, colors=color_map, low=min(0.0, float(matrix.min())), high=high)
+        if cell >= 0.1:
+            draw_lines(axes, rows, columns)
+        if annotate:
+            texts = [[_short(value) for value in line] for line in matrix.tolist()]
+            write_numbers(axes, image, texts, min(7.5, letter_size))
+        if marked:
+            x, y = np.array(marked).T
+            side = cell * 72 * 0.72
+            axes.scatter(
+                x, y, s=side**2, marker="s", facecolors="none", edgecolors=LINK_COLOR, linewidths=1.1, label="true link"
+            )
+    else:
+        image = None
+        axes.text(0.5, 0.5, "no tokens", transform=axes.transAxes, ha="center", va="center", fontsize=8)
+    axes.set_xlim(-0.5, max(columns, 1) - 0.5)
+    axes.set_ylim(max(rows, 1) - 0.5, -0.5)
+
+    title_text = lettering.letter(figure.text(0, 1, "", fontsize=11, va="top", ha="left"), heading)
+    title_width, title_height = text_extent(title_text) if heading else (0.0, 0.0)
+    bar = color_bar and image is not None
+    bar_room = GAP + BAR_WIDTH + 0.42 if bar else 0.0
+    bar_height = min(max(height, 0.9), 3.0)
+    key_height = 0.24 if marked else 0.0
+    above = MARGIN + (title_height + GAP if heading else 0.0) + label_height
+    body = max(height, bar_height if bar else 0.0)
+    sheet_width = max(label_width + width + bar_room + 2 * MARGIN, title_width + 2 * MARGIN)
+    sheet_height = above + body + key_height + MARGIN
+    figure.set_size_inches(sheet_width, sheet_height)
+    top = sheet_height - above
+    left = MARGIN + label_width
+    place(axes, left, top - height, width, height)
+    title_text.set_position((MARGIN / sheet_width, 1 - MARGIN / sheet_height))
+    if bar:
+        bar_axes = figure.add_axes((0.0, 0.0, 0.1, 0.1), label="weight")
+        place(bar_axes, left + width + GAP, top - bar_height, BAR_WIDTH, bar_height)
+        scale = figure.colorbar(image, cax=bar_axes)
+        scale.ax.tick_params(labelsize=7.5, length=2)
+        scale.outline.set_linewidth(0.6)  # pyright: ignore[reportCallIssue]
+    if marked:
+        key = figure.text(left / sheet_width, (MARGIN * 0.6) / sheet_height, "□ true link", va="bottom", fontsize=8)
+        key.set_color(LINK_COLOR)
+    return figure
+
+
+def _label_axes(
+    axes: Axes, lettering: Lettering, source: list[str], target: list[str], size: float, step: int, cell: float
+) -> tuple[float, float]:
+    """Write the tokens and measure them: the width of the row labels and the height of the column labels, in inches."""
+    axes.xaxis.tick_top()
+    axes.tick_params(length=0, labelsize=size, pad=3)
+    axes.set_xticks(range(0, len(source), step), [lettering.drawable(token) for token in source[::step]])
+    axes.set_yticks(range(0, len(target), step), [lettering.drawable(token) for token in target[::step]])
+    above, beside = axes.get_xticklabels(), axes.get_yticklabels()
+    for label in (*above, *beside):
+        lettering.letter(label)
+    if any(text_extent(label)[0] > 0.9 * cell for label in above):
+        for label in above:
+            label.set_rotation(90)
+    width = max((text_extent(label)[0] for label in beside), default=0.0)
+    height = max((text_extent(label)[1] for label in above), default=0.0)
+    return width + 0.06, height + 0.06
+
+
+def _labels(side: str, tokens: Sequence[str], groups: Sequence[range] | None, length: int, line: str) -> list[str]:
+    """The labels that are drawn on one side, after groups are joined."""
+    tokens = list(tokens)
+    if groups is None:
+        if len(tokens) != length:
+            raise ShapeError(
+                f"weights must have one {line} for each {side} token; {side}_tokens has {len(tokens)} and weights has "
+                f"{length} {line}s (weights is [target, source])"
+            )
+        words = tokens
+    else:
+        _starts(f"{side}_groups", groups, length)
+        if len(tokens) == length:
+            words = [_word([tokens[position] for position in group]) for group in groups]
+        elif len(tokens) == len(groups):
+            words = tokens
+        else:
+            raise ShapeError(
+                f"{side}_tokens must have one label for each of the {length} {line}s of weights or for each of the "
+                f"{len(groups)} groups; it has {len(tokens)}"
+            )
+    return [visible(word) for word in words]
+
+
+def _word(parts: list[str]) -> str:
+    """Sub-words joined, without the usual tokenizers' marks: ``▁`` and ``Ġ`` before, ``##`` within, ``@@`` after."""
+    first = parts[0]
+    if len(first) > 1 or len(parts) > 1:
+        first = first.removeprefix("▁").removeprefix("Ġ")
+    joined = [first, *(part.removeprefix("##") for part in parts[1:])]
+    return "".join(part.removesuffix("@@") for part in joined[:-1]) + joined[-1]
+
+
+def _starts(name: str, groups: Sequence[range], length: int) -> list[int]:
+    """Where each group starts, after checking that the groups cut 0 … length into pieces."""
+    position = 0
+    for number, group in enumerate(groups):
+        if group.step != 1 or group.start != position or group.stop <= group.start:
+            raise ArgumentError(
+                f"{name} must be ranges that are not empty and follow one another from 0 to {length}; "
+                f"number {number} is {group} and should start at {position}"
+            )
+        position = group.stop
+    if position != length:
+        raise ArgumentError(f"{name} must be ranges that follow one another from 0 to {length}; they end at {position}")
+    return [group.start for group in groups]
+
+
+def _cell_size(longest: int, annotate: bool) -> float:
+    """The side of a cell in inches: large when there are few, readable for sentences, small before the page bursts."""
+    smallest = 0.34 if annotate else 0.19
+    return min(max(smallest, min(0.42, 7.0 / longest)), LONGEST_SIDE / longest)
+
+
+def _short(weight: float) -> str:
+    """A weight in two decimals without its leading zero, or nothing where that would be .00."""
+    text = f"{weight:.2f}"
+    if float(text) == 0:
+        return ""
+    return text.replace("0.", ".", 1).replace("-", "−") if abs(weight) < 0.995 else text.replace("-", "−")

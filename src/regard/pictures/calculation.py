@@ -1,0 +1,240 @@
+"""A worked calculation: its matrices one after the other, every number written into its cell."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+import numpy as np
+
+from regard.errors import ArgumentError, ShapeError, UnknownNameError
+from regard.pictures.fonts import Lettering, visible, wrapped
+from regard.pictures.heatmap import draw_cells, draw_lines, write_numbers
+from regard.pictures.numbers import Matrix, as_array, number_texts
+from regard.pictures.sheet import new_sheet, place, text_extent
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+Kind = Literal["heatmap", "weights", "table"]
+
+MOST_NUMBERED_COLUMNS = 24
+MOST_NUMBERED_ROWS = 48
+"""Beyond these a panel shows colours only, and says so."""
+
+PAGE_WIDTH = 13.0  # inches, as all lengths below; panels flow to the next line where this ends
+MARGIN = 0.2
+GAP = 0.45
+CELL_HEIGHT = 0.27
+WIDEST_FOR_LABELS = 0.8
+LARGEST_BARE_SIDE = 5.0
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One step of a calculation.
+
+    Attributes:
+        name: what the numbers are, e.g. ``"scores"``.
+        matrix: ``[rows, columns]``, or ``[columns]`` for one row; −inf is a pair that may not be seen.
+        row_labels: one for each row, or None.
+        column_labels: one for each column, or None.
+        note: the equation or a sentence, below the name.
+        kind: ``"heatmap"``: blue for more; red for less than 0 where there are negative numbers. ``"weights"``: black
+            for 0, white for 1, as in an alignment. ``"table"``: no colours.
+    """
+
+    name: str
+    matrix: Any
+    row_labels: Sequence[str] | None = None
+    column_labels: Sequence[str] | None = None
+    note: str | None = None
+    kind: Kind = "heatmap"
+
+
+@dataclass
+class _Block:
+    """A panel with its checked numbers, its axes and the inches that its parts need."""
+
+    panel: Panel
+    matrix: Matrix
+    title: str
+    note: str
+    rows: list[str]
+    columns: list[str]
+    axes: Axes | None = None
+    head: tuple[float, float] = (0.0, 0.0)
+    labels: tuple[float, float] = (0.0, 0.0)
+    cells: tuple[float, float] = (0.0, 0.0)
+    artists: list[Any] = field(default_factory=list)
+
+    @property
+    def width(self) -> float:
+        return max(self.head[0], self.labels[0] + self.cells[0])
+
+
+def calculation(panels: Sequence[Panel], *, title: str | None = None) -> Figure:
+    """Draw a calculation, one panel a step, in reading order; panels are numbered from 1.
+
+    Args:
+        panels: the steps, in the order of the calculation; at least one.
+        title: over all of them.
+
+    Returns:
+        A figure as large as its panels need, at most about 13 inches wide if no single panel is wider.
+
+    Raises:
+        ArgumentError: there is no panel.
+        UnknownNameError: a panel's kind does not exist.
+        ShapeError: a panel's labels do not fit its matrix, or this has not one or two axes.
+        MissingPartError: matplotlib is not installed.
+    """
+    if not panels:
+        raise ArgumentError("panels must hold at least one panel; it is empty")
+    blocks = [_checked(number, panel) for number, panel in enumerate(panels, start=1)]
+    heading = "" if title is None else wrapped(title, 100)
+    lettering = Lettering(
+        [heading, *(text for block in blocks for text in (block.title, block.note, *block.rows, *block.columns))]
+    )
+    figure = new_sheet(1.0, 1.0)
+    for block in blocks:
+        block.axes = figure.add_axes((0.0, 0.0, 1.0, 1.0), label=block.panel.name)
+        _draw(block, block.axes, lettering)
+        for text, size, color in ((block.title, 11, "black"), (block.note, 8.5, "#505050")):
+            artist = figure.text(0, 0, "", fontsize=size, color=color, va="top", linespacing=1.25)
+            block.artists.append(lettering.letter(artist, text))
+        extents = [text_extent(artist) if artist.get_text() else (0.0, 0.0) for artist in block.artists]
+        block.head = max(extents)[0], 0.24 + (extents[1][1] + 0.06 if block.note else 0.0)
+
+    lines: list[list[_Block]] = [[]]
+    for block in blocks:
+        used = sum(other.width + GAP for other in lines[-1])
+        if lines[-1] and used + block.width > PAGE_WIDTH:
+            lines.append([])
+        lines[-1].append(block)
+    heading_text = lettering.letter(figure.text(0, 1, "", fontsize=13, va="top"), heading)
+    heading_width, heading_height = text_extent(heading_text) if heading else (0.0, -GAP * 0.6)
+    heights = [_line_height(line) for line in lines]
+    line_widths = [sum(block.width + GAP for block in line) - GAP for line in lines]
+    width = max(*line_widths, heading_width) + 2 * MARGIN
+    height = 2 * MARGIN + heading_height + GAP * 0.6 + sum(heights) + GAP * (len(lines) - 1)
+    figure.set_size_inches(width, height)
+    heading_text.set_position((MARGIN / width, 1 - MARGIN / height))
+    top = height - MARGIN - heading_height - GAP * 0.6
+    for line, line_height in zip(lines, heights, strict=True):
+        _put(line, MARGIN, top, width, height)
+        top -= line_height + GAP
+    return figure
+
+
+def _checked(number: int, panel: Panel) -> _Block:
+    name = f"panel {number} ({panel.name!r})"
+    if panel.kind not in get_args(Kind):
+        raise UnknownNameError("kind of panel", panel.kind, get_args(Kind))
+    matrix = np.atleast_2d(as_array(f"the matrix of {name}", panel.matrix, 1, 2))
+    for axis, labels in (("row", panel.row_labels), ("column", panel.column_labels)):
+        length = matrix.shape[axis == "column"]
+        if labels is not None and len(labels) != length:
+            raise ShapeError(
+                f"{name} must have one {axis} label for each of its {length} {axis}s; it has {len(labels)}"
+            )
+    rows, columns = ([visible(text, 18) for text in labels or ()] for labels in (panel.row_labels, panel.column_labels))
+    note = [] if not panel.note else [wrapped(panel.note, 46)]
+    if not matrix.size:
+        note.append(f"empty: {matrix.shape[0]} × {matrix.shape[1]}")
+    elif not _numbered(matrix):
+        finite = matrix[np.isfinite(matrix)]
+        low, high = (
+            (number_texts(finite[None])[0][index] for index in (finite.argmin(), finite.argmax()))
+            if finite.size
+            else ("", "")
+        )
+        note.append(f"{matrix.shape[0]} × {matrix.shape[1]}, too many to write the numbers; from {low} to {high}")
+    return _Block(panel, matrix, f"{number}  {visible(panel.name, 60)}", "\n".join(note), rows, columns)
+
+
+def _numbered(matrix: Matrix) -> bool:
+    return matrix.shape[0] <= MOST_NUMBERED_ROWS and matrix.shape[1] <= MOST_NUMBERED_COLUMNS
+
+
+def _draw(block: _Block, axes: Axes, lettering: Lettering) -> None:
+    """Draw cells, numbers and labels, and note how many inches they need."""
+    rows, columns = block.matrix.shape
+    axes.xaxis.tick_top()
+    if not block.matrix.size:
+        axes.set_axis_off()
+        return
+    numbered = _numbered(block.matrix)
+    texts = number_texts(block.matrix)
+    if numbered:
+        longest = max((text for line in texts for text in line), key=len)
+        probe = axes.text(0, 0, longest, fontsize=8.5)
+        cell_width, cell_height = max(text_extent(probe)[0] + 0.14, 0.36), CELL_HEIGHT
+        probe.remove()
+    else:
+        cell_width = cell_height = min(0.2, max(LARGEST_BARE_SIDE / max(rows, columns), 0.01))
+
+    image = draw_cells(axes, block.matrix, **_colors(block))
+    # Labels too many for their cells are thinned out.
+    step = max(1, int(np.ceil(0.14 / cell_height)))
+    axes.tick_params(length=0, pad=3, labelsize=8.5)
+    row_ticks, column_ticks = range(0, len(block.rows), step), range(0, len(block.columns), step)
+    axes.set_yticks(row_ticks, [lettering.drawable(block.rows[row]) for row in row_ticks])
+    axes.set_xticks(column_ticks, [lettering.drawable(block.columns[column]) for column in column_ticks])
+    beside, above = axes.get_yticklabels(), axes.get_xticklabels()
+    for label in (*beside, *above):
+        lettering.letter(label)
+    widest = max((text_extent(label)[0] + 0.1 for label in above), default=0.0)
+    if widest > cell_width:
+        if numbered and widest <= WIDEST_FOR_LABELS:
+            cell_width = widest
+        else:
+            for label in above:
+                label.set_rotation(90)
+    if numbered:
+        draw_lines(axes, rows, columns, color="#ffffff" if block.panel.kind == "heatmap" else "#a0a0a0", width=0.8)
+        write_numbers(axes, image, texts, 8.5)
+    block.cells = columns * cell_width, rows * cell_height
+    block.labels = (
+        max((text_extent(label)[0] + 0.08 for label in beside), default=0.0),
+        max((text_extent(label)[1] + 0.08 for label in above), default=0.0),
+    )
+
+
+def _colors(block: _Block) -> dict[str, Any]:
+    """The colour map of a panel and the numbers of its ends."""
+    finite = block.matrix[np.isfinite(block.matrix)]
+    low, high = float(finite.min(initial=0.0)), float(finite.max(initial=0.0))
+    if block.panel.kind == "table":
+        return {"colors": "Greys", "low": 2 * abs(high) + 1.0, "high": 2 * abs(high) + 2.0}
+    if block.panel.kind == "weights":
+        return {"colors": "gray", "low": min(low, 0.0), "high": max(high, 1.0)}
+    if low < 0:
+        # Less than the whole map: its darkest ends hide the numbers.
+        end = max(-low, high) * 1.25
+        return {"colors": "RdBu", "low": -end, "high": end}
+    return {"colors": "Blues", "low": 0.0, "high": high * 1.35 or 1.0}
+
+
+def _line_height(line: list[_Block]) -> float:
+    return (
+        max(block.head[1] for block in line)
+        + max(block.labels[1] for block in line)
+        + max(block.cells[1] for block in line)
+    )
+
+
+def _put(line: list[_Block], left: float, top: float, sheet_width: float, sheet_height: float) -> None:
+    """Give the panels of one line their places; their names and their cells begin at the same heights."""
+    head = max(block.head[1] for block in line)
+    labels = max(block.labels[1] for block in line)
+    for block in line:
+        title, note = block.artists
+        title.set_position((left / sheet_width, top / sheet_height))
+        note.set_position((left / sheet_width, (top - 0.24) / sheet_height))
+        width, height = block.cells
+        if block.axes is not None and block.matrix.size:
+            place(block.axes, left + block.labels[0], top - head - labels - height, width, height)
+        left += block.width + GAP

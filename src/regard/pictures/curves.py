@@ -1,0 +1,213 @@
+"""How a training went, and how good its models are on long sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from regard.errors import ArgumentError, ShapeError
+from regard.pictures.fonts import Lettering, visible, wrapped
+from regard.pictures.numbers import as_array
+from regard.pictures.sheet import MARKERS, PALETTE, new_sheet
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+Column = NDArray[np.float64]
+
+MOST_RAW_POINTS = 200
+"""A curve of more points is drawn pale, with its moving average on top."""
+
+
+def training_curves(
+    metrics: Mapping[str, Sequence[Any]] | Sequence[Mapping[str, Any]], *, title: str | None = None
+) -> Figure:
+    """Draw loss (left) and BLEU or chrF (right) over the steps of a training.
+
+    Args:
+        metrics: columns by name, or the rows of a ``metrics.csv``. Numbers may be text; ``""`` and None are "not
+            measured there". Every column with ``loss`` in its name is a loss; ``bleu`` and ``chrf`` are qualities. The
+            axis is ``step``, else ``epoch``, else the number of the row.
+        title: over the picture.
+
+    Returns:
+        A figure of two panels; one without data says so. The best quality is marked with its value.
+
+    Raises:
+        ArgumentError: a value that is no number.
+        ShapeError: columns of different lengths.
+        MissingPartError: matplotlib is not installed.
+    """
+    columns = _columns(metrics)
+    axis = next((name for name in ("step", "epoch") if name in columns), None)
+    length = len(next(iter(columns.values()), ()))
+    steps = columns[axis] if axis is not None else np.arange(length, dtype=np.float64)
+    panels = {
+        "loss": [name for name in columns if "loss" in name.lower()],
+        "BLEU, chrF": [name for name in columns if "bleu" in name.lower() or "chrf" in name.lower()],
+    }
+    heading = "" if title is None else wrapped(title, 90)
+    lettering = Lettering([heading, *(visible(name, 40) for name in columns)])
+    figure = new_sheet(10.0, 3.8, layout="constrained")
+    if heading:
+        lettering.letter(figure.suptitle("", fontsize=12), heading)
+    for index, (kind, names) in enumerate(panels.items()):
+        axes = figure.add_subplot(1, 2, index + 1, label=kind)
+        measured = [name for name in names if np.isfinite(columns[name] + steps).any()]
+        kinds = [label for label in ("BLEU", "chrF") if any(label.lower() in name.lower() for name in measured)]
+        _dress(axes, axis or "row", kind if index == 0 else ", ".join(kinds) or kind)
+        for number, name in enumerate(measured):
+            _draw_curve(axes, lettering, steps, columns[name], name, number, best=index == 1)
+        if measured:
+            legend = axes.legend(fontsize=8.5, frameon=False)
+            for text in legend.get_texts():
+                lettering.letter(text)
+        else:
+            axes.text(0.5, 0.5, f"no {kind} was measured", transform=axes.transAxes, ha="center", va="center")
+    return figure
+
+
+def bleu_by_length(
+    bins: Sequence[str | range],
+    series: Mapping[str, Any],
+    counts: Sequence[int] | None = None,
+    *,
+    title: str | None = None,
+    measure: str = "BLEU",
+) -> Figure:
+    """Draw the quality of several models by source length: what attention is for (Bahdanau et al. 2015, figure 2).
+
+    Args:
+        bins: a label for each bin, or the lengths in it (``range(1, 11)`` is shown as ``1–10``).
+        series: for each model a number a bin; NaN where there is none.
+        counts: sentences in each bin, drawn below; None: not drawn.
+        title: over the picture.
+        measure: the name of the numbers.
+
+    Returns:
+        A figure with one panel, or two with counts.
+
+    Raises:
+        ArgumentError: no bin or no model.
+        ShapeError: a model, or ``counts``, has not one number a bin.
+        MissingPartError: matplotlib is not installed.
+    """
+    if not bins or not series:
+        raise ArgumentError(f"bins and series must not be empty; there are {len(bins)} bins and {len(series)} series")
+    values = {name: _one_each(f"series[{name!r}]", numbers, len(bins)) for name, numbers in series.items()}
+    sizes = None if counts is None else _one_each("counts", counts, len(bins))
+    labels = [visible(label, 12) if isinstance(label, str) else _span(label) for label in bins]
+    names = [visible(name, 32) for name in values]
+    heading = "" if title is None else wrapped(title, 80)
+    lettering = Lettering([heading, measure, *labels, *names])
+
+    figure = new_sheet(
+        max(6.0, min(14.0, 2.6 + 0.75 * len(bins))), 4.4 if sizes is not None else 3.6, layout="constrained"
+    )
+    grid = figure.add_gridspec(2 if sizes is not None else 1, 1, height_ratios=(4, 1) if sizes is not None else None)
+    axes = figure.add_subplot(grid[0], label=measure)
+    positions = np.arange(len(bins))
+    for number, numbers in enumerate(values.values()):
+        color, marker = PALETTE[number % len(PALETTE)], MARKERS[number % len(MARKERS)]
+        axes.plot(positions, numbers, color=color, marker=marker, markersize=5, linewidth=1.8, label=str(number))
+    _dress(axes, "", visible(measure, 32))
+    axes.set_ylim(bottom=0 if all(not (numbers < 0).any() for numbers in values.values()) else None)
+    axes.set_xlim(-0.5, len(bins) - 0.5)
+    axes.set_xticks(positions, [lettering.drawable(label) for label in labels])
+    legend = figure.legend(
+        *axes.get_legend_handles_labels(), loc="outside upper left", ncols=min(len(names), 3), fontsize=9, frameon=False
+    )
+    for text, name in zip(legend.get_texts(), names, strict=True):
+        lettering.letter(text, name)
+    for label in axes.get_xticklabels():
+        lettering.letter(label)
+    lowest = axes
+    if sizes is not None:
+        lowest = figure.add_subplot(grid[1], sharex=axes, label="counts")
+        bars = lowest.bar(positions, sizes, width=0.6, color="#b8bec6")
+        lowest.bar_label(bars, [f"{size:.0f}" for size in sizes], fontsize=8, padding=1)
+        lowest.set_ylim(0, max(float(sizes.max()) * 1.35, 1.0))
+        lowest.set_ylabel("sentences", fontsize=9)
+        lowest.set_yticks([])
+        lowest.spines[["top", "right", "left"]].set_visible(False)
+        axes.tick_params(labelbottom=False)
+        for label in lowest.get_xticklabels():
+            lettering.letter(label)
+    lowest.set_xlabel("source length (tokens)", fontsize=9.5)
+    if heading:
+        lettering.letter(axes.set_title("", fontsize=12, loc="left"), heading)
+    return figure
+
+
+def _columns(metrics: Mapping[str, Sequence[Any]] | Sequence[Mapping[str, Any]]) -> dict[str, Column]:
+    """Metrics as columns of float64, NaN where nothing was measured."""
+    if isinstance(metrics, Mapping):
+        table = {name: list(column) for name, column in metrics.items()}
+    else:
+        names = dict.fromkeys(name for row in metrics for name in row)
+        table = {name: [row.get(name) for row in metrics] for name in names}
+    lengths = {name: len(column) for name, column in table.items()}
+    if len(set(lengths.values())) > 1:
+        raise ShapeError(f"metrics must have columns of one length; they have {lengths}")
+    return {
+        name: np.array([_number(name, row, value) for row, value in enumerate(column)], dtype=np.float64)
+        for name, column in table.items()
+    }
+
+
+def _number(name: str, row: int, value: Any) -> float:
+    if value is None or (isinstance(value, str) and not value.strip()):
+        return float("nan")
+    try:
+        return float(value)
+    except (TypeError, ValueError) as error:
+        raise ArgumentError(f"metrics[{name!r}] must hold numbers; row {row} holds {value!r}") from error
+
+
+def _draw_curve(
+    axes: Axes, lettering: Lettering, steps: Column, values: Column, name: str, number: int, *, best: bool
+) -> None:
+    measured = np.isfinite(steps) & np.isfinite(values)
+    order = np.argsort(steps[measured], kind="stable")
+    x, y = steps[measured][order], values[measured][order]
+    color, marker = PALETTE[number % len(PALETTE)], MARKERS[number % len(MARKERS)]
+    label = lettering.drawable(visible(name, 40))
+    if len(x) > MOST_RAW_POINTS:
+        axes.plot(x, y, color=color, alpha=0.22, linewidth=0.8)
+        span = max(3, len(x) // 50)
+        mean = np.convolve(y, np.ones(span) / span, mode="valid")
+        axes.plot(x[span - 1 :], mean, color=color, linewidth=1.8, label=f"{label} (mean of {span})")
+    else:
+        shown = marker if len(x) <= 60 else None
+        axes.plot(x, y, color=color, marker=shown, markersize=4, linewidth=1.6, label=label)
+    if best:
+        top = int(y.argmax())
+        axes.annotate(
+            f"{y[top]:.1f}", (x[top], y[top]), (0, 6), textcoords="offset points", ha="center", fontsize=9, color=color
+        )
+        axes.margins(y=0.14)
+
+
+def _dress(axes: Axes, x: str, y: str) -> None:
+    axes.set_xlabel(x, fontsize=9.5, parse_math=False)
+    axes.set_ylabel(y, fontsize=9.5, parse_math=False)
+    axes.tick_params(labelsize=8.5)
+    axes.grid(axis="y", color="#e3e6ea", linewidth=0.8)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def _one_each(name: str, numbers: Any, length: int) -> Column:
+    column = as_array(name, numbers, 1)
+    if len(column) != length:
+        raise ShapeError(f"{name} must have one number for each of the {length} bins; it has {len(column)}")
+    return column
+
+
+def _span(lengths: range) -> str:
+    last = lengths[-1] if len(lengths) else lengths.stop
+    return str(lengths.start) if last == lengths.start else f"{lengths.start}–{last}"

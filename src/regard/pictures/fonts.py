@@ -1,0 +1,237 @@
+"""Text of any script on a picture: fonts that have its characters, and no trust in what it says.
+
+A token is a stranger's text. It may hold dollar signs (matplotlib would typeset mathematics), line breaks, marks that
+turn the direction of writing, half a character, or ten thousand letters. `visible` makes it one short line; `Lettering`
+finds installed fonts for its characters. Shaping (Arabic joins, marks above and below, right to left) is done by
+matplotlib's own text layout, which uses libraqm from version 3.11 on.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import textwrap
+import unicodedata
+import warnings
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from regard.errors import MissingPartError
+
+if TYPE_CHECKING:
+    from matplotlib.text import Text
+
+MISSING = "□"
+"""Stands for a character that no installed font has."""
+
+JOINERS = "\u200c\u200d"
+"""Zero-width (non-)joiners: invisible, but Persian, Indic scripts and emoji are wrong without them."""
+
+LONGEST_CLUSTER = 12
+"""Code points of one visible character: emoji families have ten; a tower of marks is cut here."""
+
+
+class MissingGlyphWarning(UserWarning):
+    """No installed font has some characters of a picture; they are drawn as □."""
+
+
+def visible(text: str, limit: int = 24) -> str:
+    """A text as one line that can be drawn, measured and recognized.
+
+    Control characters, line breaks, lone surrogates and marks that change the direction of writing are shown escaped
+    (``\\n``); a text of nothing but spaces is shown as ``␣``; a mark without its letter stands on ``◌``.
+
+    Args:
+        text: anything.
+        limit: most visible characters; what is longer ends with ``…``.
+    """
+    # Cutting first keeps a text of millions of characters cheap.
+    text = text[: (limit + 1) * LONGEST_CLUSTER]
+    line = "".join(_escaped(character) for character in text)
+    if line and not line.strip():
+        line = "␣" * len(line)
+    if line and unicodedata.category(line[0]).startswith("M"):
+        line = "◌" + line
+    clusters = list(_clusters(line))
+    if len(clusters) > limit:
+        clusters = [*clusters[: limit - 1], "…"]
+    return "".join(cluster[:LONGEST_CLUSTER] for cluster in clusters)
+
+
+def _escaped(character: str) -> str:
+    hidden = unicodedata.category(character) in ("Cc", "Cf", "Cs", "Zl", "Zp") and character not in JOINERS
+    return character.encode("unicode_escape").decode("ascii") if hidden else character
+
+
+def _clusters(line: str) -> Iterator[str]:
+    """Letters with the marks and joined characters that belong to them."""
+    cluster = ""
+    for character in line:
+        joined = cluster.endswith("\u200d") or character in JOINERS or unicodedata.category(character).startswith("M")
+        if cluster and not joined:
+            yield cluster
+            cluster = ""
+        cluster += character
+    if cluster:
+        yield cluster
+
+
+def wrapped(text: str, width: int, lines: int = 4) -> str:
+    """A sentence or title in lines of at most ``width`` characters; its own line breaks stay."""
+    found: list[str] = []
+    for paragraph in text.split("\n", lines)[:lines]:
+        found += textwrap.wrap(visible(paragraph, width * lines), width) or [""]
+    return "\n".join(found[:lines])
+
+
+class Lettering:
+    """The fonts of one picture.
+
+    Args:
+        texts: every text that will be drawn, as `visible` or `wrapped` gave it. Characters that no installed font has
+            give one `MissingGlyphWarning`, pointed at the caller's caller.
+
+    Attributes:
+        missing: these characters; they are drawn as ``□``.
+    """
+
+    def __init__(self, texts: Iterable[str]):
+        try:
+            import matplotlib
+        except ImportError as error:
+            raise MissingPartError("matplotlib", "pictures") from error
+        letters = set().union(*texts)
+        self._base = list(matplotlib.rcParams["font.family"])
+        self._known = frozenset().union(*(_coverage(family) for family in self._base))
+        self._region = _region(letters)
+        self._fallbacks: dict[str, frozenset[str]] = {}
+        strange = _inked(letters) - self._known
+        self.missing = frozenset(character for character in strange if not self._fallback_for(character))
+        if self.missing:
+            named = [f"{character} (U+{ord(character):04X})" for character in sorted(self.missing)]
+            rest = f" and {len(named) - 8} more" if len(named) > 8 else ""
+            warnings.warn(
+                f"no installed font has {', '.join(named[:8])}{rest}: drawn as {MISSING}. Install a font that has "
+                "them, for example Noto (Debian: fonts-noto-core, fonts-noto-cjk; others: notofonts.github.io)",
+                MissingGlyphWarning,
+                stacklevel=3,
+            )
+
+    def drawable(self, text: str) -> str:
+        """The text with what cannot be drawn replaced by ``□``; break it into lines and shorten it before."""
+        return "".join(MISSING if character in self.missing else character for character in text)
+
+    def families(self, text: str) -> list[str]:
+        """Font families for this text, in the order of falling back.
+
+        One font for all of it where there is one, since a mark is placed well only on a letter of its own font.
+        """
+        whole = _inked(text) - self.missing
+        strange = whole - self._known
+        candidates = self._candidates(strange)
+        for family, characters in candidates:
+            if whole <= characters:
+                return [family, *self._base]
+        found: list[str] = []
+        while any(strange & characters for _, characters in candidates):
+            family, characters = max(candidates, key=lambda pair: len(strange & pair[1]))
+            found.append(family)
+            strange -= characters
+        return [*self._base, *found]
+
+    def letter(self, artist: Text, text: str | None = None) -> Text:
+        """Make a text artist show a text with fonts that have it, and never as mathematics.
+
+        Args:
+            artist: a text of a figure, a title, a label of an axis or of a tick.
+            text: what it should show; None keeps what it has.
+        """
+        shown = self.drawable(artist.get_text() if text is None else text)
+        artist.set_parse_math(False)
+        artist.set_usetex(False)
+        artist.set_fontfamily(self.families(shown))
+        artist.set_text(shown)
+        return artist
+
+    def _candidates(self, characters: set[str]) -> list[tuple[str, frozenset[str]]]:
+        """The fallback fonts that have any of these characters, the best first."""
+        for character in characters:
+            self._fallback_for(character)
+        pairs = [pair for pair in self._fallbacks.items() if characters & pair[1]]
+        return sorted(pairs, key=lambda pair: _preference(pair[0], self._region))
+
+    def _fallback_for(self, character: str) -> bool:
+        if any(character in characters for characters in self._fallbacks.values()):
+            return True
+        for family in sorted(_installed(), key=lambda family: _preference(family, self._region)):
+            characters = _coverage(family)
+            if character in characters:
+                self._fallbacks[family] = characters
+                return True
+        return False
+
+
+def _inked(text: Iterable[str]) -> set[str]:
+    """The characters of a text that need a glyph: not joiners, variation selectors and line breaks."""
+    return {
+        character
+        for character in text
+        if character not in JOINERS and not "\ufe00" <= character <= "\ufe0f" and character not in "\n\u034f"
+    }
+
+
+def _region(letters: set[str]) -> str:
+    """Whose forms Chinese characters should have: the ending of the families of Noto CJK."""
+    if any("\u3040" <= character <= "\u30ff" for character in letters):
+        return "JP"
+    if any("\uac00" <= character <= "\ud7a3" for character in letters):
+        return "KR"
+    return "SC"
+
+
+def _preference(family: str, region: str) -> tuple[bool, bool, bool, bool, str]:
+    """A key that sorts families: sans serif before others, and of one design for many regions the one that fits."""
+    name = family.lower()
+    elsewhere = "cjk" in name and not family.endswith(region)
+    return "mono" in name, "sans" not in name, "serif" in name, elsewhere, family
+
+
+@functools.cache
+def _coverage(family: str) -> frozenset[str]:
+    """The characters of a family's regular face."""
+    from matplotlib.font_manager import FontProperties, fontManager
+    from matplotlib.ft2font import FT2Font
+
+    try:
+        found = fontManager.findfont(FontProperties(family=[family]), fallback_to_default=False)
+        font = FT2Font(found.path, face_index=found.face_index)
+    except (ValueError, OSError, RuntimeError):
+        return frozenset()
+    return frozenset(map(chr, font.get_charmap())) if font.scalable else frozenset()
+
+
+@functools.cache
+def _installed() -> tuple[str, ...]:
+    """Families that can draw text, with fonts that were installed after matplotlib wrote its list of fonts."""
+    import matplotlib
+    from matplotlib.font_manager import findSystemFonts, fontManager
+
+    listed = {os.path.realpath(entry.fname) for entry in fontManager.ttflist}
+    for path in sorted(set(map(os.path.realpath, findSystemFonts())) - listed):
+        try:
+            fontManager.addfont(path)
+        except Exception:
+            continue
+    # matplotlib's own TeX fonts have glyphs under wrong codes, Last Resort has boxes under every code, and fonts of
+    # coloured images have nothing that can be drawn as an outline.
+    bundled = os.path.realpath(matplotlib.get_data_path())
+    return tuple(
+        sorted(
+            {
+                entry.name
+                for entry in fontManager.ttflist
+                if (not os.path.realpath(entry.fname).startswith(bundled) or entry.name.startswith("DejaVu"))
+                and not any(word in entry.name.lower() for word in ("last resort", "lastresort", "blank", "color"))
+            }
+        )
+    )

@@ -1,0 +1,75 @@
+"""What callers give to be drawn (tensors, arrays, lists) → arrays of float64, checked once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from regard.errors import KindError, ShapeError
+
+Matrix = NDArray[np.float64]
+
+
+def as_array(name: str, values: Any, *ranks: int) -> Matrix:
+    """An array of float64 with one of these ranks.
+
+    Args:
+        name: the argument's name, for the message.
+        values: a tensor of any dtype on any device, an array, or nested lists.
+        ranks: the numbers of axes that are allowed.
+
+    Raises:
+        KindError: these are not real numbers.
+        ShapeError: another number of axes, or rows of different lengths.
+    """
+    if isinstance(values, Tensor):
+        values = values.detach().cpu().double().numpy()
+    try:
+        array = np.asarray(values)
+    except ValueError as error:
+        raise ShapeError(f"{name} must be an array; its rows have different lengths") from error
+    if array.size == 0 and array.dtype == object:
+        array = array.astype(np.float64)
+    if array.dtype.kind not in "biuf":
+        raise KindError(f"{name} must hold real numbers; it holds {array.dtype}")
+    if array.ndim not in ranks:
+        expected = " or ".join(str(rank) for rank in ranks)
+        raise ShapeError(f"{name} must have {expected} axes; it has shape {list(array.shape)}")
+    return array.astype(np.float64)
+
+
+def number_texts(matrix: Matrix, *, most_decimals: int = 4) -> list[list[str]]:
+    """Every number of a matrix as text, all with the same number of decimals.
+
+    As few decimals as say every number exactly (to float32's precision), at most ``most_decimals``, and fewer for large
+    numbers. Zero is ``0``, so that ``0.0000`` says "small, but not zero"; −inf is ``−∞``; not a number is ``NaN``.
+
+    Args:
+        matrix: ``[rows, columns]``.
+    """
+    finite = matrix[np.isfinite(matrix)]
+    largest = float(np.abs(finite).max(initial=0.0))
+    smallest = float(np.abs(finite[finite != 0]).min(initial=np.inf))
+    if largest >= 1e6 or (largest < 10.0 ** -(most_decimals - 1) and np.isfinite(smallest)):
+        form = ".2e" if not _whole(finite) or largest >= 1e9 else ".0f"
+    else:
+        limit = most_decimals if largest < 100 else 2
+        exact = (d for d in range(limit) if np.allclose(finite, finite.round(d), rtol=1e-6, atol=1e-7))
+        form = f".{next(exact, limit)}f"
+    return [[_number_text(value, form) for value in row] for row in matrix.tolist()]
+
+
+def _whole(finite: NDArray[np.float64]) -> bool:
+    return bool((finite == finite.round()).all())
+
+
+def _number_text(value: float, form: str) -> str:
+    if value != value:
+        return "NaN"
+    if value == 0:
+        return "0"
+    text = "∞" if abs(value) == float("inf") else format(abs(value), form)
+    return f"−{text}" if value < 0 else text

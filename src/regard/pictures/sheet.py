@@ -1,0 +1,58 @@
+"""The sheet that every picture is drawn on: a matplotlib figure of its own, without pyplot and without a window."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from regard.errors import MissingPartError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from matplotlib.text import Text
+
+PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
+"""Colours that people with any colour vision tell apart (Okabe and Ito, 2008), the strongest first."""
+
+MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+"""One for each colour of the palette, so that a print in black and white can be read as well."""
+
+
+def new_sheet(width: float, height: float, *, layout: Literal["constrained"] | None = None) -> Figure:
+    """An empty figure that belongs to nobody.
+
+    pyplot keeps every figure it makes in a global list and may open a window; this one is freed with its last
+    reference and draws on the Agg canvas on any machine.
+
+    Args:
+        width: inches.
+        height: inches.
+        layout: ``"constrained"`` lets matplotlib place the axes; None leaves that to the caller.
+
+    Raises:
+        MissingPartError: matplotlib is not installed.
+    """
+    try:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise MissingPartError("matplotlib", "pictures") from error
+    figure = Figure(figsize=(width, height), layout=layout)
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def text_extent(text: Text) -> tuple[float, float]:
+    """Width and height in inches of a text that stands on a sheet, turned as it is drawn."""
+    figure = text.get_figure(root=True)
+    assert figure is not None, "only a text on a sheet has an extent"
+    box = text.get_window_extent(figure.canvas.get_renderer())  # pyright: ignore[reportAttributeAccessIssue]
+    return box.width / figure.dpi, box.height / figure.dpi
+
+
+def place(axes: Axes, left: float, bottom: float, width: float, height: float) -> None:
+    """Give axes their place on the sheet in inches from its lower left corner."""
+    figure = axes.get_figure(root=True)
+    assert figure is not None, "axes stand on a sheet"
+    full_width, full_height = figure.get_size_inches()
+    axes.set_position((left / full_width, bottom / full_height, width / full_width, height / full_height))

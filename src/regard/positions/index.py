@@ -1,0 +1,60 @@
+"""Which position each row of an input stands at, and the range checks of the arguments that say so."""
+
+import math
+from numbers import Integral, Real
+
+import torch
+from torch import Tensor
+
+from regard.errors import ArgumentError, KindError, ShapeError
+from regard.shapes import check_floating
+
+
+def position_index(input: Tensor, offset: Tensor) -> Tensor:
+    """Positions of an input whose batch rows start at different ones.
+
+    Args:
+        input: ``[batch, ..., length, dim]``.
+        offset: the position of each batch row's first vector, integers ``[batch]``.
+
+    Returns:
+        ``int64 [batch, 1, ..., length]``: with one axis more it broadcasts against ``input``.
+    """
+    if offset.dtype == torch.bool or offset.is_floating_point() or offset.is_complex():
+        raise KindError(f"offset must hold integers; it holds {offset.dtype}")
+    if input.dim() < 3 or list(offset.shape) != [input.shape[0]]:
+        raise ShapeError(
+            f"offset must be an integer, or [batch] for an input [batch, ..., length, dim]; "
+            f"it has shape {list(offset.shape)} and the input {list(input.shape)}"
+        )
+    if offset.device != input.device:
+        raise KindError(f"offset must be on {input.device}, where the input is; it is on {offset.device}")
+    rows = offset.long().reshape(-1, *[1] * (input.dim() - 2))
+    return rows + torch.arange(input.shape[-2], device=input.device)
+
+
+def check_features(input: Tensor, dim: int, at_least: bool = False) -> None:
+    """Raise unless ``input`` is a floating-point tensor ``[..., length, dim]`` (or wider, with ``at_least``)."""
+    check_floating("input", input)
+    fits = input.dim() >= 2 and (input.shape[-1] == dim or (at_least and input.shape[-1] > dim))
+    if not fits:
+        wanted = f"[..., length, {'at least ' if at_least else ''}{dim}]"
+        raise ShapeError(f"input must be {wanted}; it has shape {list(input.shape)}")
+
+
+def whole_number(name: str, value: object, low: int | None = None) -> int:
+    """The value as an int; KindError unless it is a whole number by type, ArgumentError if it is below ``low``."""
+    if isinstance(value, bool) or not isinstance(value, Integral):
+        raise KindError(f"{name} must be an integer; it is {value!r} ({type(value).__name__})")
+    if low is not None and value < low:
+        raise ArgumentError(f"{name} must be at least {low}; it is {value}")
+    return int(value)
+
+
+def positive_number(name: str, value: object) -> float:
+    """The value as a float; KindError unless it is a number, ArgumentError unless it is positive and finite."""
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise KindError(f"{name} must be a number; it is {value!r} ({type(value).__name__})")
+    if not (value > 0 and math.isfinite(value)):
+        raise ArgumentError(f"{name} must be positive and finite; it is {value}")
+    return float(value)

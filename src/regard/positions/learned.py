@@ -1,0 +1,72 @@
+"""Learned positions: one vector for each, added to the input."""
+
+import torch
+from torch import Tensor, nn
+
+from regard.errors import ArgumentError
+from regard.positions.index import check_features, position_index, whole_number
+
+
+class Learned(nn.Module):
+    """Adds a learned vector for each position.
+
+        output[pos] = input[pos] + weight[pos]
+
+    Gehring et al. 2017, §3.1.
+
+    Args:
+        max_length: how many positions have a vector, >= 1. It cannot be exceeded.
+        dim: features of a vector, >= 1.
+
+    Attributes:
+        weight: ``[max_length, dim]``, drawn from a normal distribution with standard deviation 0.02.
+    """
+
+    def __init__(self, max_length: int, dim: int):
+        super().__init__()
+        self.max_length = whole_number("max_length", max_length, low=1)
+        self.dim = whole_number("dim", dim, low=1)
+        self.weight = nn.Parameter(torch.empty(self.max_length, self.dim))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        nn.init.normal_(self.weight, std=0.02)
+
+    def forward(self, input: Tensor, offset: int | Tensor = 0) -> Tensor:
+        """The input with the vectors of its positions added.
+
+        Args:
+            input: ``[..., length, dim]``.
+            offset: the position of the first vector, >= 0; an integer, or integers ``[batch]`` with ``batch`` the
+                input's first axis.
+
+        Returns:
+            As ``input``, in its dtype.
+
+        Raises:
+            ArgumentError: if a position is not among ``0 .. max_length − 1``.
+        """
+        check_features(input, self.dim)
+        length = input.shape[-2]
+        if isinstance(offset, Tensor):
+            positions = position_index(input, offset)
+            # Read back before the look-up: on a GPU, an index out of range ends the process.
+            if positions.numel():
+                self._check_range(int(positions.min()), int(positions.max()))
+            vectors = self.weight[positions]
+        else:
+            first = whole_number("offset", offset)
+            if length:
+                self._check_range(first, first + length - 1)
+            vectors = self.weight[first : first + length] if length else self.weight[:0]
+        return input + vectors.to(input.dtype)
+
+    def _check_range(self, first: int, last: int) -> None:
+        if first < 0 or last >= self.max_length:
+            raise ArgumentError(
+                f"positions must be in 0..{self.max_length - 1} (max_length={self.max_length}); "
+                f"the input reaches from {first} to {last}"
+            )
+
+    def extra_repr(self) -> str:
+        return f"{self.max_length}, {self.dim}"

@@ -1,0 +1,66 @@
+"""Rotary positions: queries and keys turned by angles that grow with their position."""
+
+import torch
+from torch import Tensor, nn
+
+from regard.errors import ArgumentError
+from regard.positions.index import check_features, whole_number
+from regard.positions.sinusoidal import Sinusoidal
+from regard.shapes import accurate
+
+
+class Rotary(nn.Module):
+    """Turns pairs of features by ``position · θ_i``, so that an inner product depends on relative position only.
+
+        (a, b) at position m  →  (a cos mθ_i − b sin mθ_i,  a sin mθ_i + b cos mθ_i),    θ_i = base^(−2i / dim)
+
+    Su et al. 2021 (RoFormer), §3.2.2, eq. 15 and 34; their index i counts from 1, ours from 0. To be applied to queries
+    and keys, not to values. Where they differ in length, give each the position it stands at: with a cache, queries get
+    ``offset = keys − queries``.
+
+    Args:
+        dim: how many features are turned, even. Of wider inputs the first ``dim`` are turned and the rest left alone
+            (partial rotary, GPT-NeoX).
+        base: 1 / θ of the slowest pair, about.
+        interleaved: which features are pairs: ``(2i, 2i + 1)`` as in the paper if True, ``(i, i + dim / 2)`` as in
+            GPT-NeoX and Llama checkpoints if False. They differ by a fixed permutation of features.
+
+    Numerics: angles are computed in float64, the turn in float32 for half-precision inputs.
+    """
+
+    def __init__(self, dim: int, base: float = 10000.0, interleaved: bool = False):
+        super().__init__()
+        self.dim = whole_number("dim", dim, low=2)
+        if self.dim % 2:
+            raise ArgumentError(f"dim must be even (features are turned in pairs); it is {dim}")
+        self.interleaved = interleaved
+        self.waves = Sinusoidal(self.dim, base)
+
+    def forward(self, input: Tensor, offset: int | Tensor = 0) -> Tensor:
+        """The input, turned.
+
+        Args:
+            input: queries or keys ``[..., length, features]``, ``features >= dim``.
+            offset: the position of the first vector; an integer (it may be negative), or integers ``[batch]`` with
+                ``batch`` the input's first axis.
+
+        Returns:
+            As ``input``, in its dtype.
+        """
+        check_features(input, self.dim, at_least=True)
+        exact = accurate(input[..., : self.dim])
+        waves = self.waves.encodings(input, offset, exact.dtype)
+        sin, cos = waves[..., 0::2], waves[..., 1::2]
+        if self.interleaved:
+            a, b = exact[..., 0::2], exact[..., 1::2]
+            turned = torch.stack((a * cos - b * sin, a * sin + b * cos), dim=-1).flatten(-2)
+        else:
+            a, b = exact.chunk(2, dim=-1)
+            turned = torch.cat((a * cos - b * sin, a * sin + b * cos), dim=-1)
+        turned = turned.to(input.dtype)
+        if input.shape[-1] == self.dim:
+            return turned
+        return torch.cat((turned, input[..., self.dim :]), dim=-1)
+
+    def extra_repr(self) -> str:
+        return f"{self.dim}, base={self.waves.base:g}, interleaved={self.interleaved}"

@@ -1,0 +1,101 @@
+"""Sinusoidal positions: a fixed table of waves, added to the input."""
+
+import torch
+from torch import Tensor, nn
+
+from regard.positions.index import check_features, position_index, positive_number, whole_number
+
+
+class Sinusoidal(nn.Module):
+    """Adds waves of falling frequency, from which a model can read both where a vector stands and how far two are apart.
+
+        PE(pos, 2i)     = sin(pos / base^(2i / dim))
+        PE(pos, 2i + 1) = cos(pos / base^(2i / dim))
+
+    Vaswani et al. 2017, §3.5 (their ``d_model`` is our ``dim``, their 10000 our ``base``). There is no greatest length,
+    and nothing to learn or to save. An odd ``dim`` ends with a sine that has no cosine.
+
+    Args:
+        dim: features of a vector, >= 1.
+        base: the ratio of the greatest wavelength to the least one, about.
+
+    Numerics: angles, sines and cosines are computed in float64 and then rounded once to the dtype that is asked for; in
+    float32, angles of far positions would lose their digits.
+    """
+
+    def __init__(self, dim: int, base: float = 10000.0):
+        super().__init__()
+        self.dim = whole_number("dim", dim, low=1)
+        self.base = positive_number("base", base)
+        # The longest table so far, in the dtype and on the device of the last input: not a buffer, because `.half()`
+        # would round it and `state_dict` would keep it.
+        self._longest: Tensor | None = None
+
+    def table(
+        self, length: int, *, dtype: torch.dtype = torch.float32, device: torch.device | str | None = None
+    ) -> Tensor:
+        """The encodings of positions ``0 .. length − 1``.
+
+        Args:
+            length: how many, >= 0.
+            dtype: what to round them to.
+            device: where to put them; None for the CPU.
+
+        Returns:
+            ``[length, dim]``, sines at even and cosines at odd features.
+        """
+        length = whole_number("length", length, low=0)
+        return self.at(torch.arange(length)).to(device=device, dtype=dtype)
+
+    def at(self, positions: Tensor) -> Tensor:
+        """The encodings of any positions, before or after zero.
+
+        Args:
+            positions: integers ``[...]``.
+
+        Returns:
+            ``float64 [..., dim]``, on the same device.
+        """
+        even = torch.arange(0, self.dim, 2, dtype=torch.float64, device=positions.device)
+        angles = positions[..., None] * self.base ** (-even / self.dim)
+        return torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(-2)[..., : self.dim]
+
+    def forward(self, input: Tensor, offset: int | Tensor = 0) -> Tensor:
+        """The input with the encoding of its positions added.
+
+        Args:
+            input: ``[..., length, dim]``.
+            offset: the position of the first vector; an integer, or integers ``[batch]`` with ``batch`` the input's
+                first axis.
+
+        Returns:
+            As ``input``, in its dtype.
+        """
+        check_features(input, self.dim)
+        return input + self.encodings(input, offset, input.dtype)
+
+    def encodings(self, input: Tensor, offset: int | Tensor, dtype: torch.dtype) -> Tensor:
+        """What `forward` adds: ``[length, dim]``, or ``[batch, 1, ..., length, dim]`` for an offset a batch row."""
+        if isinstance(offset, Tensor):
+            return self.at(position_index(input, offset)).to(dtype)
+        first = whole_number("offset", offset)
+        stop = first + input.shape[-2]
+        if first < 0:
+            return self.at(torch.arange(first, stop)).to(input.device, dtype)
+        return self._upto(stop, dtype, input.device)[first:stop]
+
+    def _upto(self, length: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+        kept = self._longest
+        if kept is None or kept.dtype != dtype or kept.device != device or len(kept) < length:
+            # Room to grow, so that decoding step by step makes few tables. No gradient or inference-mode flag may
+            # stick to a tensor that outlives this call.
+            with torch.inference_mode(False):
+                kept = self.table(1 << max(length - 1, 0).bit_length(), dtype=dtype, device=device)
+            self._longest = kept
+        return kept
+
+    def __getstate__(self) -> dict[str, object]:
+        return {**self.__dict__, "_longest": None}
+
+    def extra_repr(self) -> str:
+        return f"{self.dim}, base={self.base:g}"

@@ -1,0 +1,171 @@
+"""What a training run was asked to do: frozen dataclasses, and their YAML form."""
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from regard.errors import ArgumentError, RunError, UnknownNameError
+
+SCHEDULES = ("constant", "inverse_sqrt", "cosine", "linear", "plateau")
+PRECISIONS = ("32", "bf16-mixed", "16-mixed")
+TOKENIZERS = ("bpe", "word", "char")
+
+
+@dataclass(frozen=True, slots=True)
+class DataConfig:
+    """Which pairs are learned, and how they're cut into tokens."""
+
+    train: str | None = None
+    """A file, folder or data set name; None: the bundled corpus."""
+    validation: str | None = None
+    """The same for validation; None: the last ``held_out`` pairs of ``train``."""
+    test: str | None = None
+    """The same for the test at the end of training; None: no test."""
+    source_column: str = "source"
+    target_column: str = "target"
+    lowercase: bool = False
+    bundled: int = 0
+    """Pairs of the generated English-Spanish corpus to learn from; 0 when ``train`` is given."""
+    held_out: int = 500
+    """Pairs kept back for validation when no validation data is named (at most a tenth of the data)."""
+    tokenizer: str = "bpe"
+    """``bpe``, ``word`` or ``char``."""
+    vocabulary: int = 8000
+    """Largest number of tokens of each side."""
+    max_length: int = 100
+    """Tokens; longer training pairs are left out."""
+
+    def __post_init__(self) -> None:
+        if (self.train is None) == (self.bundled <= 0):
+            raise ArgumentError("training data must be either a path (train) or the bundled corpus (bundled > 0)")
+        if self.tokenizer not in TOKENIZERS:
+            raise UnknownNameError("tokenizer", self.tokenizer, TOKENIZERS)
+        _at_least("vocabulary", self.vocabulary, 8)
+        _at_least("max_length", self.max_length, 1)
+        _at_least("held_out", self.held_out, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingConfig:
+    """How the model is trained, and for how long."""
+
+    tokens_per_batch: int = 2000
+    """Target tokens of one batch, padding included, on each device."""
+    optimizer: str = "adamw"
+    """``adam`` or ``adamw``."""
+    learning_rate: float = 1e-3
+    """Peak learning rate."""
+    weight_decay: float = 0.0
+    """Only with ``adamw``: decoupled decay, a fraction of the weight for each unit of learning rate."""
+    schedule: str = "constant"
+    """``constant``, ``inverse_sqrt``, ``cosine``, ``linear`` or ``plateau``, after a linear warmup."""
+    warmup: int = 0
+    """Steps."""
+    plateau_patience: int = 2
+    """Validations without a better loss before ``plateau`` halves the learning rate."""
+    clip: float = 1.0
+    """Largest norm of the gradient of all parameters; 0: no clipping."""
+    epochs: int = 20
+    max_minutes: float = 0.0
+    """Minutes of training after which the run ends, validation included; 0: no limit."""
+    patience: int = 5
+    """Validations without a better BLEU after which the run ends; 0: never."""
+    validate_every: int = 0
+    """Steps between validations; 0: at the end of each epoch."""
+    validation_pairs: int = 0
+    """Pairs that each validation translates, the first of the validation data; 0: all of them."""
+    checkpoint_minutes: float = 5.0
+    """Minutes between checkpoints (there is one after each validation besides)."""
+    checkpoint_steps: int = 0
+    """Steps between checkpoints; 0: by the clock alone."""
+    precision: str = "32"
+    """``32``, ``bf16-mixed`` or ``16-mixed``."""
+    seed: int = 1
+    threads: int = 0
+    """CPU threads; 0: as many as PyTorch takes."""
+    accelerator: str = "auto"
+    """As Lightning names them: ``auto``, ``cpu``, ``gpu``, ``mps``, ..."""
+    devices: str = "auto"
+    """A number of devices, a comma-separated list of their indices, or ``auto``."""
+    strategy: str = "auto"
+    """As Lightning names them: ``auto``, ``ddp``, ``fsdp``, ..."""
+    tensorboard: bool = False
+
+    def __post_init__(self) -> None:
+        for name, known in (("schedule", SCHEDULES), ("precision", PRECISIONS), ("optimizer", ("adam", "adamw"))):
+            if getattr(self, name) not in known:
+                raise UnknownNameError(name, getattr(self, name), known)
+        for name in ("tokens_per_batch", "epochs", "plateau_patience"):
+            _at_least(name, getattr(self, name), 1)
+        for name in ("warmup", "clip", "max_minutes", "patience", "validate_every", "validation_pairs",
+                     "checkpoint_minutes", "checkpoint_steps", "weight_decay", "threads", "seed"):  # fmt: skip
+            _at_least(name, getattr(self, name), 0)
+        if not self.learning_rate > 0:
+            raise ArgumentError(f"learning_rate must be above 0; it is {self.learning_rate}")
+
+
+@dataclass(frozen=True, slots=True)
+class RunConfig:
+    """Everything a run was asked for, as ``config.yaml`` in its folder keeps it."""
+
+    data: DataConfig
+    training: TrainingConfig
+    model: dict[str, Any]
+    """The fields of the model's own configuration; the sizes of its vocabularies are filled in from the data."""
+    task: str = "translate"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values only, fit for YAML and JSON."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_dict(cls, content: object, origin: str) -> "RunConfig":
+        """The configuration that ``to_dict`` gave.
+
+        Args:
+            content: what the file held.
+            origin: where it came from, for messages.
+
+        Raises:
+            RunError: something is missing, unknown or of a wrong type.
+        """
+        if not isinstance(content, dict) or not isinstance(content.get("model"), dict):
+            raise RunError(f"{origin} is not the configuration of a run: it must have data, training and model")
+        try:
+            return cls(
+                data=_build(DataConfig, content.get("data"), f"{origin}: data"),
+                training=_build(TrainingConfig, content.get("training"), f"{origin}: training"),
+                model=dict(content["model"]),
+                task=str(content.get("task", "translate")),
+            )
+        except ArgumentError as error:
+            raise RunError(f"{origin}: {error}") from error
+
+
+T = TypeVar("T", DataConfig, TrainingConfig)
+
+
+def _build(kind: type[T], content: object, where: str) -> T:
+    if not isinstance(content, dict):
+        raise RunError(f"{where} must be a mapping; it is {type(content).__name__}")
+    known = {field.name: field for field in dataclasses.fields(kind)}
+    for name, value in content.items():
+        if name not in known:
+            raise RunError(f"{where} has a field {name!r} that this version of regard doesn't know")
+        if not _fits(value, known[name].type):
+            raise RunError(f"{where}.{name} must be {known[name].type}; it is {value!r}")
+    return kind(**content)
+
+
+def _fits(value: object, kind: Any) -> bool:
+    """Whether a value read from a file may stand in a field of this type (an int may stand for a float)."""
+    if isinstance(value, bool):
+        return kind is bool
+    if kind is float:
+        return isinstance(value, (int, float))
+    return isinstance(value, kind)
+
+
+def _at_least(name: str, value: float, least: float) -> None:
+    if not value >= least:
+        raise ArgumentError(f"{name} must be at least {least}; it is {value}")

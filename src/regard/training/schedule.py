@@ -1,0 +1,58 @@
+"""The learning rate as a function of the step."""
+
+import math
+
+
+class Schedule:
+    """What the peak learning rate is multiplied with at each step.
+
+    With warmup ``w`` and ``n`` steps in all, step ``t`` (from 0) gives ``min(1, (t + 1) / w)`` times
+
+    - ``constant``, ``plateau``: 1
+    - ``inverse_sqrt``: √(max(w, 1) / max(t + 1, w, 1))   (Vaswani et al. 2017, section 5.3, with its peak at 1)
+    - ``linear``: (n − t) / (n − w) after the warmup
+    - ``cosine``: (1 + cos(π (t − w) / (n − w))) / 2 after the warmup (Loshchilov & Hutter 2017, equation 5, no restarts)
+
+    ``plateau`` halves the factor for good whenever :meth:`observe` has seen ``patience`` losses in a row that are no
+    better than the best. The object is given to ``LambdaLR``, which keeps its attributes in a checkpoint.
+
+    Args:
+        name: one of ``regard.training.config.SCHEDULES``.
+        warmup: steps of linear warmup.
+        total: steps in all; only the decays to 0 (``linear``, ``cosine``) use it.
+        patience: validations; only ``plateau`` uses it.
+    """
+
+    def __init__(self, name: str, warmup: int = 0, total: int = 1, patience: int = 2):
+        self.name = name
+        self.warmup = warmup
+        self.total = total
+        self.patience = patience
+        self.scale = 1.0
+        self.best = math.inf
+        self.waited = 0
+
+    def __call__(self, step: int) -> float:
+        """The factor at a step, from 0."""
+        rise = min(1.0, (step + 1) / self.warmup) if self.warmup else 1.0
+        return rise * self.scale * self._decay(step)
+
+    def observe(self, loss: float) -> None:
+        """Take a validation's loss into account (only ``plateau`` does)."""
+        if self.name != "plateau":
+            return
+        if loss < self.best:
+            self.best, self.waited = loss, 0
+            return
+        self.waited += 1
+        if self.waited >= self.patience:
+            self.scale, self.waited = self.scale / 2, 0
+
+    def _decay(self, step: int) -> float:
+        if self.name == "inverse_sqrt":
+            return math.sqrt(max(self.warmup, 1) / max(step + 1, self.warmup, 1))
+        if self.name in ("linear", "cosine"):
+            done = (step - self.warmup) / max(1, self.total - self.warmup)
+            done = min(1.0, max(0.0, done))
+            return 1 - done if self.name == "linear" else (1 + math.cos(math.pi * done)) / 2
+        return 1.0

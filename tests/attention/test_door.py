@@ -1,0 +1,88 @@
+"""Bad input is named at the door: the argument, what was expected, what came."""
+
+import math
+
+import pytest
+import torch
+from cases import B, D, H, K, Q, V, problem
+
+import regard
+from regard import masks, normalizers, scores
+from regard.errors import ArgumentError, KindError, ShapeError, UnknownNameError
+
+QUERY, KEY, VALUE = problem(torch.float32)
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        ({"query": torch.randn(D)}, ShapeError, r"query must have 2 to 4 axes.*\[11\]"),
+        ({"query": torch.randn(1, B, H, Q, D)}, ShapeError, "query must have 2 to 4 axes"),
+        ({"key": KEY[0]}, ShapeError, r"key must have as many axes as query, 4; it has shape \[3, 7, 11\]"),
+        ({"value": VALUE[0, 0]}, ShapeError, "value must have as many axes as query"),
+        ({"key": KEY[..., :-1]}, ShapeError, "dim.*11.*10"),
+        ({"key": KEY[:1], "value": VALUE[:1]}, ShapeError, "key must have query's batch, 2; it has 1"),
+        ({"value": VALUE[:, :, :-1]}, ShapeError, r"value must have key's batch, heads and keys, \[2, 3, 7\]"),
+        ({"key": KEY[:, :2], "value": VALUE[:, :2]}, ShapeError, "key's heads must divide query's heads, 3; key has 2"),
+        ({"key": KEY.double()}, KindError, "must have one dtype.*float32, torch.float64"),
+        ({"query": QUERY.long()}, KindError, "query must hold floating-point numbers; it holds torch.int64"),
+        ({"value": [1.0]}, KindError, "value must be a tensor; it is a list"),
+        ({"key": KEY.to("meta")}, KindError, "key must be on query's device, cpu; it is on meta"),
+        ({"mask": torch.zeros(Q, K)}, KindError, "mask"),
+        ({"mask": torch.zeros(Q + 1, K, dtype=torch.bool)}, ShapeError, "mask|keep"),
+        ({"mask": "causal"}, KindError, "mask"),
+        ({"mask": masks.lengths([1, 2, 3])}, ShapeError, "lengths"),
+        ({"mask": masks.lengths([1, K + 1])}, ArgumentError, "lengths"),
+        ({"bias": torch.zeros(Q + 1, K)}, ShapeError, r"bias must broadcast to \[batch, heads, queries, keys\]"),
+        ({"bias": torch.zeros(Q, K, dtype=torch.long)}, KindError, "bias"),
+        ({"dropout": 1.0}, ArgumentError, r"dropout must be in \[0, 1\); it is 1.0"),
+        ({"dropout": -0.1}, ArgumentError, "dropout must be in"),
+        ({"dropout": math.nan}, ArgumentError, "dropout must be in"),
+        ({"dropout": "0.1"}, KindError, "dropout must be a number; it is a str"),
+        ({"score": "scaled_dto"}, UnknownNameError, "did you mean 'scaled_dot'"),
+        ({"score": "additive"}, ArgumentError, "Additive"),
+        ({"normalizer": "softmaks"}, UnknownNameError, "did you mean 'softmax'"),
+        ({"backend": "tield"}, UnknownNameError, "did you mean 'tiled'.*auto"),
+        ({"score": 3}, KindError, "score"),
+        ({"normalizer": 3}, KindError, "normalizer"),
+    ],
+)
+@pytest.mark.parametrize("verb", [regard.attend, regard.observe, regard.explain, regard.plan])
+def test_bad_input(verb, change, error, message):
+    arguments = {"query": QUERY, "key": KEY, "value": VALUE} | change
+    with pytest.raises(error, match=message):
+        verb(**arguments)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: scores.ScaledDot(scale=math.nan), "scale"),
+        (lambda: scores.Cosine(temperature=0.0), "temperature"),
+        (lambda: scores.SoftCap("dot", -1.0), "cap"),
+        (lambda: normalizers.entmax(1.0), "alpha"),
+        (lambda: normalizers.entmax(math.nan), "alpha"),
+        (lambda: normalizers.Softmax(temperature=-1.0), "temperature"),
+        (lambda: normalizers.local_gaussian("softmax", torch.zeros(1), 0.0), "sigma"),
+        (lambda: masks.window(-1, 0), "before"),
+        (lambda: masks.causal(align="middle"), "align"),
+        (lambda: masks.dilated(0), "step"),
+    ],
+)
+def test_bad_parts(make, message):
+    with pytest.raises(ArgumentError, match=message):
+        make()
+
+
+def test_a_function_must_give_a_score_for_every_pair():
+    with pytest.raises(ShapeError, match=r"score must return \[batch, heads, queries, keys\]"):
+        regard.attend(QUERY, KEY, VALUE, score=lambda query, key: query.sum(-1))
+
+
+def test_autocast_settles_mixed_dtypes():
+    with torch.autocast("cpu", torch.bfloat16):
+        output = regard.attend(QUERY.bfloat16(), KEY, VALUE)
+        assert output.dtype == torch.bfloat16
+        assert output.shape == (B, H, Q, V)
+        whole = regard.explain(QUERY, KEY, VALUE, score="dot").scores
+    torch.testing.assert_close(whole, QUERY @ KEY.transpose(-1, -2))

@@ -1,0 +1,67 @@
+"""The planner chooses an exact backend, and says why."""
+
+import pytest
+import torch
+from cases import D, H, problem
+
+import regard
+from regard import masks, scores
+from regard.attention.planner import BACKENDS
+from regard.errors import BackendError
+
+
+def test_every_backend_has_a_reason():
+    plan = regard.plan(*problem())
+    assert plan.backend == "sdpa"
+    assert list(plan.reasons) == list(BACKENDS)
+    assert "'sdpa' comes first" in plan.reasons["tiled"]
+    assert str(plan).startswith("→ sdpa")
+
+
+def test_small_problems_without_a_kernel_run_on_the_reference():
+    assert regard.plan(*problem(), normalizer="sparsemax").backend == "reference"
+
+
+def test_large_problems_without_a_kernel_run_on_tiled():
+    inputs = problem(torch.float32, queries=1024, keys=1024)
+    plan = regard.plan(*inputs, score=scores.Additive(torch.ones(D)))
+    assert plan.backend == "tiled"
+    assert "would hold" in plan.reasons["reference"]
+    assert "TanhSum" in plan.reasons["sdpa"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        ({"score": scores.Additive(torch.ones(D))}, "lowers to TanhSum"),
+        ({"score": scores.SoftCap("dot", 5.0)}, "modified"),
+        ({"normalizer": "sparsemax"}, "not a plain softmax"),
+        ({"dropout": 0.1}, "quadratic memory"),
+        ({"bias": torch.zeros(H, 5, 7, requires_grad=True)}, "needs a gradient"),
+    ],
+)
+def test_a_named_backend_runs_or_raises(arguments, reason):
+    inputs = problem(torch.float32)
+    assert regard.plan(*inputs, **arguments).reasons["sdpa"].startswith("cannot")
+    for verb in (regard.attend, regard.observe, regard.plan):
+        with pytest.raises(BackendError, match=reason):
+            verb(*inputs, backend="sdpa", **arguments)
+
+
+def test_a_named_backend_is_the_one_that_runs(monkeypatch):
+    inputs = problem()
+    for name, backend in BACKENDS.items():
+        monkeypatch.setattr(type(backend), "run", lambda self, problem, gatherer=None: problem.value[:, :, :5] * 0)
+        assert not regard.attend(*inputs, backend=name).any()
+        monkeypatch.undo()
+        assert regard.attend(*inputs, backend=name).any()
+
+
+def test_memory_of_a_window_is_that_of_the_window(monkeypatch):
+    """A window's dense mask is only ever made for slices of queries and the keys that they see."""
+    seen = []
+    allows = masks.Band.allows
+    monkeypatch.setattr(masks.Band, "allows", lambda self, grid: seen.append(grid.shape) or allows(self, grid))
+    inputs = problem(torch.float32, queries=4096, keys=4096)
+    regard.attend(*inputs, mask=masks.window(64, 0), backend="sdpa")
+    assert max(queries * keys for _, _, queries, keys in seen) <= 512 * 1024

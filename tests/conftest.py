@@ -1,0 +1,27 @@
+"""What every test gets: one thread a worker, a fixed seed, and memory that was never written is NaN."""
+
+import os
+
+import pytest
+import torch
+from hypothesis import settings
+
+settings.register_profile("regard", deadline=None, max_examples=30, print_blob=True)
+settings.load_profile("regard")
+
+if "PYTEST_XDIST_WORKER" in os.environ:
+    torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True)
+def _seeded():
+    torch.manual_seed(20170612)
+
+
+@pytest.fixture(autouse=True)
+def _poisoned_memory():
+    """`torch.empty` gives NaN, so that reading what was never written shows."""
+    fill = torch.utils.deterministic.fill_uninitialized_memory
+    torch.utils.deterministic.fill_uninitialized_memory = True
+    yield
+    torch.utils.deterministic.fill_uninitialized_memory = fill
