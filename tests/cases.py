@@ -20,7 +20,9 @@ def problem(dtype=torch.float64, kv_heads=H, queries=Q, keys=K, requires_grad=Fa
 
 
 def _weights(*shape):
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(len(shape)), dtype=torch.float64) / shape[-1] ** 0.5
+    return (
+        torch.randn(*shape, generator=torch.Generator().manual_seed(len(shape)), dtype=torch.float64) / shape[-1] ** 0.5
+    )
 
 
 def _elementwise(query, key):

@@ -13,11 +13,12 @@ value_dim   features of a value and of the output
 """
 
 from dataclasses import dataclass, replace
+from numbers import Integral
 
 import torch
 from torch import Tensor
 
-from regard.errors import KindError, ShapeError
+from regard.errors import ArgumentError, KindError, ShapeError
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,3 +144,18 @@ def check_floating(name: str, tensor: object) -> None:
         raise KindError(f"{name} must be a tensor; it is a {type(tensor).__name__}")
     if not tensor.is_floating_point():
         raise KindError(f"{name} must hold floating-point numbers; it holds {tensor.dtype}")
+
+
+def check_device(name: str, tensor: Tensor, grid: Grid) -> None:
+    """Raise KindError unless ``tensor`` lies where the problem does."""
+    if tensor.device != grid.device:
+        raise KindError(f"{name} must be on {grid.device}, where query is; it is on {tensor.device}")
+
+
+def whole_number(name: str, value: object, low: int | None = None) -> int:
+    """The value as an int; KindError unless it is a whole number by type, ArgumentError if it is below ``low``."""
+    if isinstance(value, bool) or not isinstance(value, Integral):
+        raise KindError(f"{name} must be an integer; it is {value!r} ({type(value).__name__})")
+    if low is not None and value < low:
+        raise ArgumentError(f"{name} must be at least {low}; it is {value}")
+    return int(value)

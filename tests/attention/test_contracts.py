@@ -4,12 +4,11 @@ import pytest
 import torch
 
 import regard
+from cases import BIASES, KV, MASKS, NORMALIZERS, SCORES, B, D, H, K, Q, V, problem
 from regard import masks, normalizers
 from regard.attention.planner import BACKENDS
 from regard.errors import BackendError
 from regard.shapes import Grid
-
-from cases import BIASES, KV, MASKS, NORMALIZERS, SCORES, B, D, H, K, Q, V, problem
 
 READ_ALL = regard.Readings(
     entropy=True, peak=True, top_k=3, received=True, distance=True, pooled=(2, 3), rows=[0, -1], tile=((1, 4), (2, 6)),
@@ -71,7 +70,13 @@ def test_every_backend_computes_the_equation(score, normalizer, kv_heads):
         for backend in BACKENDS:
             if accepts(backend, inputs, **arguments):
                 got = regard.attend(*inputs, backend=backend, **arguments)
-                torch.testing.assert_close(got, output, rtol=1e-9, atol=1e-9, msg=lambda m: f"{backend} {name}: {m}")
+                torch.testing.assert_close(
+                    got,
+                    output,
+                    rtol=1e-9,
+                    atol=1e-9,
+                    msg=lambda m, backend=backend, name=name: f"{backend} {name}: {m}",
+                )
 
 
 @pytest.mark.parametrize("bias", set(BIASES) - {"none"})
@@ -92,31 +97,38 @@ def test_every_backend_adds_the_bias(normalizer, bias):
                     torch.testing.assert_close(got, expected.detach(), rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.parametrize("backend", FAST)
 @pytest.mark.parametrize("mask", MASKS)
 @pytest.mark.parametrize("normalizer", NORMALIZERS)
-def test_gradients_are_those_of_the_reference(backend, normalizer, mask):
+def test_gradients_are_those_of_the_reference(normalizer, mask, monkeypatch):
+    monkeypatch.setattr("regard.attention.backends.blocks.BLOCK_ELEMENTS", H * K * Q)
+    inputs = problem(kv_heads=1, requires_grad=True)
+    target = torch.randn(B, H, Q, V, dtype=torch.float64)
     for score in SCORES:
-        torch.manual_seed(3)
-        scoring, bias = SCORES[score](), BIASES["tensor"]().requires_grad_(backend == "tiled")
+        scoring, bias = SCORES[score](), BIASES["tensor"]()
         arguments = {"score": scoring, "normalizer": NORMALIZERS[normalizer](), "mask": MASKS[mask](), "bias": bias}
-        inputs = problem(kv_heads=1, requires_grad=True)
-        if not accepts(backend, inputs, **arguments):
-            continue
-        wanted = [*inputs, *([bias] if bias.requires_grad else [])]
-        if isinstance(scoring, torch.nn.Module):
-            wanted += scoring.parameters()
-        target = torch.randn(B, H, Q, V, dtype=torch.float64)
-        gradients = [
-            torch.autograd.grad(regard.attend(*inputs, backend=name, **arguments), wanted, target, allow_unused=True)
-            for name in ("reference", backend)
-        ]
-        for expected, got in zip(*gradients, strict=True):
-            if expected is None:
-                assert got is None or not got.any()
-            else:
-                assert torch.isfinite(got).all()
-                torch.testing.assert_close(got, expected, rtol=1e-8, atol=1e-9, msg=lambda m: f"{score}: {m}")
+        expected = None
+        for backend in FAST:
+            bias.requires_grad_(backend != "sdpa")
+            if not accepts(backend, inputs, **arguments):
+                continue
+            wanted = [*inputs, *([bias] if bias.requires_grad else [])]
+            if isinstance(scoring, torch.nn.Module):
+                wanted += scoring.parameters()
+            expected, got = (
+                torch.autograd.grad(
+                    regard.attend(*inputs, backend=name, **arguments), wanted, target, allow_unused=True
+                )
+                for name in ("reference", backend)
+            )
+            for one, other in zip(expected, got, strict=True):
+                if one is None:
+                    assert other is None or not other.any()
+                else:
+                    assert torch.isfinite(other).all()
+                    torch.testing.assert_close(
+                        other, one, rtol=1e-8, atol=1e-9, msg=lambda m, score=score: f"{score}: {m}"
+                    )
+        assert expected is not None
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -137,7 +149,9 @@ def test_a_query_that_sees_no_key_gets_nothing(backend, dtype):
         inputs = problem(dtype=dtype, requires_grad=True)
         center = torch.zeros(1)
         normalizing = (
-            normalizers.local_gaussian("softmax", center, 1.0) if normalizer == "local" else NORMALIZERS[normalizer]()
+            normalizers.local_gaussian(normalizers.softmax, center, 1.0)
+            if normalizer == "local"
+            else NORMALIZERS[normalizer]()
         )
         arguments = {"normalizer": normalizing, "mask": masks.lengths([K, 0])}
         if not accepts(backend, inputs, **arguments):
@@ -153,8 +167,10 @@ def test_a_query_that_sees_no_key_gets_nothing(backend, dtype):
         assert (observed.lse[1] == -torch.inf).all()
         assert torch.isfinite(observed.lse[0]).all()
         for tensor in inputs:
-            assert torch.isfinite(tensor.grad).all()
-            assert not tensor.grad[1].any()
+            if tensor.grad is not None:
+                assert torch.isfinite(tensor.grad).all()
+                assert not tensor.grad[1].any()
+        assert inputs[2].grad[0].any()
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -215,11 +231,12 @@ def test_weights_are_reported_before_dropout(backend):
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_dropout_keeps_the_expectation(backend):
-    inputs = problem()
+def test_dropout_keeps_the_expectation(backend, monkeypatch):
+    monkeypatch.setattr("regard.attention.backends.blocks.BLOCK_ELEMENTS", 1 << 18)
+    inputs = [tensor[:1].expand(4000, -1, -1, -1) for tensor in problem()]
     if accepts(backend, inputs, dropout=0.3):
-        mean = sum(regard.attend(*inputs, dropout=0.3, backend=backend) for _ in range(2000)) / 2000
-        torch.testing.assert_close(mean, regard.attend(*inputs), rtol=0, atol=0.1)
+        mean = regard.attend(*inputs, dropout=0.3, backend=backend).mean(0)
+        torch.testing.assert_close(mean, regard.attend(*(tensor[0] for tensor in inputs)), rtol=0, atol=0.1)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -235,7 +252,9 @@ def test_half_precision_is_calculated_in_float32(backend, dtype, score):
         got = regard.attend(*inputs, backend=backend, **arguments)
         oracle = regard.attend(*(t.double() for t in inputs), backend="reference", **arguments)
         # Half an ulp of the output's dtype, and of the weights where a kernel multiplies them in that dtype.
-        torch.testing.assert_close(got.double(), oracle, rtol=2 * torch.finfo(dtype).eps, atol=2 * torch.finfo(dtype).eps)
+        torch.testing.assert_close(
+            got.double(), oracle, rtol=2 * torch.finfo(dtype).eps, atol=2 * torch.finfo(dtype).eps
+        )
 
 
 @pytest.mark.parametrize("backend", ["auto", "reference", "tiled"])
@@ -244,9 +263,7 @@ def test_half_precision_is_calculated_in_float32(backend, dtype, score):
 )
 def test_empty_and_single(backend, batch, queries, keys):
     for normalizer in set(NORMALIZERS) - {"local"}:
-        query, key, value = (
-            torch.randn(batch, H, length, D, requires_grad=True) for length in (queries, keys, keys)
-        )
+        query, key, value = (torch.randn(batch, H, length, D, requires_grad=True) for length in (queries, keys, keys))
         arguments = {"normalizer": NORMALIZERS[normalizer](), "mask": masks.causal()}
         observed = regard.observe(query, key, value, read=regard.Readings(entropy=True, weights=True), backend=backend)
         assert observed.output.shape == (batch, H, queries, D)
@@ -287,8 +304,9 @@ def test_large_scores_do_not_overflow(scale):
                 assert torch.isfinite(output).all()
 
 
-def test_memory_of_tiled_is_linear():
+def test_memory_of_tiled_is_linear(monkeypatch):
     """What the backward pass keeps does not grow with the number of pairs."""
+    monkeypatch.setattr("regard.attention.backends.blocks.BLOCK_ELEMENTS", 1 << 15)
     kept = []
     for queries in (64, 128):
         inputs = [t.requires_grad_() for t in problem(torch.float32, queries=queries, keys=queries)]

@@ -4,9 +4,9 @@ import math
 
 import pytest
 import torch
-from cases import B, D, H, K, Q, V, problem
 
 import regard
+from cases import B, D, H, K, Q, V, problem
 from regard import masks, normalizers, scores
 from regard.errors import ArgumentError, KindError, ShapeError, UnknownNameError
 
@@ -31,8 +31,8 @@ QUERY, KEY, VALUE = problem(torch.float32)
         ({"mask": torch.zeros(Q, K)}, KindError, "mask"),
         ({"mask": torch.zeros(Q + 1, K, dtype=torch.bool)}, ShapeError, "mask|keep"),
         ({"mask": "causal"}, KindError, "mask"),
-        ({"mask": masks.lengths([1, 2, 3])}, ShapeError, "lengths"),
-        ({"mask": masks.lengths([1, K + 1])}, ArgumentError, "lengths"),
+        ({"mask": masks.lengths([1, 2, 3])}, ShapeError, "keys must be an integer or"),
+        ({"mask": masks.lengths([1, K + 1])}, ArgumentError, "keys must be in 0..7; it is 8"),
         ({"bias": torch.zeros(Q + 1, K)}, ShapeError, r"bias must broadcast to \[batch, heads, queries, keys\]"),
         ({"bias": torch.zeros(Q, K, dtype=torch.long)}, KindError, "bias"),
         ({"dropout": 1.0}, ArgumentError, r"dropout must be in \[0, 1\); it is 1.0"),
@@ -63,7 +63,7 @@ def test_bad_input(verb, change, error, message):
         (lambda: normalizers.entmax(1.0), "alpha"),
         (lambda: normalizers.entmax(math.nan), "alpha"),
         (lambda: normalizers.Softmax(temperature=-1.0), "temperature"),
-        (lambda: normalizers.local_gaussian("softmax", torch.zeros(1), 0.0), "sigma"),
+        (lambda: normalizers.local_gaussian(normalizers.softmax, torch.zeros(1), 0.0), "sigma"),
         (lambda: masks.window(-1, 0), "before"),
         (lambda: masks.causal(align="middle"), "align"),
         (lambda: masks.dilated(0), "step"),

@@ -2,9 +2,9 @@
 
 import pytest
 import torch
-from cases import D, H, problem
 
 import regard
+from cases import D, H, problem
 from regard import masks, scores
 from regard.attention.planner import BACKENDS
 from regard.errors import BackendError

@@ -2,11 +2,11 @@
 
 import pytest
 import torch
-from cases import MASKS, NORMALIZERS, B, H, K, Q, problem
 from hypothesis import given
 from hypothesis import strategies as st
 
 import regard
+from cases import MASKS, NORMALIZERS, B, H, K, Q, problem
 from regard import masks
 from regard.attention.planner import BACKENDS
 from regard.errors import ArgumentError
@@ -65,7 +65,9 @@ def test_readings_are_those_of_the_matrix(backend, mask, normalizer):
     observed = regard.observe(*inputs, read=read, backend=backend, **arguments)
     explained = regard.explain(*inputs, **arguments)
     for name, expected in from_weights(explained.weights, read).items():
-        torch.testing.assert_close(getattr(observed, name), expected, rtol=1e-9, atol=1e-9, msg=lambda m: f"{name}: {m}")
+        torch.testing.assert_close(
+            getattr(observed, name), expected, rtol=1e-9, atol=1e-9, msg=lambda m, name=name: f"{name}: {m}"
+        )
     filled = observed.top_indices.clamp_min(0)
     at_indices = explained.weights.gather(-1, filled) * (observed.top_indices >= 0)
     torch.testing.assert_close(at_indices, observed.top_weights)

@@ -60,7 +60,9 @@ def test_every_room_is_drawn_and_exists():
     assert existing == set(rooms())
 
 
-@pytest.mark.parametrize("room", ["", ".scores", ".normalizers", ".masks", ".positions", ".attention", ".nn", ".pictures"])
+@pytest.mark.parametrize(
+    "room", ["", ".scores", ".normalizers", ".masks", ".positions", ".attention", ".nn", ".pictures"]
+)
 def test_exports(room):
     """``__all__`` names what exists, once, and nothing public is left out."""
     module = importlib.import_module(f"regard{room}")

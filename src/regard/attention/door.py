@@ -95,7 +95,7 @@ def check_dropout(dropout: object) -> float:
 
 
 def _one_dtype(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The three inputs, if they agree in dtype and device; autocast's dtype settles a disagreement as it does in torch."""
+    """The three inputs, if they agree in dtype and device; autocast's dtype settles a disagreement."""
     for name, tensor in (("query", query), ("key", key), ("value", value)):
         check_floating(name, tensor)
     for name, tensor in (("key", key), ("value", value)):

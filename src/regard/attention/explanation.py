@@ -32,6 +32,9 @@ STEPS = {
 }
 """The steps in the order of the calculation, with what each is."""
 
+OPTIONAL = ("scaled", "capped", "biased", "masked")
+"""Steps that a calculation may not have; then their tensor is the one of the step before."""
+
 
 @dataclass(frozen=True, eq=False)
 class Explanation:
@@ -93,12 +96,14 @@ class Explanation:
 
     def steps(self) -> Iterator[tuple[str, Tensor]]:
         """The steps that this calculation has, in its order, as (name, tensor)."""
-        before: Tensor | None = None
+        before = self.scores
         for name in STEPS:
             tensor: Tensor = getattr(self, name)
-            if tensor is not before:
-                yield name, tensor
-            before = tensor
+            if name in OPTIONAL and tensor is before:
+                continue
+            if name in OPTIONAL:
+                before = tensor
+            yield name, tensor
 
     def row_labels(self, step: str) -> list[str]:
         """What the rows of a step are: queries, keys, or query → key."""

@@ -152,14 +152,13 @@ class Gatherer:
 
     def _add_pooled(self, weights: Tensor, grid: Grid, b: slice) -> None:
         rows, columns = self._cells
-        row = (grid.query_index[:, 0] * rows).div(grid.queries, rounding_mode="floor")
-        column = (grid.key_index * columns).div(grid.keys, rounding_mode="floor")
-        B, H, Q, _ = weights.shape
-        by_column = weights.new_zeros(B, H, Q, columns)
-        total = by_column.index_add(-1, column, weights)
-        largest = by_column.index_reduce(-1, column, weights, "amax")
-        self._pooled_sum[b].index_add_(-2, row, total)
-        self._pooled_max[b] = self._pooled_max[b].index_reduce(-2, row, largest.to(self._pooled_max.dtype), "amax")
+        B, H, Q, K = weights.shape
+        row = (grid.query_index * rows).div(grid.queries, rounding_mode="floor").expand(B, H, Q, columns)
+        column = (grid.key_index * columns).div(grid.keys, rounding_mode="floor").expand(B, H, Q, K)
+        weights = weights.to(self._pooled_sum.dtype)
+        nothing = weights.new_zeros(B, H, Q, columns)
+        self._pooled_sum[b].scatter_reduce_(-2, row, nothing.scatter_reduce(-1, column, weights, "sum"), "sum")
+        self._pooled_max[b].scatter_reduce_(-2, row, nothing.scatter_reduce(-1, column, weights, "amax"), "amax")
 
     def _add_rectangle(self, weights: Tensor, grid: Grid, b: slice) -> None:
         (q0, q1), (k0, k1) = self._rectangle
@@ -229,8 +228,12 @@ def _cells(pooled: tuple[int, int] | None, grid: Grid) -> tuple[int, int]:
 def _cell_sizes(cells: tuple[int, int], grid: Grid) -> Tensor:
     """How many pairs each cell of the coarse map has."""
     rows, columns = cells
-    per_row = torch.bincount(torch.arange(grid.queries, device=grid.device) * rows // max(grid.queries, 1), minlength=rows)
-    per_column = torch.bincount(torch.arange(grid.keys, device=grid.device) * columns // max(grid.keys, 1), minlength=columns)
+    per_row = torch.bincount(
+        torch.arange(grid.queries, device=grid.device) * rows // max(grid.queries, 1), minlength=rows
+    )
+    per_column = torch.bincount(
+        torch.arange(grid.keys, device=grid.device) * columns // max(grid.keys, 1), minlength=columns
+    )
     return per_row[:, None] * per_column
 
 

@@ -39,7 +39,7 @@ class Inputs(NamedTuple):
 
 
 class Weights(NamedTuple):
-    """The calculation as far as the weights; each ``[batch, heads, queries, keys]``, float32 for half-precision input."""
+    """The calculation as far as the weights, each ``[batch, heads, queries, keys]``; float32 for half precision."""
 
     scores: Tensor
     scaled: Tensor
@@ -81,3 +81,10 @@ def mix(problem: Problem, inputs: Inputs, weights: Tensor) -> Tensor:
     dropped = F.dropout(weights, problem.dropout) if problem.dropout else weights
     value = spread_heads(inputs.value, inputs.grid.heads)
     return (dropped @ accurate(value)).to(value.dtype)
+
+
+def nothing(inputs: Inputs) -> Tensor:
+    """The output of a tile without pairs: zeros, whose gradient to query, key and value is zero as well."""
+    prepared, value, grid = inputs.prepared, inputs.value, inputs.grid
+    zeros = value.new_zeros(*grid.shape[:3], value.shape[-1])
+    return zeros + sum(tensor.narrow(2, 0, 0).sum() for tensor in (prepared.query, prepared.key, value)).to(value.dtype)

@@ -2,6 +2,7 @@
 
 from io import StringIO
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -42,7 +43,10 @@ def _table(explanation: Explanation, name: str, number: int, batch: int, head: i
     row_labels, column_labels = explanation.row_labels(name), explanation.column_labels(name)
     shape = "×".join(str(size) for size in matrix.shape)
     table = Table(
-        title=Text(f"{number}. {name.replace('_', ' ')} [{shape}]: {STEPS[name]}"), title_justify="left", title_style="bold"
+        box=SIMPLE_HEAD,
+        title=Text(f"{number}. {name.replace('_', ' ')} [{shape}]: {STEPS[name]}"),
+        title_justify="left",
+        title_style="bold",
     )
     table.add_column("")
     for column in columns:

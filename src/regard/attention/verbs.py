@@ -16,10 +16,9 @@ from regard.errors import BackendError
 from regard.masks.mask import Mask
 from regard.normalizers.normalizer import Normalizer
 from regard.positions.bias import Bias
-from regard.scores.score import Score
+from regard.scores import Scoring
 
 BackendName = Literal["auto", "reference", "tiled", "sdpa"]
-Scoring = str | Score | Callable[[Tensor, Tensor], Tensor]
 Normalizing = str | Normalizer | Callable[[Tensor], Tensor]
 
 
@@ -78,9 +77,7 @@ def attend(
 
     Half-precision inputs are scored, normalized and accumulated in float32.
     """
-    problem = open_problem(
-        query, key, value, score=score, normalizer=normalizer, mask=mask, bias=bias, dropout=dropout
-    )
+    problem = open_problem(query, key, value, score=score, normalizer=normalizer, mask=mask, bias=bias, dropout=dropout)
     with _full_precision(problem.query):
         return problem.restore(choose(problem, backend).run(problem))
 
@@ -111,9 +108,7 @@ def observe(
     Raises:
         As `attend`; ArgumentError for readings that the problem doesn't have.
     """
-    problem = open_problem(
-        query, key, value, score=score, normalizer=normalizer, mask=mask, bias=bias, dropout=dropout
-    )
+    problem = open_problem(query, key, value, score=score, normalizer=normalizer, mask=mask, bias=bias, dropout=dropout)
     gatherer = Gatherer(problem, Readings(entropy=True, top_k=8, received=True) if read is None else read)
     with _full_precision(problem.query):
         output = choose(problem, backend).run(problem, gatherer)
@@ -144,9 +139,7 @@ def explain(
     Raises:
         As `attend`.
     """
-    problem = open_problem(
-        query, key, value, score=score, normalizer=normalizer, mask=mask, bias=bias, dropout=dropout
-    )
+    problem = open_problem(query, key, value, score=score, normalizer=normalizer, mask=mask, bias=bias, dropout=dropout)
     if backend not in ("auto", "reference"):
         choose(problem, backend)
         raise BackendError(f"backend {backend!r} has no intermediates to explain; use 'reference'")
@@ -181,9 +174,7 @@ def weigh(
     Raises:
         As `attend`.
     """
-    problem = open_problem(
-        query, key, value, score=score, normalizer=normalizer, mask=mask, bias=bias, dropout=dropout
-    )
+    problem = open_problem(query, key, value, score=score, normalizer=normalizer, mask=mask, bias=bias, dropout=dropout)
     with _full_precision(problem.query):
         inputs = steps.whole(problem)
         weights = steps.weigh(problem, inputs).weights
@@ -208,9 +199,7 @@ def plan(
     Raises:
         As `attend`.
     """
-    problem = open_problem(
-        query, key, value, score=score, normalizer=normalizer, mask=mask, bias=bias, dropout=dropout
-    )
+    problem = open_problem(query, key, value, score=score, normalizer=normalizer, mask=mask, bias=bias, dropout=dropout)
     return make_plan(problem, backend)
 
 

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from regard.data.cache import cached_table, fingerprint, require_datasets
+from regard.data.ragged import Ragged
 from regard.data.tokenizers import Tokenizer
 from regard.errors import ArgumentError, DataError
 
@@ -61,29 +62,21 @@ def encode_pairs(
 
     def batches(counted: dict[str, int]) -> Iterator["pa.RecordBatch"]:
         counted["overlong"] = counted["kept"] = first = 0
+        block: Any
         for block in dataset.iter(_BLOCK):
-            sources = source_tokenizer.encode_batch(block["source"])  # pyright: ignore
-            targets = target_tokenizer.encode_batch(block["target"])  # pyright: ignore
-            rows = range(first, first + len(sources))
-            first = rows.stop
-            long = [max(len(s), len(t)) > max_length for s, t in zip(sources, targets, strict=True)]
+            sides = [
+                source_tokenizer.encode_batch(block["source"]),
+                target_tokenizer.encode_batch(block["target"]),
+            ]
+            long = [max(map(len, pair)) > max_length for pair in zip(*sides, strict=True)]
+            rows = [first + place for place, out in enumerate(long) if overlong == "cut" or not out]
+            sides = [[side[row - first][:max_length] for row in rows] for side in sides]
+            first += len(long)
             counted["overlong"] += sum(long)
-            if overlong == "drop":
-                sources, targets, rows = (
-                    [value for value, out in zip(side, long, strict=True) if not out]
-                    for side in (sources, targets, rows)
-                )
-            else:
-                sources, targets = ([side[:max_length] for side in sides] for sides in (sources, targets))
-            counted["kept"] += len(sources)
-            lengths = [[len(side) for side in sides] for sides in (sources, targets)]
-            yield pa.record_batch(
-                [
-                    pa.array(values, field.type)
-                    for values, field in zip([sources, targets, *lengths, rows], schema, strict=True)
-                ],
-                schema=schema,
-            )
+            counted["kept"] += len(rows)
+            lengths = [[len(ids) for ids in side] for side in sides]
+            columns = zip([*sides, *lengths, rows], schema, strict=True)
+            yield pa.record_batch([pa.array(values, field.type) for values, field in columns], schema=schema)
         if not counted["kept"]:
             raise DataError(f"none of {first} pairs has at most {max_length} tokens a side; raise max_length")
 
@@ -136,5 +129,168 @@ class PairBatch:
             targets = [()] * len(sources)
         if len(targets) != len(sources):
             raise ArgumentError(f"sources and targets must be as many; got {len(sources)} and {len(targets)}")
-        sides = [_Ragged.of(side) for side in (sources, targets)]
-        return _assemble(*sides, np.arange(len(sources)), np.arange(len(sources)))
+        rows = np.arange(len(sources))
+        return _assemble(Ragged.from_lists(sources), Ragged.from_lists(targets), rows, rows)
+
+
+def _assemble(source: Ragged, target: Ragged, rows: np.ndarray, index: np.ndarray) -> PairBatch:
+    sources, targets = (
+        source.padded(rows, fill=Tokenizer.PAD),
+        target.padded(rows, before=1, after=1, fill=Tokenizer.PAD),
+    )
+    source_lengths, target_lengths = source.lengths(rows), target.lengths(rows) + 2
+    targets[:, 0] = Tokenizer.BOS
+    targets[np.arange(len(rows)), target_lengths - 1] = Tokenizer.EOS
+    return PairBatch(*map(torch.from_numpy, (sources, source_lengths, targets, target_lengths, index.astype(np.int64))))
+
+
+class BatchLoader:
+    """Every pair once an epoch, in batches of similar length; goes on after any batch where it was interrupted.
+
+    Iterating gives one epoch of `PairBatch`; the next iteration gives the next epoch. It's an ordinary iterable with a
+    length and a state, so Lightning takes it for a train or validation loader as it is.
+
+    With ``shuffle``, rows are drawn in an order that depends on ``(seed, epoch)`` alone, sorted by their lengths in
+    steps of ``bucket_width`` tokens, cut into batches, and the batches shuffled. Cuts depend on the sorted lengths
+    only, so every epoch has the same number of batches. Without it, batches come from the shortest to the longest
+    pairs, always the same; ``PairBatch.index`` tells which rows they are.
+
+    Args:
+        encoded: what `encode_pairs` gives.
+        tokens_per_batch: the most target tokens of a batch, ``batch · target_tokens`` with padding, begins and ends;
+            a longer single pair is a batch of its own.
+        seed: of the order.
+        shuffle: whether the order changes from epoch to epoch.
+        source_tokens_per_batch: the most source tokens of a batch, padding counted; twice ``tokens_per_batch`` unless
+            given.
+        bucket_width: tokens by which lengths in one bucket may differ: larger mixes more and pads more. At least 1.
+        rank: which of ``world_size`` processes this one is; each sees every ``world_size``-th batch of the epoch, and
+            all see the same number of batches (the first ones of the epoch are repeated where they don't divide).
+        world_size: how many processes share the epoch.
+
+    Raises:
+        ArgumentError: a number is out of its range.
+    """
+
+    def __init__(
+        self,
+        encoded: "datasets.Dataset",
+        tokens_per_batch: int,
+        *,
+        seed: int = 0,
+        shuffle: bool = True,
+        source_tokens_per_batch: int | None = None,
+        bucket_width: int = 2,
+        rank: int = 0,
+        world_size: int = 1,
+    ):
+        if source_tokens_per_batch is None:
+            source_tokens_per_batch = 2 * tokens_per_batch
+        named = {
+            "tokens_per_batch": tokens_per_batch,
+            "source_tokens_per_batch": source_tokens_per_batch,
+            "bucket_width": bucket_width,
+            "world_size": world_size,
+        }
+        for name, value in named.items():
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise ArgumentError(f"{name} must be a whole number of at least 1; got {value!r}")
+        if not 0 <= rank < world_size:
+            raise ArgumentError(f"rank must be from 0 to world_size - 1 = {world_size - 1}; got {rank!r}")
+        if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
+            raise ArgumentError(f"seed must be a whole number of at least 0; got {seed!r}")
+        self.seed, self.shuffle, self.rank, self.world_size = seed, shuffle, rank, world_size
+        self._encoded = encoded
+        self._columns: tuple[Ragged, Ragged, np.ndarray] | None = None
+        self._epoch, self._position = 0, 0  # the next batch to deliver
+        self._resumed = False
+        width = bucket_width if shuffle else 1
+        lengths = encoded.with_format("numpy")
+        source, target = (np.asarray(lengths[name], np.int64) for name in ("source_length", "target_length"))
+        source_bucket, target_bucket = -(-source // width), -(-(target + 2) // width)
+        self._key = target_bucket * (source_bucket.max(initial=0) + 1) + source_bucket
+        order = np.argsort(self._key, kind="stable")
+        self._cuts = _cuts(
+            np.minimum(target_bucket * width, (target + 2).max(initial=0))[order],
+            np.minimum(source_bucket * width, source.max(initial=0))[order],
+            tokens_per_batch,
+            source_tokens_per_batch,
+        )
+
+    def __len__(self) -> int:
+        """Batches that this process sees in an epoch, the same in every epoch."""
+        return -(-(len(self._cuts) - 1) // self.world_size)
+
+    def __iter__(self) -> Iterator[PairBatch]:
+        # An epoch that was left early is over; only a loaded state goes on inside one.
+        if not self._resumed and self._position > 0:
+            self._epoch, self._position = self._epoch + 1, 0
+        self._resumed = False
+        return self._deliver(self._epoch, self._position)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Make the next iteration this epoch, from its first batch (a loaded state of this epoch is kept)."""
+        if not (self._resumed and epoch == self._epoch):
+            self._epoch, self._position, self._resumed = epoch, 0, False
+
+    def state_dict(self) -> dict[str, int]:
+        """The epoch, and how many of its batches have been delivered."""
+        return {"epoch": self._epoch, "position": self._position}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        """Let the next iteration begin right after the batch that was the last when ``state`` was taken."""
+        epoch, position = int(state["epoch"]), int(state["position"])
+        if epoch < 0 or not 0 <= position <= len(self):
+            raise ArgumentError(
+                f"the state {state} does not fit a loader of {len(self)} batches; was the data changed?"
+            )
+        if position == len(self):
+            epoch, position = epoch + 1, 0
+        self._epoch, self._position, self._resumed = epoch, position, True
+
+    def _deliver(self, epoch: int, position: int) -> Iterator[PairBatch]:
+        source, target, row = self._open()
+        order, batches = self._order(epoch)
+        for number in range(position, len(self)):
+            start, stop = batches[number]
+            # Counted before it is handed out: whoever asks for the state holds this batch already.
+            self._epoch, self._position = epoch, number + 1
+            rows = order[start:stop]
+            yield _assemble(source, target, rows, row[rows])
+        self._epoch, self._position = epoch + 1, 0
+
+    def _order(self, epoch: int) -> tuple[np.ndarray, np.ndarray]:
+        # The rows in their order, and (start, stop) of each batch of this process among them.
+        batches = np.stack([self._cuts[:-1], self._cuts[1:]], axis=1)
+        if self.shuffle:
+            random = np.random.default_rng([self.seed, epoch])
+            order = random.permutation(len(self._key))
+            order = order[np.argsort(self._key[order], kind="stable")]
+            batches = batches[random.permutation(len(batches))]
+        else:
+            order = np.argsort(self._key, kind="stable")
+        shared = np.arange(self.rank, len(self) * self.world_size, self.world_size)
+        return order, batches[shared % max(len(batches), 1)]
+
+    def _open(self) -> tuple[Ragged, Ragged, np.ndarray]:
+        if self._columns is None:
+            table = self._encoded.with_format("arrow")[:]
+            source, target = (Ragged.from_column(table.column(name)) for name in ("source", "target"))  # pyright: ignore
+            self._columns = source, target, table.column("row").to_numpy()  # pyright: ignore
+        return self._columns
+
+    def __getstate__(self) -> dict[str, Any]:
+        # The columns are views of a memory-mapped file; another process opens its own.
+        return {**self.__dict__, "_columns": None}
+
+
+def _cuts(target: np.ndarray, source: np.ndarray, target_budget: int, source_budget: int) -> np.ndarray:
+    # Where batches begin and end: each takes as many rows as fit both budgets when padded to its longest, at least one.
+    cuts = [0]
+    while (start := cuts[-1]) < len(target):
+        most = max(1, target_budget // int(target[start]))  # the targets only get longer
+        widest = [np.maximum.accumulate(side[start : start + most]) for side in (target, source)]
+        rows = np.arange(1, len(widest[0]) + 1)
+        fits = (rows * widest[0] <= target_budget) & (rows * widest[1] <= source_budget)
+        cuts.append(start + max(1, int(fits.argmin()) if not fits.all() else len(fits)))
+    return np.asarray(cuts)

@@ -1,4 +1,4 @@
-"""Memory-mapped tables: rows streamed once into an Arrow file of Hugging Face datasets' cache, then opened from there."""
+"""Memory-mapped tables: rows streamed once into an Arrow file, in the cache of Hugging Face datasets."""
 
 import hashlib
 import json
@@ -49,8 +49,9 @@ def cached_table(
         DataError: the cache cannot be written.
     """
     import datasets
-    
-    folder = Path(datasets.config.HF_DATASETS_CACHE) / "regard"
+    from datasets import config
+
+    folder = Path(config.HF_DATASETS_CACHE) / "regard"
     path, counts = folder / f"{key}.arrow", folder / f"{key}.json"
     if not (path.is_file() and counts.is_file()):
         try:

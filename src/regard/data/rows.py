@@ -32,7 +32,9 @@ def text_lines(path: Path) -> Iterator[str]:
             if not raw:
                 return
             if len(raw) == _LONGEST_LINE:
-                raise DataError(f"{path}: line {number} is longer than 16 MiB; is this a file of sentences, one a line?")
+                raise DataError(
+                    f"{path}: line {number} is longer than 16 MiB; is this a file of sentences, one a line?"
+                )
             try:
                 text = raw.decode("utf-8")
             except UnicodeDecodeError as error:

@@ -147,7 +147,7 @@ def _from_hub(
     key = fingerprint("hub", loaded._fingerprint, source_column, target_column, lowercase, limit)
 
     def pairs() -> Iterator[Pair]:
-        blocks = (table.combine_chunks().to_batches() for table in loaded.with_format("arrow").iter(_BLOCK))
+        blocks: Iterator[Any] = (table.to_batches() for table in loaded.with_format("arrow").iter(_BLOCK))  # pyright: ignore
         return rows.record_batches(name, itertools.chain.from_iterable(blocks), source_column, target_column)
 
     return _table(key, name, pairs, lowercase, limit)

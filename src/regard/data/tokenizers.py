@@ -8,7 +8,6 @@ import hashlib
 import json
 import os
 import tempfile
-import unicodedata
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final
@@ -29,7 +28,7 @@ _SPACES = r"[\s▁\x{1C}-\x{1F}]+"
 # A run of letters, a digit, any other character, each with the space before it; marks stay with what they mark.
 _CHUNKS = r"▁?[\p{L}\p{M}]+|▁?\p{N}|▁?[^\p{L}\p{M}\p{N}▁]|▁"
 _WORDS = r"▁?[\p{L}\p{M}\p{N}_]+|▁?[^\p{L}\p{M}\p{N}_▁]|▁"
-_CHARACTERS = r"(?m:.)"
+_CHARACTERS = "."
 
 
 class Tokenizer:
@@ -89,7 +88,10 @@ class Tokenizer:
         special = list(_SPECIAL)
         if kind == "bpe":
             trainer = trainers.BpeTrainer(
-                vocab_size=size, min_frequency=2, special_tokens=special, show_progress=False  # pyright: ignore
+                vocab_size=size,
+                min_frequency=2,
+                special_tokens=special,
+                show_progress=False,  # pyright: ignore
             )
         else:
             limit = size if kind == "word" else 0x110000 + len(special)
@@ -97,7 +99,9 @@ class Tokenizer:
         try:
             backend.train_from_iterator(texts, trainer)
         except TypeError as error:
-            raise DataError("a text to train on is not text, or holds half a surrogate pair; check the corpus") from error
+            raise DataError(
+                "a text to train on is not text, or holds half a surrogate pair; check the corpus"
+            ) from error
         learnt = json.loads(backend.to_str())["model"]
         pieces = sorted(learnt["vocab"], key=learnt["vocab"].__getitem__)
         if len(pieces) == len(_SPECIAL):
@@ -135,7 +139,8 @@ class Tokenizer:
             ids: ids in the range of the vocabulary; padding, begin and end are left out wherever they stand.
             unknown: what stands for a piece that the tokenizer doesn't know. ``""`` leaves it out.
         """
-        pieces = [unknown if id == self.UNK else self._piece(id) for id in ids if id == self.UNK or id > self.UNK]
+        silent = (self.PAD, self.BOS, self.EOS)
+        pieces = [unknown if id == self.UNK else self._piece(id) for id in ids if id not in silent]
         return "".join(pieces).replace(_MARK, " ").strip(" ")
 
     def word_groups(self, ids: Sequence[int]) -> list[range]:
@@ -236,7 +241,9 @@ class Tokenizer:
 _ALONE = "。"
 
 
-def _pipeline(kind: str, lowercase: bool, vocabulary: dict[str, int], merges: list[tuple[str, str]]) -> "tokenizers.Tokenizer":
+def _pipeline(
+    kind: str, lowercase: bool, vocabulary: dict[str, int], merges: list[tuple[str, str]]
+) -> "tokenizers.Tokenizer":
     try:
         import tokenizers
     except ImportError as error:

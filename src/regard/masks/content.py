@@ -7,8 +7,8 @@ from torch import Tensor
 
 from regard.errors import KindError, ShapeError
 from regard.masks.mask import Mask, Visibility
-from regard.masks.rows import Integers, RowInteger, check_device
-from regard.shapes import Grid
+from regard.masks.rows import Integers, RowInteger
+from regard.shapes import Grid, check_device
 
 
 class Lengths(Mask):

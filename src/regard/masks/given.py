@@ -7,8 +7,7 @@ from torch import Tensor
 
 from regard.errors import KindError
 from regard.masks.mask import Mask, Not
-from regard.masks.rows import check_device
-from regard.shapes import Grid, check_broadcast
+from regard.shapes import Grid, check_broadcast, check_device
 
 MaskFunction = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 """``(batch, head, query_index, key_index) -> bool``, as FlexAttention's ``mask_mod``."""
@@ -48,8 +47,8 @@ def where(fn: MaskFunction) -> Where:
 
     The function has the signature of FlexAttention's ``mask_mod``, and most of those can be passed as they are. It is
     called with whole index tensors that broadcast against each other (batch ``[batch, 1, 1, 1]``, head
-    ``[heads, 1, 1]``, queries ``[queries, 1]``, keys ``[keys]``, all int64, positions of the whole problem) and not with
-    numbers, so it uses ``&``, ``|``, ``~`` and torch functions, and no ``if``. Indexing such as ``ids[b, i]`` works.
+    ``[heads, 1, 1]``, queries ``[queries, 1]``, keys ``[keys]``, all int64, positions of the whole problem) and not
+    with numbers, so it uses ``&``, ``|``, ``~`` and torch functions, and no ``if``. Indexing as in ``ids[b, i]`` works.
 
     Args:
         fn: ``(batch, head, query_index, key_index) ->`` bool tensor, broadcastable to ``[batch, heads, queries, keys]``

@@ -23,12 +23,12 @@ class Visibility(enum.Enum):
 class Mask(ABC):
     """Who may see whom. Masks combine with ``&``, ``|`` and ``~``."""
 
-    def check(self, grid: Grid) -> None:
-        """Raise ShapeError or KindError unless this mask fits the problem of ``grid``."""
+    def check(self, grid: Grid) -> None:  # noqa: B027 (most masks fit every grid)
+        """Raise ArgumentError, ShapeError or KindError unless this mask fits the problem of ``grid``."""
 
     @abstractmethod
     def allows(self, grid: Grid) -> Tensor:
-        """bool, on the grid's device, broadcastable to the tile's ``[batch, heads, queries, keys]``: may this pair be seen?"""
+        """May this pair be seen? bool, on the grid's device, broadcastable to its ``[batch, heads, queries, keys]``."""
 
     def visibility(self, grid: Grid) -> Visibility:
         """Whether the tile is EMPTY, FULL or PARTIAL; must be exact or PARTIAL."""
@@ -72,7 +72,7 @@ class And(Mask):
 
     def visibility(self, grid: Grid) -> Visibility:
         left = self.left.visibility(grid)
-        # The right mask may be a costly one (a function, a tensor on a GPU): it is asked only where the left one leaves it open.
+        # The right mask may be costly (a function, a tensor on a GPU): asked only if the left one does not decide.
         if left is Visibility.EMPTY:
             return left
         right = self.right.visibility(grid)

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from regard.errors import UnknownNameError
 from regard.masks.mask import Mask, Visibility
-from regard.masks.rows import Integers, RowInteger, integer
-from regard.shapes import Grid
+from regard.masks.rows import Integers, RowInteger
+from regard.shapes import Grid, whole_number
 
 Align = Literal["end", "start"]
 """Where the two ends of a band meet: the last query at the last key, or the first query at the first key."""
@@ -28,8 +28,8 @@ class Band(Mask):
     """
 
     def __init__(self, before: int | None, after: int | None, align: Align = "end", offset: Integers | None = None):
-        self.before = None if before is None else integer("before", before, low=0)
-        self.after = None if after is None else integer("after", after, low=0)
+        self.before = None if before is None else whole_number("before", before, low=0)
+        self.after = None if after is None else whole_number("after", after, low=0)
         if align not in get_args(Align):
             raise UnknownNameError("align", align, get_args(Align))
         self.align: Align = align
@@ -160,7 +160,7 @@ class Dilated(Mask):
     """Every ``step``-th key, counted from the query's own. See `dilated`."""
 
     def __init__(self, step: int):
-        self.step = integer("step", step, low=1)
+        self.step = whole_number("step", step, low=1)
 
     def allows(self, grid: Grid) -> Tensor:
         return (grid.query_index + grid.offset) % self.step == grid.key_index % self.step

@@ -2,13 +2,12 @@
 
 from collections.abc import Sequence
 from functools import cached_property
-from numbers import Integral
 
 import torch
 from torch import Tensor
 
 from regard.errors import ArgumentError, KindError, ShapeError
-from regard.shapes import Grid
+from regard.shapes import Grid, check_device, whole_number
 
 Integers = int | Sequence[int] | Tensor
 """One integer for all batch rows, or one for each: a list, or an integer tensor ``[batch]``."""
@@ -36,9 +35,9 @@ class RowInteger:
                 raise ShapeError(f"{name} must be an integer or a tensor [batch]; it has shape {list(value.shape)}")
             self._tensor = value.detach().to(torch.int64, copy=True)
         elif isinstance(value, Sequence) and not isinstance(value, str | bytes):
-            self._values = tuple(integer(f"{name}[{row}]", item) for row, item in enumerate(value))
+            self._values = tuple(whole_number(f"{name}[{row}]", item) for row, item in enumerate(value))
         else:
-            self._single = integer(name, value)
+            self._single = whole_number(name, value)
 
     @cached_property
     def _values(self) -> tuple[int, ...]:
@@ -78,18 +77,3 @@ class RowInteger:
         if self._single is not None:
             return str(self._single)
         return str(list(self._values)) if len(self) <= 8 else f"<{len(self)} integers>"
-
-
-def integer(name: str, value: object, low: int | None = None) -> int:
-    """The value as an int; KindError unless it is a whole number by type, ArgumentError if it is below ``low``."""
-    if isinstance(value, bool) or not isinstance(value, Integral):
-        raise KindError(f"{name} must be an integer; it is {value!r} ({type(value).__name__})")
-    if low is not None and value < low:
-        raise ArgumentError(f"{name} must be at least {low}; it is {value}")
-    return int(value)
-
-
-def check_device(name: str, tensor: Tensor, grid: Grid) -> None:
-    """Raise KindError unless the tensor lies where the problem does."""
-    if tensor.device != grid.device:
-        raise KindError(f"{name} must be on {grid.device}, where query is; it is on {tensor.device}")

@@ -1,0 +1,34 @@
+"""Models: encoders and decoders that compose, their searches, and their files."""
+
+from regard.models.bahdanau_decoder import BahdanauDecoder
+from regard.models.checkpoint import load_model, save_model
+from regard.models.encoders import Encoded, RecurrentEncoder
+from regard.models.hard_attention import HardChoice
+from regard.models.luong_decoder import LuongDecoder
+from regard.models.recurrent_decoder import BottleneckDecoder, RecurrentDecoder
+from regard.models.search import Hypothesis, Searchable, beam, greedy, replace_unknown, sample
+from regard.models.translator import Loss, RecurrentTranslator, TranslatorConfig, TranslatorOutput
+from regard.models.vocabulary_loss import vocabulary_loss
+
+__all__ = [
+    "RecurrentTranslator",
+    "TranslatorConfig",
+    "TranslatorOutput",
+    "Loss",
+    "RecurrentEncoder",
+    "Encoded",
+    "RecurrentDecoder",
+    "BottleneckDecoder",
+    "BahdanauDecoder",
+    "LuongDecoder",
+    "HardChoice",
+    "greedy",
+    "sample",
+    "beam",
+    "replace_unknown",
+    "Hypothesis",
+    "Searchable",
+    "vocabulary_loss",
+    "save_model",
+    "load_model",
+]

@@ -70,7 +70,7 @@ class BahdanauDecoder(RecurrentDecoder):
             if self.choice is not None:
                 choice = self.choice(weight)
                 weight = choice.weights
-                context = (weight[:, None].to(memory.annotations.dtype) @ memory.annotations)[:, 0]
+                context = (weight[:, None].to(memory.value.dtype) @ memory.value)[:, 0]
                 choices.append(choice)
             hidden, layers = run.step(time, context, layers)
             outputs.append(hidden)

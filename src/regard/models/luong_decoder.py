@@ -105,7 +105,7 @@ class LuongDecoder(RecurrentDecoder):
         assert state.memory is not None
         if self.scope == "global":
             return self.attention(hidden, state.memory)
-        keys = state.memory.annotations.shape[1]
+        keys = state.memory.value.shape[1]
         if self.position is None:
             center = monotonic_center(state.position, hidden.shape[1], state.lengths)
             return self.attention(hidden, state.memory, mask=around(center, keys, self.window))

@@ -5,7 +5,6 @@ taken out of the loop is: the product of the known part of the input (the embedd
 at once before the loop; and the gradients of all weights, for all steps at once after it (`regard.models.shared_weight`).
 """
 
-from abc import ABC, abstractmethod
 from typing import NamedTuple
 
 import torch
@@ -128,14 +127,7 @@ class _LayerRun(NamedTuple):
     hidden: SharedWeight
 
 
-class _Step(torch.autograd.Function, ABC):
-    @classmethod
-    @abstractmethod
-    def advance(cls, layer: _LayerRun, known: Tensor, fed: Tensor, before: LayerState) -> LayerState:
-        """The layer's state one step later."""
-
-
-class _LSTMStep(_Step):
+class _LSTMStep(torch.autograd.Function):
     """i, f, o = σ(·), g = tanh(·) of known + W fed + U hidden; cell' = f cell + i g; hidden' = o tanh(cell').
 
     The cell state and the gates are float32 under autocast: they are sums over all steps.
@@ -202,7 +194,7 @@ class _LSTMStep(_Step):
         )  # fmt: skip
 
 
-class _GRUStep(_Step):
+class _GRUStep(torch.autograd.Function):
     """r, z = σ(·); n = tanh(known + W fed + r (U hidden + b)); hidden' = (1 − z) n + z hidden."""
 
     @classmethod

@@ -33,20 +33,11 @@ class DecoderState:
 
     def select(self, index: Tensor) -> "DecoderState":
         """The rows ``index [rows]`` of this state, in that order; a row may come twice."""
-        return replace(
-            self,
-            layers=tuple(tuple(tensor[index] for tensor in layer) for layer in self.layers),
-            memory=None if self.memory is None else self.memory.select(index),
-            lengths=self.lengths[index],
-            fed=None if self.fed is None else self.fed[index],
-        )
+        memory = None if self.memory is None else self.memory.select(index)
+        return replace(self.reorder(index), memory=memory, lengths=self.lengths[index])
 
     def reorder(self, index: Tensor) -> "DecoderState":
-        """As `select`, where each row takes the place of a row with the same source, whose memory can stay."""
-        return replace(self.select_layers(index), memory=self.memory, lengths=self.lengths)
-
-    def select_layers(self, index: Tensor) -> "DecoderState":
-        """The recurrent part of `select`."""
+        """As `select`, where each row is replaced by one with the same source, so that the memory can stay as it is."""
         return replace(
             self,
             layers=tuple(tuple(tensor[index] for tensor in layer) for layer in self.layers),

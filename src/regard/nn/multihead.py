@@ -1,15 +1,21 @@
 """Multi-head attention, in the place of ``torch.nn.MultiheadAttention``."""
 
+from collections.abc import Sequence
+from functools import reduce
+from operator import and_
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from regard.attention import attend, weigh
+from regard.attention.door import check_dropout
 from regard.attention.verbs import BackendName, Normalizing, Scoring
-from regard.errors import ArgumentError, KindError, ShapeError
+from regard.errors import ArgumentError, KindError
 from regard.masks import Mask, as_mask, causal, lengths
 from regard.nn.appended import AppendedBias, AppendedMask
-from regard.nn.torch_masks import read_torch_masks
+from regard.nn.look import look
+from regard.nn.summed import SummedBias
+from regard.nn.torch_inputs import check_torch_inputs, read_torch_masks
 from regard.normalizers import as_normalizer
 from regard.positions import Bias, Rotary, as_bias
 from regard.scores import as_score
@@ -77,5 +83,226 @@ class MultiheadAttention(nn.MultiheadAttention):
         position: Rotary | Bias | None = None,
         backend: BackendName = "auto",
     ):
-        E
-    
+        if embed_dim <= 0 or num_heads <= 0 or embed_dim % num_heads:
+            raise ArgumentError(
+                f"num_heads must divide embed_dim, both positive; embed_dim is {embed_dim} and num_heads is {num_heads}"
+            )
+        kv_heads = num_heads if kv_heads is None else kv_heads
+        if kv_heads <= 0 or num_heads % kv_heads:
+            raise ArgumentError(f"kv_heads must divide num_heads, {num_heads}; it is {kv_heads}")
+        if position is not None and not isinstance(position, Rotary | Bias):
+            raise KindError(f"position must be a Rotary, a Bias or None; it is a {type(position).__name__}")
+        rate = check_dropout(dropout)
+        super().__init__(
+            embed_dim, num_heads, rate, bias, add_bias_kv, add_zero_attn, kdim, vdim, batch_first, device, dtype
+        )
+        self.kv_heads = kv_heads
+        self.score = as_score(score)
+        self.normalizer = as_normalizer(normalizer)
+        self.position = position
+        self.backend: BackendName = backend
+        self._qkv_same_embed_dim = False
+        if kv_heads != num_heads:
+            self._group_heads(device, dtype)
+
+    def _group_heads(self, device: torch.device | str | None, dtype: torch.dtype | None) -> None:
+        """Put parameters for ``kv_heads`` key and value heads in the place of torch's."""
+        width = self.kv_heads * self.head_dim
+
+        def parameter(*shape: int) -> nn.Parameter:
+            return nn.Parameter(torch.empty(shape, device=device, dtype=dtype))
+
+        self.in_proj_weight = None
+        self.q_proj_weight = parameter(self.embed_dim, self.embed_dim)
+        self.k_proj_weight = parameter(width, self.kdim)
+        self.v_proj_weight = parameter(width, self.vdim)
+        if self.in_proj_bias is not None:
+            self.in_proj_bias = parameter(self.embed_dim + 2 * width)
+        if self.bias_k is not None:
+            self.bias_k, self.bias_v = parameter(1, 1, width), parameter(1, 1, width)
+        self._reset_parameters()
+
+    def _reset_parameters(self) -> None:
+        # In torch's order, so that a seed gives torch's numbers.
+        for weight in (self.in_proj_weight, self.q_proj_weight, self.k_proj_weight, self.v_proj_weight):
+            if weight is not None:
+                nn.init.xavier_uniform_(weight)
+        for bias in (self.in_proj_bias, self.out_proj.bias):
+            if bias is not None:
+                nn.init.zeros_(bias)
+        for appended in (self.bias_k, self.bias_v):
+            if appended is not None:
+                nn.init.xavier_normal_(appended)
+
+    def forward(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        key_padding_mask: Tensor | None = None,
+        need_weights: bool = True,
+        attn_mask: Tensor | None = None,
+        average_attn_weights: bool = True,
+        is_causal: bool = False,
+        *,
+        mask: Mask | Tensor | None = None,
+        bias: Bias | Tensor | None = None,
+    ) -> tuple[Tensor, Tensor | None]:
+        """Attend with every head.
+
+        Args:
+            query: ``[queries, batch, embed_dim]``; ``[batch, queries, embed_dim]`` with ``batch_first``; unbatched
+                ``[queries, embed_dim]``.
+            key: ``[keys, batch, kdim]``, or as query's layout has it.
+            value: ``[keys, batch, vdim]``, or as query's layout has it.
+            key_padding_mask: ``[batch, keys]``, or ``[keys]`` if unbatched; bool (True: ignore) or float (added to the
+                scores).
+            need_weights: whether to return the weights as well; without, no matrix of them is made.
+            attn_mask: ``[queries, keys]`` or ``[batch * num_heads, queries, keys]``; bool (True: ignore) or float.
+            average_attn_weights: return the weights' mean over the heads.
+            is_causal: without ``attn_mask``, the last query sees every key, and each earlier one a key less.
+            mask: besides these; a `Mask`, or a bool tensor (**True: may attend**), over
+                ``[batch, num_heads, queries, keys]``.
+            bias: besides these; added to the scores, over ``[batch, num_heads, queries, keys]``.
+
+        Returns:
+            The output, in query's layout, and the weights before dropout: ``[batch, queries, keys]``, or
+            ``[batch, num_heads, queries, keys]`` if not averaged, without batch if unbatched; None if not needed. Keys
+            that the module appends count among ``keys``.
+
+        Raises:
+            ShapeError, KindError: bad input; the message names the argument.
+            BackendError: the named backend cannot run this.
+        """
+        if query.is_nested or key.is_nested or value.is_nested:
+            if query is not key or key is not value or not (key_padding_mask is None and attn_mask is None):
+                raise KindError(
+                    "nested tensors are taken for self-attention only, without key_padding_mask and attn_mask"
+                )
+            return self._forward_nested(query, need_weights, average_attn_weights, is_causal, mask, bias)
+        inputs = {"query": (query, self.embed_dim), "key": (key, self.kdim), "value": (value, self.vdim)}
+        check_torch_inputs(inputs, self.batch_first, self.out_proj.weight.dtype)
+        batched = query.dim() == 3
+        batch_first = self.batch_first or not batched
+        batch = query.shape[0 if batch_first else 1] if batched else None
+        queries, keys = (t.shape[1 if batched and batch_first else 0] for t in (query, key))
+
+        given_mask, given_bias = read_torch_masks(key_padding_mask, attn_mask, batch, self.num_heads, queries, keys)
+        masks = [given_mask, causal() if is_causal and attn_mask is None else None, as_mask(mask)]
+        biases = [as_bias(given_bias), as_bias(bias), self.position if isinstance(self.position, Bias) else None]
+
+        counts = (self.num_heads, self.kv_heads, self.kv_heads)
+        q, k, v = (
+            _split_heads(projected if batched else projected[None], heads, batch_first)
+            for projected, heads in zip(self._project(query, key, value), counts, strict=True)
+        )
+        if isinstance(self.position, Rotary):
+            q, k = self.position(q, offset=keys - queries), self.position(k)
+        k, v = self._append_keys(k, v)
+        looked = look(
+            q,
+            k,
+            v,
+            score=self.score,
+            normalizer=self.normalizer,
+            mask=_all_of(masks, k.shape[2] - keys),
+            bias=_sum_of(biases, k.shape[2] - keys),
+            dropout=self.dropout if self.training else 0.0,
+            backend=self.backend,
+            need_weights=need_weights,
+        )
+        output, weights = self.out_proj(_join_heads(looked.output, batch_first)), looked.weights
+        if weights is not None:
+            weights = weights.to(output.dtype)
+            weights = weights.mean(dim=1) if average_attn_weights else weights
+        if batched:
+            return output, weights
+        return output[0], None if weights is None else weights[0]
+
+    def _project(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Each input through its weights; those that are one tensor go through theirs together."""
+        widths = [self.embed_dim, self.kv_heads * self.head_dim, self.kv_heads * self.head_dim]
+        biases = (None, None, None) if self.in_proj_bias is None else self.in_proj_bias.split(widths)
+        packed = self.in_proj_weight
+        if packed is not None and query is key and key is value:
+            q, k, v = F.linear(query, packed, self.in_proj_bias).split(widths, dim=-1)
+            return q, k, v
+        if packed is not None:
+            weights = packed.split(widths)
+        else:
+            weights = self.q_proj_weight, self.k_proj_weight, self.v_proj_weight
+        q, k, v = map(F.linear, (query, key, value), weights, biases)
+        return q, k, v
+
+    def _append_keys(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+        """Keys and values ``[batch, kv_heads, keys, head_dim]``, and after them the learned one and the zeros."""
+        B, H, _, D = key.shape
+        if self.bias_k is not None and self.bias_v is not None:
+            learned_key, learned_value = (
+                learned.to(key.dtype).view(1, H, 1, D).expand(B, -1, -1, -1) for learned in (self.bias_k, self.bias_v)
+            )
+            key, value = torch.cat((key, learned_key), dim=2), torch.cat((value, learned_value), dim=2)
+        if self.add_zero_attn:
+            key, value = F.pad(key, (0, 0, 0, 1)), F.pad(value, (0, 0, 0, 1))
+        return key, value
+
+    def _forward_nested(
+        self,
+        input: Tensor,
+        need_weights: bool,
+        average_attn_weights: bool,
+        is_causal: bool,
+        mask: Mask | Tensor | None,
+        bias: Bias | Tensor | None,
+    ) -> tuple[Tensor, Tensor | None]:
+        """Self-attention of sequences of different lengths, padded meanwhile."""
+        if not self.batch_first:
+            raise KindError("query is nested, which needs batch_first=True")
+        sequences = [row.shape[0] for row in input.unbind()]
+        padded = torch.nested.to_padded_tensor(input, 0.0)
+        present = lengths(sequences)
+        more = as_mask(mask)
+        output, weights = self(
+            padded,
+            padded,
+            padded,
+            need_weights=need_weights,
+            average_attn_weights=average_attn_weights,
+            is_causal=is_causal,
+            mask=present if more is None else present & more,
+            bias=bias,
+        )
+        rows = [row[:length] for row, length in zip(output, sequences, strict=True)]
+        return torch.nested.as_nested_tensor(rows, layout=input.layout), weights
+
+
+MultiHeadAttention = MultiheadAttention
+
+
+def _split_heads(projected: Tensor, heads: int, batch_first: bool) -> Tensor:
+    """``[batch, heads, length, head_dim]`` of ``[batch, length, features]`` or of ``[length, batch, features]``."""
+    apart = projected.unflatten(-1, (heads, -1))
+    return apart.transpose(1, 2) if batch_first else apart.permute(1, 2, 0, 3)
+
+
+def _join_heads(mixed: Tensor, batch_first: bool) -> Tensor:
+    """The inverse of `_split_heads`."""
+    return (mixed.transpose(1, 2) if batch_first else mixed.permute(2, 0, 1, 3)).flatten(-2)
+
+
+def _all_of(masks: Sequence[Mask | None], appended: int) -> Mask | None:
+    """Pairs that all masks allow, and all pairs with appended keys; None if nothing is forbidden."""
+    given = [mask for mask in masks if mask is not None]
+    if not given:
+        return None
+    together = reduce(and_, given)
+    return AppendedMask(together, appended) if appended else together
+
+
+def _sum_of(biases: Sequence[Bias | None], appended: int) -> Bias | None:
+    """The sum of the biases, 0 for appended keys; None if there is no bias."""
+    given = [bias for bias in biases if bias is not None]
+    if not given:
+        return None
+    total = given[0] if len(given) == 1 else SummedBias(given)
+    return AppendedBias(total, appended) if appended else total

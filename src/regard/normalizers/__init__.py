@@ -1,0 +1,43 @@
+"""Normalizers: what turns the scores that the mask allows into weights.
+
+=================================================  ============================================================
+`softmax`, `Softmax` (temperature)                 in proportion to the exponentials of the scores
+`softmax_with_sink` (sink)                         the same, with a term for looking at nothing
+`sparsemax`, `entmax` (alpha)                      sparse: small scores get exactly 0
+`sigmoid`, `Sigmoid` (bias)                        each key by itself
+`hard` (mode, temperature, generator)              all weight on one key, chosen or drawn
+`local_gaussian` (normalizer, center, sigma)       another normalizer's weights in a Gaussian window
+a function of scores                               anything
+=================================================  ============================================================
+
+Each is a value to pass to `regard.attend`, and a function: ``normalizers.sparsemax(scores, dim=-1)``.
+"""
+
+from regard.normalizers.custom import Custom
+from regard.normalizers.elementwise import Sigmoid, sigmoid
+from regard.normalizers.entmax import Entmax, Sparsemax, entmax, sparsemax
+from regard.normalizers.hard import Hard, hard
+from regard.normalizers.local import LocalGaussian, local_gaussian
+from regard.normalizers.names import as_normalizer
+from regard.normalizers.normalizer import Normalizer
+from regard.normalizers.softmax import Softmax, SoftmaxWithSink, softmax, softmax_with_sink
+
+__all__ = [
+    "Normalizer",
+    "Softmax",
+    "SoftmaxWithSink",
+    "Entmax",
+    "Sparsemax",
+    "Sigmoid",
+    "Hard",
+    "LocalGaussian",
+    "Custom",
+    "softmax",
+    "softmax_with_sink",
+    "sparsemax",
+    "entmax",
+    "sigmoid",
+    "hard",
+    "local_gaussian",
+    "as_normalizer",
+]

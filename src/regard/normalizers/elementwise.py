@@ -23,8 +23,8 @@ class Sigmoid(Normalizer):
     Raises:
         ArgumentError: a bias that is not finite.
 
-    ``dim`` is checked, but keys do not compete, so it changes nothing. `log_sum_exp` is that of the scores without bias.
-    Half precision is computed in float32.
+    ``dim`` is checked, but keys do not compete, so it changes nothing. `log_sum_exp` is that of the scores without
+    bias. Half precision is computed in float32.
     """
 
     bias: float | Tensor

@@ -19,22 +19,23 @@ class Entmax(Normalizer):
     .. math:: w = \\arg\\max_{p \\ge 0,\\ \\sum p = 1} \\; p \\cdot s + H_\\alpha(p), \\qquad
               H_\\alpha(p) = \\frac{1}{\\alpha (\\alpha - 1)} \\sum_j (p_j - p_j^\\alpha)
 
-    so that :math:`w_j = [(\\alpha - 1) s_j - \\tau]_+^{1/(\\alpha - 1)}` with the threshold :math:`\\tau` that makes the
-    sum 1. Peters, Niculae & Martins 2019, "Sparse sequence-to-sequence models" (eq. 10 and proposition 1). As alpha falls
-    to 1 the entropy becomes Shannon's and the weights softmax; alpha = 2 is sparsemax (Martins & Astudillo 2016, the
-    projection of the scores onto the simplex); the larger alpha, the fewer weights are not 0.
+    so that :math:`w_j = [(\\alpha - 1) s_j - \\tau]_+^{1/(\\alpha - 1)}` with the threshold :math:`\\tau` that makes
+    the sum 1. Peters, Niculae & Martins 2019, "Sparse sequence-to-sequence models" (eq. 10 and proposition 1). As
+    alpha falls to 1 the entropy becomes Shannon's and the weights softmax; alpha = 2 is sparsemax (Martins &
+    Astudillo 2016, the projection of the scores onto the simplex); the larger alpha, the fewer weights are not 0.
 
     Args:
-        alpha: above 1: a number, or a tensor ``[]`` or ``[heads]`` that may be learned (Correia, Niculae & Martins 2019,
-            "Adaptively sparse transformers"). It is checked here and not at each call: to keep a learned one in its
-            domain, learn a number and pass ``1 + softplus`` or ``1 + sigmoid`` of it.
+        alpha: above 1: a number, or a tensor ``[]`` or ``[heads]`` that may be learned (Correia, Niculae & Martins
+            2019, "Adaptively sparse transformers"). It is checked here and not at each call: to keep a learned one in
+            its domain, learn a number and pass ``1 + softplus`` or ``1 + sigmoid`` of it.
 
     Raises:
         ArgumentError: an alpha that is not finite or not above 1.
 
-    Numerics: alpha 2 and 1.5, given as numbers, are solved by sorting; others and tensors by safeguarded Newton steps and
-    bisection to the precision of the dtype. Half precision is computed in float32. The gradient to the scores and to
-    alpha is exact; it is that of the support, so where a weight just becomes 0 it is one of the two one-sided ones.
+    Numerics: alpha 2 and 1.5, given as numbers, are solved by sorting; others and tensors by Newton's method, and
+    above 2 by bisection, to the precision of the dtype. Above 2 a weight leaves 0 like a root of the score, so the
+    smallest weights have fewer digits. Half precision is computed in float32. The gradient to the scores and to alpha
+    is exact; it is that of the support, so where a weight just becomes 0 it is one of the two one-sided ones.
     """
 
     alpha: float | Tensor
@@ -100,7 +101,7 @@ class _Entmax(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor | None, None]:
         # With g = p^(2 − α) on the support and 0 elsewhere, ∂p/∂s = diag(g) − g gᵀ / Σg (Peters et al. 2019, prop. 2).
         weights, *rest = ctx.saved_tensors
-        alpha = rest[0] if rest else ctx.alpha
+        alpha: float | Tensor = rest[0] if rest else ctx.alpha
         support = weights > 0.0
         inside = weights.masked_fill(~support, 1.0)
         if isinstance(alpha, float) and alpha == 2.0:
@@ -113,7 +114,7 @@ class _Entmax(torch.autograd.Function):
         total = total.masked_fill(total == 0.0, 1.0)
         centred = gradients[0] - (gradients[0] * mobility).sum(ctx.dim, keepdim=True) / total
         by_alpha = None
-        if ctx.needs_input_grad[1]:
+        if isinstance(alpha, Tensor) and ctx.needs_input_grad[1]:
             by_alpha = (centred * _pull(inside, alpha)).masked_fill(~support, 0.0).sum_to_size(alpha.shape)
         return mobility * centred, by_alpha, None
 

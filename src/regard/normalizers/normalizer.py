@@ -13,7 +13,15 @@ class Normalizer(nn.Module, ABC):
 
     A score of −inf is a pair that may not be seen: its weight is exactly 0 and gets no gradient. A row of nothing but
     −inf has weights 0 and gradient 0, never NaN (contract 2).
+
+    Attributes:
+        random: whether weights are drawn at random, so that weighing the same scores twice gives different weights.
+        generator: what they are drawn from; None is PyTorch's global generator. A backend that weighs again in its
+            backward pass must first put its state back.
     """
+
+    random: bool = False
+    generator: torch.Generator | None = None
 
     @abstractmethod
     def forward(self, scores: Tensor, dim: int = -1) -> Tensor:
@@ -30,7 +38,7 @@ class Normalizer(nn.Module, ABC):
         return self(scores, dim=-1)
 
     def log_sum_exp(self, scores: Tensor) -> Tensor:
-        """``log Σ exp`` of each row as this normalizer tempers it, ``[batch, heads, queries]``; −inf for an empty row."""
+        """``log Σ exp`` of each row, as tempered here, ``[batch, heads, queries]``; −inf for an empty row."""
         return torch.logsumexp(scores, dim=-1)
 
     def folded_scale(self) -> float | None:

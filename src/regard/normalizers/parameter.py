@@ -6,13 +6,11 @@ from numbers import Real
 from torch import Tensor, nn
 
 from regard.errors import ArgumentError, KindError, ShapeError
+from regard.shapes import check_floating
 
 
 def set_parameter(module: nn.Module, name: str, value: float | Tensor, above: float = -math.inf) -> None:
-    """Check a parameter and make it an attribute of ``module``.
-
-    A number stays a number. An ``nn.Parameter`` is registered, and so learned. Any other tensor becomes a buffer that
-    moves with the module and is not saved with it; gradients flow through it to wherever it came from.
+    """Check a parameter that is one number, or one for each head, and `hold` it.
 
     Args:
         module: whose parameter it is.
@@ -25,12 +23,18 @@ def set_parameter(module: nn.Module, name: str, value: float | Tensor, above: fl
         ShapeError: a tensor of more than one axis.
         ArgumentError: an element that is not finite, or not above the bound.
     """
-    if isinstance(value, Tensor):
-        if not value.is_floating_point():
-            raise KindError(f"{name} must hold floating-point numbers; it holds {value.dtype}")
-        if value.dim() > 1:
-            raise ShapeError(f"{name} must have shape [] or [heads]; it has shape {list(value.shape)}")
+    if isinstance(value, Tensor) and value.dim() > 1:
+        raise ShapeError(f"{name} must have shape [] or [heads]; it has shape {list(value.shape)}")
     check_range(name, value, above)
+    hold(module, name, value)
+
+
+def hold(module: nn.Module, name: str, value: float | Tensor) -> None:
+    """Make a parameter an attribute of ``module``.
+
+    A number stays a number. An ``nn.Parameter`` is registered, and so learned. Any other tensor becomes a buffer that
+    moves with the module and is not saved with it; gradients flow through it to wherever it came from.
+    """
     if isinstance(value, nn.Parameter):
         module.register_parameter(name, value)
     elif isinstance(value, Tensor):
@@ -43,6 +47,7 @@ def check_range(name: str, value: float | Tensor, above: float = -math.inf) -> N
     """Raise KindError or ArgumentError unless ``value`` is finite and greater than ``above``, in every element."""
     expected = "finite" if above == -math.inf else f"finite and greater than {above:g}"
     if isinstance(value, Tensor):
+        check_floating(name, value)
         # A tensor on the meta device has no numbers yet.
         if not value.is_meta and not bool((value.isfinite() & (value > above)).all()):
             shown = value.item() if value.numel() == 1 else value.tolist()
@@ -50,8 +55,9 @@ def check_range(name: str, value: float | Tensor, above: float = -math.inf) -> N
         return
     if isinstance(value, bool) or not isinstance(value, Real):
         raise KindError(f"{name} must be a number or a tensor; it is a {type(value).__name__}")
-    if not (math.isfinite(value) and value > above):
-        raise ArgumentError(f"{name} must be {expected}; it is {value}")
+    number = float(value)
+    if not (math.isfinite(number) and number > above):
+        raise ArgumentError(f"{name} must be {expected}; it is {number}")
 
 
 def along_heads(name: str, value: float | Tensor, scores: Tensor, dim: int) -> float | Tensor:
@@ -80,5 +86,7 @@ def along_heads(name: str, value: float | Tensor, scores: Tensor, dim: int) -> f
             f"they have shape {list(scores.shape)}"
         )
     if dim in (-3, scores.dim() - 3):
-        raise ArgumentError(f"{name} has one element for each head, so the heads' axis cannot be normalized; dim is {dim}")
+        raise ArgumentError(
+            f"{name} has one element for each head, so the heads' axis cannot be normalized; dim is {dim}"
+        )
     return value[:, None, None]

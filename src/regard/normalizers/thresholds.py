@@ -46,10 +46,11 @@ def entmax_by_root(scores: Tensor, alpha: Tensor, dim: int) -> Tensor:
 
     .. math:: p_j = q \\, \\big(1 + a (s_j - s_1) \\, q^{-a}\\big)_+^{1/a}
 
-    and their sum grows with :math:`q` in :math:`[1/n, 1]`. Unlike the threshold itself, :math:`q` is as well conditioned
-    near :math:`a = 0` (where the formula becomes :math:`q \\exp(s_j - s_1)`) as for a large alpha. The sum is convex in
-    :math:`q` for :math:`a \\le 1`, so Newton's method comes down from :math:`q = 1` without overshooting; above, and
-    whenever a step would leave the bracket, bisection.
+    and their sum grows with :math:`q` in :math:`[1/n, 1]`. Unlike the threshold itself, :math:`q` is as well
+    conditioned near :math:`a = 0` (where the formula becomes :math:`q \\exp(s_j - s_1)`) as for a large alpha. The
+    sum is convex in :math:`q` for :math:`a \\le 1`, so Newton's method comes down from :math:`q = 1` without
+    overshooting. Above it has kinks with an infinite slope, and is bisected. A row that has arrived stays as it is, so
+    that its weights do not depend on its neighbours.
 
     Args:
         scores: any shape.
@@ -59,11 +60,12 @@ def entmax_by_root(scores: Tensor, alpha: Tensor, dim: int) -> Tensor:
     power = alpha - 1.0
     top, empty = largest(scores, dim)
     shifted = scores - top
-    numbers = torch.finfo(scores.dtype)
+    close = 4.0 * torch.finfo(scores.dtype).eps
     low = torch.full_like(top, 1.0 / shifted.shape[dim])
     high = torch.ones_like(top)
     best = high
-    # Newton takes about ten steps; bisection as many as the mantissa has bits, and a few.
+    moving = ~empty
+    # Newton takes five to ten steps; bisection as many as the mantissa has bits, and a few.
     for _ in range(80):
         ratio, base = _ratios(shifted, power, best)
         excess = best * ratio.sum(dim, keepdim=True) - 1.0
@@ -73,10 +75,10 @@ def entmax_by_root(scores: Tensor, alpha: Tensor, dim: int) -> Tensor:
         newton = best - excess / slope
         usable = (power <= 1.0) & (newton >= low) & (newton <= high)
         better = torch.where(usable, newton, (low + high) / 2.0)
-        moved = ((better - best).abs() > 4.0 * numbers.eps * best) & ~empty
-        best = better
-        if not bool(moved.any()):
+        moving = moving & (excess.abs() > close) & ((better - best).abs() > close * best)
+        if not bool(moving.any()):
             break
+        best = torch.where(moving, better, best)
     weights = _ratios(shifted, power, best)[0].mul_(best)
     return weights.div_(weights.sum(dim, keepdim=True)).masked_fill_(empty, 0.0)
 

@@ -150,12 +150,12 @@ def alignment(
 
     title_text = lettering.letter(figure.text(0, 1, "", fontsize=11, va="top", ha="left"), heading)
     title_width, title_height = text_extent(title_text) if heading else (0.0, 0.0)
-    bar = color_bar and image is not None
-    bar_room = GAP + BAR_WIDTH + 0.42 if bar else 0.0
+    bar = image if color_bar else None
+    bar_room = 0.0 if bar is None else GAP + BAR_WIDTH + 0.42
     bar_height = min(max(height, 0.9), 3.0)
     key_height = 0.24 if marked else 0.0
     above = MARGIN + (title_height + GAP if heading else 0.0) + label_height
-    body = max(height, bar_height if bar else 0.0)
+    body = max(height, 0.0 if bar is None else bar_height)
     sheet_width = max(label_width + width + bar_room + 2 * MARGIN, title_width + 2 * MARGIN)
     sheet_height = above + body + key_height + MARGIN
     figure.set_size_inches(sheet_width, sheet_height)
@@ -163,10 +163,10 @@ def alignment(
     left = MARGIN + label_width
     place(axes, left, top - height, width, height)
     title_text.set_position((MARGIN / sheet_width, 1 - MARGIN / sheet_height))
-    if bar:
+    if bar is not None:
         bar_axes = figure.add_axes((0.0, 0.0, 0.1, 0.1), label="weight")
         place(bar_axes, left + width + GAP, top - bar_height, BAR_WIDTH, bar_height)
-        scale = figure.colorbar(image, cax=bar_axes)
+        scale = figure.colorbar(bar, cax=bar_axes)
         scale.ax.tick_params(labelsize=7.5, length=2)
         scale.outline.set_linewidth(0.6)  # pyright: ignore[reportCallIssue]
     if marked:

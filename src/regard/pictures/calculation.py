@@ -28,8 +28,10 @@ PAGE_WIDTH = 13.0  # inches, as all lengths below; panels flow to the next line 
 MARGIN = 0.2
 GAP = 0.45
 CELL_HEIGHT = 0.27
+TITLE_HEIGHT = 0.24
 WIDEST_FOR_LABELS = 0.8
 LARGEST_BARE_SIDE = 5.0
+PALE = "#505050"
 
 
 @dataclass(frozen=True)
@@ -102,11 +104,13 @@ def calculation(panels: Sequence[Panel], *, title: str | None = None) -> Figure:
     for block in blocks:
         block.axes = figure.add_axes((0.0, 0.0, 1.0, 1.0), label=block.panel.name)
         _draw(block, block.axes, lettering)
-        for text, size, color in ((block.title, 11, "black"), (block.note, 8.5, "#505050")):
-            artist = figure.text(0, 0, "", fontsize=size, color=color, va="top", linespacing=1.25)
-            block.artists.append(lettering.letter(artist, text))
+        block.artists = [
+            # By its base line, so that names with and without tails stand level.
+            lettering.letter(figure.text(0, 0, "", fontsize=11, va="baseline"), block.title),
+            lettering.letter(figure.text(0, 0, "", fontsize=8.5, va="top", linespacing=1.25, color=PALE), block.note),
+        ]
         extents = [text_extent(artist) if artist.get_text() else (0.0, 0.0) for artist in block.artists]
-        block.head = max(extents)[0], 0.24 + (extents[1][1] + 0.06 if block.note else 0.0)
+        block.head = max(extents)[0], TITLE_HEIGHT + (extents[1][1] + 0.07 if block.note else 0.0)
 
     lines: list[list[_Block]] = [[]]
     for block in blocks:
@@ -146,12 +150,11 @@ def _checked(number: int, panel: Panel) -> _Block:
         note.append(f"empty: {matrix.shape[0]} × {matrix.shape[1]}")
     elif not _numbered(matrix):
         finite = matrix[np.isfinite(matrix)]
-        low, high = (
-            (number_texts(finite[None])[0][index] for index in (finite.argmin(), finite.argmax()))
-            if finite.size
-            else ("", "")
-        )
-        note.append(f"{matrix.shape[0]} × {matrix.shape[1]}, too many to write the numbers; from {low} to {high}")
+        span = ""
+        if finite.size:
+            ((low, high),) = number_texts(np.array([[finite.min(), finite.max()]]))
+            span = f"; from {low} to {high}"
+        note.append(f"{matrix.shape[0]} × {matrix.shape[1]}, too many to write the numbers{span}")
     return _Block(panel, matrix, f"{number}  {visible(panel.name, 60)}", "\n".join(note), rows, columns)
 
 
@@ -167,7 +170,7 @@ def _draw(block: _Block, axes: Axes, lettering: Lettering) -> None:
         axes.set_axis_off()
         return
     numbered = _numbered(block.matrix)
-    texts = number_texts(block.matrix)
+    texts = number_texts(block.matrix) if numbered else []
     if numbered:
         longest = max((text for line in texts for text in line), key=len)
         probe = axes.text(0, 0, longest, fontsize=8.5)
@@ -232,8 +235,8 @@ def _put(line: list[_Block], left: float, top: float, sheet_width: float, sheet_
     labels = max(block.labels[1] for block in line)
     for block in line:
         title, note = block.artists
-        title.set_position((left / sheet_width, top / sheet_height))
-        note.set_position((left / sheet_width, (top - 0.24) / sheet_height))
+        title.set_position((left / sheet_width, (top - 0.15) / sheet_height))
+        note.set_position((left / sheet_width, (top - TITLE_HEIGHT) / sheet_height))
         width, height = block.cells
         if block.axes is not None and block.matrix.size:
             place(block.axes, left + block.labels[0], top - head - labels - height, width, height)

@@ -51,23 +51,31 @@ def training_curves(
         "BLEU, chrF": [name for name in columns if "bleu" in name.lower() or "chrf" in name.lower()],
     }
     heading = "" if title is None else wrapped(title, 90)
+    absent = {"loss": "no loss was measured", "BLEU, chrF": "neither BLEU nor chrF was measured"}
     lettering = Lettering([heading, *(visible(name, 40) for name in columns)])
+    from matplotlib.ticker import MaxNLocator
+
     figure = new_sheet(10.0, 3.8, layout="constrained")
     if heading:
-        lettering.letter(figure.suptitle("", fontsize=12), heading)
+        lettering.letter(figure.suptitle("", fontsize=12, x=0.01, ha="left"), heading)
     for index, (kind, names) in enumerate(panels.items()):
         axes = figure.add_subplot(1, 2, index + 1, label=kind)
         measured = [name for name in names if np.isfinite(columns[name] + steps).any()]
         kinds = [label for label in ("BLEU", "chrF") if any(label.lower() in name.lower() for name in measured)]
         _dress(axes, axis or "row", kind if index == 0 else ", ".join(kinds) or kind)
+        axes.xaxis.set_major_locator(MaxNLocator("auto", integer=True))
         for number, name in enumerate(measured):
             _draw_curve(axes, lettering, steps, columns[name], name, number, best=index == 1)
+        if index == 1 and measured:
+            axes.set_ylim(bottom=0)
         if measured:
             legend = axes.legend(fontsize=8.5, frameon=False)
             for text in legend.get_texts():
                 lettering.letter(text)
         else:
-            axes.text(0.5, 0.5, f"no {kind} was measured", transform=axes.transAxes, ha="center", va="center")
+            axes.text(0.5, 0.5, absent[kind], transform=axes.transAxes, ha="center", va="center", color="#505050")
+            axes.set_xticks([])
+            axes.set_yticks([])
     return figure
 
 
@@ -118,9 +126,7 @@ def bleu_by_length(
     axes.set_ylim(bottom=0 if all(not (numbers < 0).any() for numbers in values.values()) else None)
     axes.set_xlim(-0.5, len(bins) - 0.5)
     axes.set_xticks(positions, [lettering.drawable(label) for label in labels])
-    legend = figure.legend(
-        *axes.get_legend_handles_labels(), loc="outside upper left", ncols=min(len(names), 3), fontsize=9, frameon=False
-    )
+    legend = axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=3, fontsize=9, frameon=False, borderaxespad=0.2)
     for text, name in zip(legend.get_texts(), names, strict=True):
         lettering.letter(text, name)
     for label in axes.get_xticklabels():
@@ -139,7 +145,7 @@ def bleu_by_length(
             lettering.letter(label)
     lowest.set_xlabel("source length (tokens)", fontsize=9.5)
     if heading:
-        lettering.letter(axes.set_title("", fontsize=12, loc="left"), heading)
+        lettering.letter(figure.suptitle("", fontsize=12, x=0.01, ha="left"), heading)
     return figure
 
 

@@ -108,7 +108,10 @@ class Lettering:
         strange = _inked(letters) - self._known
         self.missing = frozenset(character for character in strange if not self._fallback_for(character))
         if self.missing:
-            named = [f"{character} (U+{ord(character):04X})" for character in sorted(self.missing)]
+            named = [
+                f"{character} U+{ord(character):04X}" if character.isprintable() else f"U+{ord(character):04X}"
+                for character in sorted(self.missing)
+            ]
             rest = f" and {len(named) - 8} more" if len(named) > 8 else ""
             warnings.warn(
                 f"no installed font has {', '.join(named[:8])}{rest}: drawn as {MISSING}. Install a font that has "
@@ -230,7 +233,8 @@ def _installed() -> tuple[str, ...]:
             {
                 entry.name
                 for entry in fontManager.ttflist
-                if (not os.path.realpath(entry.fname).startswith(bundled) or entry.name.startswith("DejaVu"))
+                if (entry.style, str(entry.stretch), entry.weight) == ("normal", "normal", 400)
+                and (not os.path.realpath(entry.fname).startswith(bundled) or entry.name.startswith("DejaVu"))
                 and not any(word in entry.name.lower() for word in ("last resort", "lastresort", "blank", "color"))
             }
         )

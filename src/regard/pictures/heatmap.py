@@ -54,7 +54,7 @@ def draw_cells(axes: Axes, matrix: Matrix, *, colors: str, low: float, high: flo
     return image
 
 
-def draw_lines(axes: Axes, rows: int, columns: int, *, color: str = "#808080", width: float = 0.4) -> None:
+def draw_lines(axes: Axes, rows: int, columns: int, *, color: str = "#5c5c5c", width: float = 0.3) -> None:
     """Thin lines between the cells."""
     axes.hlines(np.arange(rows - 1) + 0.5, -0.5, columns - 0.5, colors=color, linewidths=width)
     axes.vlines(np.arange(columns - 1) + 0.5, -0.5, rows - 0.5, colors=color, linewidths=width)
@@ -69,7 +69,9 @@ def write_numbers(axes: Axes, image: AxesImage, texts: list[list[str]], size: fl
         texts: ``[rows][columns]``.
         size: of the letters, in points.
     """
-    colors = image.to_rgba(image.get_array())
+    cells = image.get_array()
+    assert cells is not None, "draw_cells gave the image its numbers"
+    colors = image.to_rgba(cells)
     # Relative luminance of sRGB (WCAG 2): black and white have the same contrast at 0.179.
     linear = np.where(colors[..., :3] <= 0.04045, colors[..., :3] / 12.92, ((colors[..., :3] + 0.055) / 1.055) ** 2.4)
     luminance = linear @ np.array([0.2126, 0.7152, 0.0722])

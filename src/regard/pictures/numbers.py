@@ -52,12 +52,11 @@ def number_texts(matrix: Matrix, *, most_decimals: int = 4) -> list[list[str]]:
     """
     finite = matrix[np.isfinite(matrix)]
     largest = float(np.abs(finite).max(initial=0.0))
-    smallest = float(np.abs(finite[finite != 0]).min(initial=np.inf))
-    if largest >= 1e6 or (largest < 10.0 ** -(most_decimals - 1) and np.isfinite(smallest)):
+    if largest >= 1e6 or 0 < largest < 10.0 ** -(most_decimals - 1):
         form = ".2e" if not _whole(finite) or largest >= 1e9 else ".0f"
     else:
         limit = most_decimals if largest < 100 else 2
-        exact = (d for d in range(limit) if np.allclose(finite, finite.round(d), rtol=1e-6, atol=1e-7))
+        exact = (d for d in range(limit) if np.allclose(finite, finite.round(d), rtol=1e-6, atol=0))
         form = f".{next(exact, limit)}f"
     return [[_number_text(value, form) for value in row] for row in matrix.tolist()]
 

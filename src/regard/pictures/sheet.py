@@ -39,6 +39,9 @@ def new_sheet(width: float, height: float, *, layout: Literal["constrained"] | N
         raise MissingPartError("matplotlib", "pictures") from error
     figure = Figure(figsize=(width, height), layout=layout)
     FigureCanvasAgg(figure)
+    engine = figure.get_layout_engine()
+    if engine is not None:
+        engine.set(w_pad=0.1, h_pad=0.1)  # pyright: ignore[reportCallIssue]
     return figure
 
 

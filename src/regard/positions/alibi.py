@@ -5,8 +5,7 @@ from torch import Tensor
 
 from regard.errors import ShapeError
 from regard.positions.bias import Bias
-from regard.positions.index import whole_number
-from regard.shapes import Grid, accurate
+from regard.shapes import Grid, accurate, whole_number
 
 
 class Alibi(Bias):

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.errors import KindError
-from regard.shapes import Grid, check_broadcast, check_floating
+from regard.shapes import Grid, check_broadcast, check_device, check_floating
 
 
 class Bias(nn.Module, ABC):
@@ -40,6 +40,7 @@ class TensorBias(Bias):
         check_broadcast(
             "bias", self.tensor, (grid.batch, grid.heads, grid.queries, grid.keys), "[batch, heads, queries, keys]"
         )
+        check_device("bias", self.tensor, grid)
 
     def forward(self, query: Tensor, grid: Grid) -> Tensor:
         return grid.cut(self.tensor)

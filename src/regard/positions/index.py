@@ -1,7 +1,6 @@
 """Which position each row of an input stands at, and the range checks of the arguments that say so."""
 
 import math
-from numbers import Integral, Real
 
 import torch
 from torch import Tensor
@@ -42,18 +41,9 @@ def check_features(input: Tensor, dim: int, at_least: bool = False) -> None:
         raise ShapeError(f"input must be {wanted}; it has shape {list(input.shape)}")
 
 
-def whole_number(name: str, value: object, low: int | None = None) -> int:
-    """The value as an int; KindError unless it is a whole number by type, ArgumentError if it is below ``low``."""
-    if isinstance(value, bool) or not isinstance(value, Integral):
-        raise KindError(f"{name} must be an integer; it is {value!r} ({type(value).__name__})")
-    if low is not None and value < low:
-        raise ArgumentError(f"{name} must be at least {low}; it is {value}")
-    return int(value)
-
-
 def positive_number(name: str, value: object) -> float:
     """The value as a float; KindError unless it is a number, ArgumentError unless it is positive and finite."""
-    if isinstance(value, bool) or not isinstance(value, Real):
+    if isinstance(value, bool) or not isinstance(value, int | float):
         raise KindError(f"{name} must be a number; it is {value!r} ({type(value).__name__})")
     if not (value > 0 and math.isfinite(value)):
         raise ArgumentError(f"{name} must be positive and finite; it is {value}")

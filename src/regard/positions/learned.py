@@ -4,7 +4,8 @@ import torch
 from torch import Tensor, nn
 
 from regard.errors import ArgumentError
-from regard.positions.index import check_features, position_index, whole_number
+from regard.positions.index import check_features, position_index
+from regard.shapes import whole_number
 
 
 class Learned(nn.Module):

@@ -6,10 +6,10 @@ Both see ``relative = j − (i + offset)`` with ``offset = keys − queries``: t
 import torch
 from torch import Tensor, nn
 
-from regard.errors import ArgumentError, KindError, ShapeError
+from regard.errors import ArgumentError, ShapeError
 from regard.positions.bias import Bias
-from regard.positions.index import positive_number, whole_number
-from regard.shapes import Grid, accurate
+from regard.positions.index import positive_number
+from regard.shapes import Grid, accurate, check_device, whole_number
 
 
 class RelativeBias(Bias):
@@ -53,7 +53,7 @@ class RelativeBias(Bias):
     def check(self, query: Tensor, grid: Grid) -> None:
         if grid.heads != self.heads:
             raise ShapeError(f"RelativeBias was made for {self.heads} heads; query has {grid.heads}")
-        _check_device("RelativeBias", self.weight, grid)
+        check_device("the weight of RelativeBias", self.weight, grid)
 
     def bucket(self, relative: Tensor) -> Tensor:
         """Which bucket each relative position (key − query, integers of any shape) falls into, int64."""
@@ -67,7 +67,7 @@ class RelativeBias(Bias):
         weight = accurate(self.weight).to(accurate(query).dtype)
         if queries == 0 or keys == 0:
             return weight.new_zeros(self.heads, queries, keys)
-        # One number for each diagonal of the tile; row i of the tile is a window of them, one to the left of row i − 1's.
+        # One number for each diagonal of the tile; each row is a window of them, one to the left of the row above's.
         least = grid.key_span[0] - grid.query_span[-1] - grid.offset
         diagonals = torch.arange(least, least + queries + keys - 1, device=grid.device)
         numbers = weight.t()[:, self.bucket(diagonals)]  # H Q+K-1
@@ -96,8 +96,8 @@ class RelativePosition(Bias):
         weight: ``[2 · max_distance + 1, dim]`` or ``[heads, 2 · max_distance + 1, dim]``, drawn from a normal
             distribution with standard deviation 0.02.
 
-    Numerics: each query is compared with the ``2 · max_distance + 1`` vectors once, and the numbers are then spread over
-    the keys: ``[queries, keys, dim]`` is never made. Half-precision queries are compared in float32.
+    Numerics: each query is compared with the ``2 · max_distance + 1`` vectors once, and the numbers are then spread
+    over the keys: ``[queries, keys, dim]`` is never made. Half-precision queries are compared in float32.
     """
 
     def __init__(self, dim: int, max_distance: int, heads: int | None = None, scale: float | None = None):
@@ -118,7 +118,7 @@ class RelativePosition(Bias):
             raise ShapeError(f"RelativePosition was made for dim {self.dim}; query has dim {query.shape[-1]}")
         if self.heads is not None and grid.heads != self.heads:
             raise ShapeError(f"RelativePosition was made for {self.heads} heads; query has {grid.heads}")
-        _check_device("RelativePosition", self.weight, grid)
+        check_device("the weight of RelativePosition", self.weight, grid)
 
     def forward(self, query: Tensor, grid: Grid) -> Tensor:
         query = accurate(query)
@@ -135,8 +135,8 @@ class RelativePosition(Bias):
 def _bucket_limits(buckets: int, max_distance: int) -> list[int]:
     """The least distance of each bucket of one direction but the first.
 
-    Bucket ``exact + k`` begins at the least n with ``log(n / exact) / log(max_distance / exact) · (buckets − exact) >= k``,
-    which is ``(n / exact)^(buckets − exact) >= (max_distance / exact)^k``: a comparison of integers.
+    Bucket ``exact + k`` begins at the least n with ``log(n / exact) / log(max_distance / exact) · wide >= k``, where
+    ``wide = buckets − exact``: with ``(n / exact)^wide >= (max_distance / exact)^k``, a comparison of integers.
     """
     exact = buckets // 2
     wide = buckets - exact
@@ -149,8 +149,3 @@ def _bucket_limits(buckets: int, max_distance: int) -> list[int]:
             low, high = (low, middle) if middle**wide >= reach else (middle + 1, high)
         limits.append(low)
     return limits
-
-
-def _check_device(name: str, weight: Tensor, grid: Grid) -> None:
-    if weight.device != grid.device:
-        raise KindError(f"{name} must be on {grid.device}, where query is; its weight is on {weight.device}")

@@ -4,9 +4,9 @@ import torch
 from torch import Tensor, nn
 
 from regard.errors import ArgumentError
-from regard.positions.index import check_features, whole_number
+from regard.positions.index import check_features
 from regard.positions.sinusoidal import Sinusoidal
-from regard.shapes import accurate
+from regard.shapes import accurate, whole_number
 
 
 class Rotary(nn.Module):

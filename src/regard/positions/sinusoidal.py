@@ -3,11 +3,12 @@
 import torch
 from torch import Tensor, nn
 
-from regard.positions.index import check_features, position_index, positive_number, whole_number
+from regard.positions.index import check_features, position_index, positive_number
+from regard.shapes import whole_number
 
 
 class Sinusoidal(nn.Module):
-    """Adds waves of falling frequency, from which a model can read both where a vector stands and how far two are apart.
+    """Adds waves of falling frequency, from which a model can read where a vector stands and how far two are apart.
 
         PE(pos, 2i)     = sin(pos / base^(2i / dim))
         PE(pos, 2i + 1) = cos(pos / base^(2i / dim))
@@ -93,9 +94,6 @@ class Sinusoidal(nn.Module):
                 kept = self.table(1 << max(length - 1, 0).bit_length(), dtype=dtype, device=device)
             self._longest = kept
         return kept
-
-    def __getstate__(self) -> dict[str, object]:
-        return {**self.__dict__, "_longest": None}
 
     def extra_repr(self) -> str:
         return f"{self.dim}, base={self.base:g}"

@@ -1,0 +1,36 @@
+"""Scores: how a query is compared with a key."""
+
+from regard.scores.additive import Additive
+from regard.scores.custom import Custom
+from regard.scores.distance import Distance
+from regard.scores.inner_product import Cosine, Dot, General, ScaledDot
+from regard.scores.location import Location, LocationAware
+from regard.scores.mlp import MLP
+from regard.scores.modifiers import Modified, SoftCap
+from regard.scores.names import NAMES, Scoring, as_score, create
+from regard.scores.score import InnerProduct, Pairwise, Prepared, Primitive, Score, TanhSum
+
+__all__ = [
+    "Dot",
+    "ScaledDot",
+    "Cosine",
+    "General",
+    "Distance",
+    "Additive",
+    "MLP",
+    "Location",
+    "LocationAware",
+    "SoftCap",
+    "Modified",
+    "Custom",
+    "Score",
+    "Scoring",
+    "as_score",
+    "create",
+    "NAMES",
+    "Prepared",
+    "Primitive",
+    "InnerProduct",
+    "TanhSum",
+    "Pairwise",
+]

@@ -92,9 +92,7 @@ class Pairwise(Primitive):
         expected = (*query.shape[:-1], key.shape[-2])
         if not isinstance(scores, Tensor) or scores.shape != expected:
             got = list(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__
-            raise ShapeError(
-                f"score must return [batch, heads, queries, keys] = {list(expected)}; it returned {got}"
-            )
+            raise ShapeError(f"score must return [batch, heads, queries, keys] = {list(expected)}; it returned {got}")
         return accurate(scores)
 
     def elements_per_pair(self, query: Tensor, key: Tensor) -> int:

@@ -21,8 +21,10 @@ class DataConfig:
     """The same for validation; None: the last ``held_out`` pairs of ``train``."""
     test: str | None = None
     """The same for the test at the end of training; None: no test."""
-    source_column: str = "source"
-    target_column: str = "target"
+    source_column: str | None = None
+    """A name; None: the first of a table with two columns."""
+    target_column: str | None = None
+    """A name; None: the second of a table with two columns."""
     lowercase: bool = False
     bundled: int = 0
     """Pairs of the generated English-Spanish corpus to learn from; 0 when ``train`` is given."""
@@ -63,6 +65,10 @@ class TrainingConfig:
     """Steps."""
     plateau_patience: int = 2
     """Validations without a better loss before ``plateau`` halves the learning rate."""
+    label_smoothing: float = 0.1
+    """ε in [0, 1): the share of probability that every word of the vocabulary should have (Szegedy et al. 2016, § 7)."""
+    scheduled_sampling: float = 0.0
+    """Probability in [0, 1) that a step of the decoder sees its own word and not the true one (Bengio et al. 2015)."""
     clip: float = 1.0
     """Largest norm of the gradient of all parameters; 0: no clipping."""
     epochs: int = 20
@@ -100,6 +106,9 @@ class TrainingConfig:
         for name in ("warmup", "clip", "max_minutes", "patience", "validate_every", "validation_pairs",
                      "checkpoint_minutes", "checkpoint_steps", "weight_decay", "threads", "seed"):  # fmt: skip
             _at_least(name, getattr(self, name), 0)
+        for name in ("label_smoothing", "scheduled_sampling"):
+            if not 0 <= getattr(self, name) < 1:
+                raise ArgumentError(f"{name} must be in [0, 1); it is {getattr(self, name)}")
         if not self.learning_rate > 0:
             raise ArgumentError(f"learning_rate must be above 0; it is {self.learning_rate}")
 

@@ -17,7 +17,7 @@ KEY_BLOCK = 64
 
 
 def block_shape(problem: Problem) -> tuple[int, int]:
-    """``(batch rows, query rows)`` of a block, so that its pairs hold at most BLOCK_ELEMENTS numbers, if one row does."""
+    """``(batch rows, query rows)`` of a block: its pairs hold at most BLOCK_ELEMENTS numbers, if one row does."""
     prepared, grid = problem.prepared, problem.grid
     per_query = grid.heads * grid.keys * prepared.primitive.elements_per_pair(prepared.query, prepared.key)
     batch = max(1, min(grid.batch, BLOCK_ELEMENTS // max(per_query, 1)))
@@ -26,7 +26,7 @@ def block_shape(problem: Problem) -> tuple[int, int]:
 
 
 def blocks(problem: Problem, shape: tuple[int, int]) -> Iterator[Inputs]:
-    """The problem in blocks of ``shape`` (batch rows, query rows), in order: all query rows of some batch rows, then on.
+    """The problem in blocks of ``shape`` (batch rows, query rows): all query rows of some batch rows, then on.
 
     Query tensors are cut by `split`, whose backward pass is one concatenation.
     """

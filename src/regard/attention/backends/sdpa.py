@@ -10,7 +10,7 @@ from regard.attention.backends.backend import Backend
 from regard.attention.backends.blocks import block_shape, blocks
 from regard.attention.problem import Problem
 from regard.attention.readings import Gatherer
-from regard.attention.steps import Inputs, weigh
+from regard.attention.steps import Inputs, nothing, weigh, whole
 from regard.masks.mask import Visibility
 from regard.masks.positional import Band
 from regard.scores.score import InnerProduct
@@ -52,7 +52,7 @@ class ScaledDotProduct(Backend):
 
     def _output(self, problem: Problem) -> Tensor:
         mask, bias, grid = problem.mask, problem.bias, problem.grid
-        inputs = Inputs(problem.prepared, problem.query, problem.value, grid)
+        inputs = whole(problem)
         if mask is None and bias is None:
             return _kernel(problem, inputs)
         if bias is None and isinstance(mask, Band) and _starts_aligned(mask, grid):
@@ -77,15 +77,17 @@ def _needs_gradient(problem: Problem) -> bool:
 
 def _masked(problem: Problem, inputs: Inputs) -> Tensor:
     """One slice of queries under a mask, a bias or both."""
-    grid, value = inputs.grid, inputs.value
+    grid = inputs.grid
     if not grid.key_span:
-        return value.new_zeros(*grid.shape[:3], value.shape[-1])
+        return nothing(inputs)
     allowed = None
     if problem.mask is not None and problem.mask.visibility(grid) is not Visibility.FULL:
         allowed = problem.mask.allows(grid)
     empty = None
     if allowed is not None:
-        allowed = allowed.expand(*torch.broadcast_shapes(allowed.shape, (1, 1, len(grid.query_span), len(grid.key_span))))
+        allowed = allowed.expand(
+            *torch.broadcast_shapes(allowed.shape, (1, 1, len(grid.query_span), len(grid.key_span)))
+        )
         empty = ~allowed.any(dim=-1, keepdim=True)
         # A row that sees nothing would divide by zero: let it see everything, and forget what it saw.
         allowed = allowed | empty
@@ -95,7 +97,9 @@ def _masked(problem: Problem, inputs: Inputs) -> Tensor:
         additive = additive * (problem.normalizer.folded_scale() or 1.0)
         if allowed is not None:
             additive = torch.where(allowed, additive, -math.inf)
-        additive = additive.expand(*torch.broadcast_shapes(additive.shape, (1, 1, len(grid.query_span), len(grid.key_span))))
+        additive = additive.expand(
+            *torch.broadcast_shapes(additive.shape, (1, 1, len(grid.query_span), len(grid.key_span)))
+        )
     output = _kernel(problem, inputs, attn_mask=additive)
     return output if empty is None else output.masked_fill(empty, 0.0)
 
@@ -109,7 +113,7 @@ def _kernel(problem: Problem, inputs: Inputs, attn_mask: Tensor | None = None, i
     else:
         scale *= prepared.scale
     key = spread_heads(key.expand(query.shape[0], -1, -1, -1), heads)
-    value = spread_heads(value, heads)
+    value = spread_heads(value.to(query.dtype), heads)
     # The kernel with linear memory wants one width for queries and values; zeros change neither products nor mixtures.
     width, value_dim = max(query.shape[-1], value.shape[-1]), value.shape[-1]
     query, key, value = (F.pad(t, (0, width - t.shape[-1])) if t.shape[-1] < width else t for t in (query, key, value))

@@ -1,4 +1,4 @@
-"""``tiled``: the specification on blocks of query rows, each made again in the backward pass. Linear memory; everything.
+"""``tiled``: the specification on blocks of query rows, made again in the backward pass. Linear memory; everything.
 
 A block has all the keys that its rows may see, so any normalizer sees whole rows; tiles that the mask empties are never
 computed. What is kept for the backward pass is the inputs: checkpointing recomputes a block's scores and weights, with
@@ -13,7 +13,7 @@ from regard.attention.backends.backend import Backend
 from regard.attention.backends.blocks import block_shape, blocks
 from regard.attention.problem import Problem
 from regard.attention.readings import Gatherer
-from regard.attention.steps import Inputs, mix, weigh
+from regard.attention.steps import Inputs, mix, nothing, weigh, whole
 
 
 class Tiled(Backend):
@@ -24,7 +24,7 @@ class Tiled(Backend):
     def run(self, problem: Problem, gatherer: Gatherer | None = None) -> Tensor:
         grid = problem.grid
         if problem.is_empty:
-            return problem.value.new_zeros(*grid.shape[:3], problem.value.shape[-1])
+            return nothing(whole(problem))
         shape = block_shape(problem)
         outputs = [self._block(problem, inputs, gatherer) for inputs in blocks(problem, shape)]
         per_batch = -(-grid.queries // shape[1])

@@ -1,0 +1,187 @@
+"""``regard train translate``: a translator from anybody's parallel text."""
+
+import dataclasses
+import signal
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer import Option
+
+from regard.errors import ArgumentError
+from regard.training.config import DataConfig, RunConfig, TrainingConfig
+
+DATA, MODEL, TRAINING, PLACE = "Data", "Model", "Training", "Run folder and machine"
+
+# What may change when a run goes on: how long it goes on, and on what.
+RESUMABLE = (
+    "epochs", "max_minutes", "patience", "checkpoint_minutes", "checkpoint_steps", "threads", "accelerator", "devices",
+    "strategy", "tensorboard",
+)  # fmt: skip
+
+
+def command(
+    ctx: typer.Context,
+    train: Annotated[str | None, Option("--train", "--data", help="Training pairs: a .tsv, .csv, .jsonl or .parquet file, two aligned text files as 'a.de,b.en', a Hugging Face data set 'owner/name', or 'bundled' for the generated English-Spanish corpus.", rich_help_panel=DATA)] = None,
+    validation: Annotated[str | None, Option(help="Validation pairs, in any of these forms. Default: the last 500 training pairs (at most a tenth).", rich_help_panel=DATA)] = None,
+    test: Annotated[str | None, Option(help="Test pairs, translated with a beam of 5 when training is over. Default: none.", rich_help_panel=DATA)] = None,
+    source_column: Annotated[str | None, Option(help="Column to translate from. Default: the first of a table with two columns.", rich_help_panel=DATA)] = None,
+    target_column: Annotated[str | None, Option(help="Column to translate to. Default: the second of a table with two columns.", rich_help_panel=DATA)] = None,
+    lowercase: Annotated[bool, Option("--lowercase", help="Turn all text into lower case, references included.", rich_help_panel=DATA)] = False,
+    bundled: Annotated[int, Option(help="Pairs of the generated corpus to train on, in place of --train.", rich_help_panel=DATA)] = 0,
+    tokenizer: Annotated[str, Option(help="bpe (sub-words), word or char.", rich_help_panel=DATA)] = "bpe",
+    vocabulary: Annotated[int, Option(help="Most tokens of each side's vocabulary.", rich_help_panel=DATA)] = 8000,
+    max_length: Annotated[int, Option(help="Tokens; training pairs with a longer side are left out.", rich_help_panel=DATA)] = 100,
+    attention: Annotated[str, Option(help="none, bahdanau, luong or hard.", rich_help_panel=MODEL)] = "bahdanau",
+    score: Annotated[str | None, Option(help="additive (concat), dot, scaled_dot, general or location. Default: additive for bahdanau and hard, general for luong.", rich_help_panel=MODEL)] = None,
+    scope: Annotated[str, Option(help="luong: global, local-m or local-p.", rich_help_panel=MODEL)] = "global",
+    window: Annotated[int, Option(help="luong, local scopes: half-width in source tokens.", rich_help_panel=MODEL)] = 10,
+    input_feeding: Annotated[bool, Option("--input-feeding/--no-input-feeding", help="luong: feed the attentional vector into the next step.", rich_help_panel=MODEL)] = True,
+    hard_estimator: Annotated[str, Option(help="hard: reinforce or straight_through.", rich_help_panel=MODEL)] = "reinforce",
+    cell: Annotated[str, Option(help="lstm or gru.", rich_help_panel=MODEL)] = "lstm",
+    embedding: Annotated[int, Option(help="Features of an embedded token.", rich_help_panel=MODEL)] = 256,
+    hidden: Annotated[int, Option(help="Features of an annotation and of a decoder state; even.", rich_help_panel=MODEL)] = 512,
+    encoder_layers: Annotated[int, Option(help="Layers of the encoder.", rich_help_panel=MODEL)] = 1,
+    decoder_layers: Annotated[int, Option(help="Layers of the decoder.", rich_help_panel=MODEL)] = 1,
+    readout: Annotated[str, Option(help="tanh or maxout.", rich_help_panel=MODEL)] = "tanh",
+    dropout: Annotated[float, Option(help="Dropout rate, 0 to below 1.", rich_help_panel=MODEL)] = 0.3,
+    tied: Annotated[str, Option(help="Embeddings that share their weights: none, target (with the output) or all (needs one vocabulary size on both sides).", rich_help_panel=MODEL)] = "target",
+    label_smoothing: Annotated[float, Option(help="Probability spread over all words, 0 to below 1.", rich_help_panel=TRAINING)] = 0.1,
+    scheduled_sampling: Annotated[float, Option(help="Probability of feeding the model's own word, 0 to below 1.", rich_help_panel=TRAINING)] = 0.0,
+    tokens_per_batch: Annotated[int, Option(help="Target tokens of a batch, padding included.", rich_help_panel=TRAINING)] = 2000,
+    optimizer: Annotated[str, Option(help="adam or adamw.", rich_help_panel=TRAINING)] = "adamw",
+    learning_rate: Annotated[float, Option(help="Peak learning rate.", rich_help_panel=TRAINING)] = 1e-3,
+    weight_decay: Annotated[float, Option(help="Decoupled weight decay of adamw, for each unit of learning rate.", rich_help_panel=TRAINING)] = 0.0,
+    schedule: Annotated[str, Option(help="constant, inverse_sqrt, cosine, linear (the last two decay to 0 over --epochs) or plateau (halves).", rich_help_panel=TRAINING)] = "constant",
+    warmup: Annotated[int, Option(help="Steps of linear warmup.", rich_help_panel=TRAINING)] = 0,
+    plateau_patience: Annotated[int, Option(help="plateau: validations without a better loss.", rich_help_panel=TRAINING)] = 2,
+    clip: Annotated[float, Option(help="Largest norm of the gradient; 0: not clipped.", rich_help_panel=TRAINING)] = 1.0,
+    epochs: Annotated[int, Option(help="Epochs after which training ends.", rich_help_panel=TRAINING)] = 20,
+    max_minutes: Annotated[float, Option(help="Minutes after which training ends; 0: no limit.", rich_help_panel=TRAINING)] = 0.0,
+    patience: Annotated[int, Option(help="Validations without a better BLEU after which training ends; 0: never.", rich_help_panel=TRAINING)] = 5,
+    validate_every: Annotated[int, Option(help="Steps between validations; 0: after each epoch.", rich_help_panel=TRAINING)] = 0,
+    validation_pairs: Annotated[int, Option(help="Pairs that each validation translates; 0: all.", rich_help_panel=TRAINING)] = 0,
+    checkpoint_minutes: Annotated[float, Option(help="Minutes between checkpoints, besides one after each validation.", rich_help_panel=TRAINING)] = 5.0,
+    checkpoint_steps: Annotated[int, Option(help="Steps between checkpoints; 0: by the clock alone.", rich_help_panel=TRAINING)] = 0,
+    seed: Annotated[int, Option(help="Of weights, order and dropout.", rich_help_panel=TRAINING)] = 1,
+    run: Annotated[str | None, Option(help="Name of the run. Default: translate-<attention>.", rich_help_panel=PLACE)] = None,
+    runs: Annotated[Path, Option(help="Folder that holds the run folders.", rich_help_panel=PLACE)] = Path("runs"),
+    resume: Annotated[bool, Option("--resume", help="Go on with an interrupted run, with its own options (--epochs, --max-minutes, --patience and the machine may change).", rich_help_panel=PLACE)] = False,
+    overwrite: Annotated[bool, Option("--overwrite", help="Delete the run of that name first.", rich_help_panel=PLACE)] = False,
+    tensorboard: Annotated[bool, Option("--tensorboard", help="Write TensorBoard logs besides metrics.csv.", rich_help_panel=PLACE)] = False,
+    precision: Annotated[str, Option(help="32, bf16-mixed or 16-mixed.", rich_help_panel=PLACE)] = "32",
+    threads: Annotated[int, Option(help="CPU threads; 0: as many as PyTorch takes.", rich_help_panel=PLACE)] = 0,
+    accelerator: Annotated[str, Option("--accelerator", "--device", help="auto, cpu, gpu, mps, ...", rich_help_panel=PLACE)] = "auto",
+    devices: Annotated[str, Option(help="A number of devices, a list of indices '0,1', or auto.", rich_help_panel=PLACE)] = "auto",
+    strategy: Annotated[str, Option(help="Lightning's strategy for several devices: auto or ddp.", rich_help_panel=PLACE)] = "auto",
+) -> None:  # fmt: skip
+    """Train a recurrent translator, with or without attention.
+
+    Writes runs/NAME/ with the best model, tokenizers, metrics, samples, checkpoints and pictures; goes on after any
+    interruption with --resume.
+    """
+    given = locals()
+    if train == "bundled":
+        given["train"], given["bundled"] = None, bundled or 20_000
+    elif bundled and train is None:
+        pass
+    elif bundled:
+        raise ArgumentError("--train and --bundled exclude each other; give one of them")
+    name = run or f"translate-{attention}"
+    if resume:
+        finish(resume_run(runs / name, _typed(ctx, given)), test)
+        return
+    if given["train"] is None and not given["bundled"]:
+        raise ArgumentError("there is nothing to train on; give --train FILE, or --bundled 20000 for the bundled corpus")
+    config = RunConfig(
+        data=_pick(DataConfig, given), training=_pick(TrainingConfig, given), model=model_fields(given)
+    )
+    finish(start_run(runs / name, config, overwrite), test)
+
+
+MODEL_FIELDS = {
+    "embedding": "embedding_dim", "hidden": "hidden_dim", "tied": "tied_embeddings", "attention": "attention",
+    "score": "score", "scope": "scope", "window": "window", "input_feeding": "input_feeding", "cell": "cell",
+    "hard_estimator": "hard_estimator", "encoder_layers": "encoder_layers", "decoder_layers": "decoder_layers",
+    "readout": "readout", "dropout": "dropout",
+}  # fmt: skip
+
+
+def model_fields(given: dict[str, Any]) -> dict[str, Any]:
+    """The fields of the model's configuration among a command's options."""
+    return {field: given[option] for option, field in MODEL_FIELDS.items()} | {"max_source": given["max_length"]}
+
+
+def start_run(path: Path, config: RunConfig, overwrite: bool) -> Any:
+    """Train in a new run folder; the ``Trained`` that comes of it."""
+    from regard.training.run_folder import RunFolder
+    from regard.training.translation import is_child, train_translation
+
+    folder = RunFolder(path) if is_child() else RunFolder.create(path, overwrite)
+    return train_translation(config, folder)
+
+
+def resume_run(path: Path, typed: dict[str, Any]) -> Any:
+    """Go on with a run; ``typed`` holds the options that were given with ``--resume``."""
+    from regard.training.run_folder import RunFolder
+    from regard.training.translation import train_translation
+
+    folder = RunFolder.open(path)
+    config = folder.read_config()
+    for name, value in typed.items():
+        part = next((part for part in (config.training, config.data) if name in type(part).__dataclass_fields__), None)
+        old = config.model.get(MODEL_FIELDS.get(name, ""), value) if part is None else getattr(part, name)
+        if old != value and name not in RESUMABLE:
+            raise ArgumentError(
+                f"--{name.replace('_', '-')} is {old!r} in this run and cannot become {value!r} with --resume; "
+                "leave it out, or start another run"
+            )
+    changes = {name: value for name, value in typed.items() if name in RESUMABLE}
+    training = dataclasses.replace(config.training, **changes)
+    if training.epochs != config.training.epochs and training.schedule in ("cosine", "linear"):
+        raise ArgumentError(f"the {training.schedule} schedule ends after {config.training.epochs} epochs; that stays")
+    return train_translation(dataclasses.replace(config, training=training), folder, resume=True)
+
+
+def finish(trained: Any, test: str | None) -> None:
+    """Say how a training ended, draw its curves, and test it if wanted."""
+    from regard.training.report import draw_curves
+
+    folder, progress = trained.folder, trained.progress
+    if trained.interrupted:
+        typer.echo(
+            f"regard: stopped by {signal.Signals(trained.interrupted).name} at step {progress.step}; go on with: "
+            f"regard train translate --runs {folder.path.parent} --run {folder.path.name} --resume",
+            err=True,
+        )
+        raise typer.Exit(128 + trained.interrupted)
+    typer.echo(
+        f"{progress.finished}; best validation BLEU {progress.best_bleu:.2f} at step {progress.best_step} · {folder.path}"
+    )
+    curves = draw_curves(folder)
+    if curves:
+        typer.echo(f"curves: {curves}")
+    config = folder.read_config().data
+    test = test or config.test
+    if test or config.bundled:
+        from regard.cli.evaluate import evaluate_run
+        from regard.training.corpora import bundled_path
+
+        evaluate_run(
+            folder.path, test or str(bundled_path(folder, "test")), config.source_column, config.target_column, "test"
+        )
+
+
+def _typed(ctx: typer.Context, given: dict[str, Any]) -> dict[str, Any]:
+    # The options that stood on the command line, without those that say which run it is.
+    place = ("run", "runs", "resume", "overwrite", "test")
+    return {
+        name: given[name]
+        for name in ctx.params
+        if name not in place and str(getattr(ctx.get_parameter_source(name), "name", "")) == "COMMANDLINE"
+    }
+
+
+def _pick(kind: type[Any], given: dict[str, Any]) -> Any:
+    names = [field.name for field in dataclasses.fields(kind) if field.name in given]
+    return kind(**{name: given[name] for name in names})

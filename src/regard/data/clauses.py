@@ -1,0 +1,221 @@
+"""The clauses of the bundled corpus: English and Spanish built side by side.
+
+Spanish follows from English alone: subject pronouns are always dropped, object pronouns always stand before the
+conjugated verb, adjectives after their noun (but *good* and *great*), and every tense has one rendering.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from regard.data import lexicon
+from regard.data.adverbials import where
+from regard.data.lexicon import ADJECTIVES, Verb
+from regard.data.morphology import EnglishVerb, agree
+from regard.data.phrases import (
+    DATIVES,
+    PRONOUNS,
+    Dice,
+    Phrase,
+    Source,
+    Target,
+    noun_phrase,
+    pronoun,
+    with_personal_a,
+)
+from regard.data.spanish_verbs import spanish_verb
+from regard.data.verb_groups import VerbGroup, be, choose_tense, conjugated
+
+
+@dataclass(eq=False, slots=True)
+class Clause:
+    """A clause in both languages, with the places where a question opens it.
+
+    Attributes:
+        subject: who does it.
+        helper: English words that a question puts before the subject; may be none.
+        rest: the English words after helper and subject.
+        predicate: the Spanish words that a question puts before the subject.
+        tail: the Spanish words after them.
+        tense: one of the names in `regard.data.verb_groups.TENSES`.
+        roomy: whether a place can still be added.
+    """
+
+    subject: Phrase
+    helper: list[Source]
+    rest: list[Source]
+    predicate: list[Target]
+    tail: list[Target]
+    tense: str
+    roomy: bool = False
+
+    def statement(self) -> tuple[list[Source], list[Target]]:
+        """Subject first."""
+        return (
+            [*self.subject.source, *self.helper, *self.rest],
+            [*self.subject.target, *self.predicate, *self.tail],
+        )
+
+    def question(self) -> tuple[list[Source], list[Target]]:
+        """Helper first in English, predicate first in Spanish."""
+        return (
+            [*self.helper, *self.subject.source, *self.rest],
+            [*self.predicate, *self.subject.target, *self.tail],
+        )
+
+
+def subject_of(dice: Dice) -> Phrase:
+    """Somebody: a pronoun or a noun phrase."""
+    return pronoun(dice) if dice.chance(0.35) else noun_phrase(dice, ["person"])
+
+
+def _object_pronoun(dice: Dice, subject: Phrase, people: bool, things: bool) -> Phrase:
+    # Its Spanish is its clitic. Nobody acts on himself: "I see us" and "you see you all" are left out.
+    options = [row for row in PRONOUNS if people and (row[1][0] == "3" or row[1][0] != subject.person[0])]
+    if subject.source[0].text == "you":
+        options = [row for row in options if row[0] not in ("you", "you all")]
+    words = [(row[3], row[1], row[2], row[4]) for row in options]
+    if things:
+        words += [("it", "3s", "m", "lo"), ("them", "3p", "m", "los")]
+    word, person, gender, clitic = dice.choice(words)
+    source = [Source(part) for part in word.split()]
+    return Phrase(source, [Target(clitic, (source[0],), tuple(source[1:]))], person, gender, people)
+
+
+def transitive(dice: Dice, *, asked: bool = False, subject: Phrase | None = None, plain: bool = False) -> Clause:
+    """The girl sees the cat / sees it: la niña ve el gato / lo ve."""
+    verb = dice.choice(lexicon.TRANSITIVE)
+    subject = subject or subject_of(dice)
+    tense = choose_tense(dice, verb, asked=asked)
+    group = conjugated(verb, tense, subject, dice, asked=asked, plain=plain)
+    clitics, tail = [], []
+    if dice.chance(0.25):
+        people = "person" in verb.objects
+        seen = _object_pronoun(dice, subject, people, set(verb.objects) != {"person"})
+        clitics = seen.target
+    else:
+        seen = noun_phrase(dice, verb.objects, plain=plain)
+        tail = with_personal_a(seen, group.main)
+    clause = _clause(subject, group, clitics, seen.source, tail, tense)
+    clause.roomy = not plain
+    return clause
+
+
+def governing(dice: Dice, *, asked: bool = False) -> Clause:
+    """The girl thinks about the school: la niña piensa en la escuela."""
+    verb = dice.choice(lexicon.GOVERNING)
+    subject = subject_of(dice)
+    tense = choose_tense(dice, verb, asked=asked)
+    group = conjugated(verb, tense, subject, dice, asked=asked)
+    other = noun_phrase(dice, verb.objects)
+    particle = group.rest[-1] if verb.english.particle else None
+    link = Target(verb.preposition, (particle,)) if particle else Target(verb.preposition, (), (group.main,))
+    return _clause(subject, group, [], other.source, [link, *other.target], tense)
+
+
+def intransitive(dice: Dice, *, asked: bool = False, subject: Phrase | None = None, plain: bool = False) -> Clause:
+    """The girl sleeps in the garden: la niña duerme en el jardín."""
+    verb = dice.choice(lexicon.INTRANSITIVE)
+    subject = subject or subject_of(dice)
+    tense = choose_tense(dice, verb, asked=asked)
+    group = conjugated(verb, tense, subject, dice, asked=asked, plain=plain)
+    source, tail = where(dice) if not plain and (verb.stative or dice.chance(0.7)) else ([], [])
+    return _clause(subject, group, [], source, tail, tense)
+
+
+def giving(dice: Dice, *, asked: bool = False) -> Clause:
+    """She gives the book to the boy / gives it to him: le da el libro al niño / se lo da."""
+    verb = dice.choice(lexicon.GIVING)
+    subject = subject_of(dice)
+    tense = choose_tense(dice, verb, asked=asked)
+    group = conjugated(verb, tense, subject, dice, asked=asked)
+    by_pronoun = dice.chance(0.5)
+    receiver = _object_pronoun(dice, subject, True, False) if by_pronoun else noun_phrase(dice, ["person"])
+    replaced = dice.chance(0.25)
+    if replaced:
+        gift = _object_pronoun(dice, subject, False, True)
+    else:
+        gift = noun_phrase(dice, ["text", "thing", "clothes", "food"], plain=by_pronoun)
+    to = Source("to")
+    dative = DATIVES[receiver.person]
+    if replaced and dative in ("le", "les"):
+        dative = "se"
+    links = (tuple(receiver.source[:1]), (*receiver.source[1:], to)) if by_pronoun else ((), (to, *receiver.source))
+    clitics = [Target(dative, *links), *(gift.target if replaced else [])]
+    tail = [] if replaced else list(gift.target)
+    if not by_pronoun:
+        tail += [Target("a", (to,)), *receiver.target]
+    # "gives me the book" beside "gives the book to me"
+    shifted = by_pronoun and not replaced and dice.chance(0.5)
+    source = [*receiver.source, *gift.source] if shifted else [*gift.source, to, *receiver.source]
+    if shifted:
+        clitics[0].possible = tuple(receiver.source[1:])
+    return _clause(subject, group, clitics, source, tail, tense)
+
+
+def liking(dice: Dice, *, asked: bool = False) -> Clause:
+    """The boy likes the books: al niño le gustan los libros."""
+    subject = subject_of(dice)
+    tense = dice.weighted((("present", 3.0), ("past", 1.0), ("future", 1.0)))
+    liked = noun_phrase(dice, ["animal", "food", "text", "thing", "vehicle", "clothes", "place"])
+    verb = Verb(EnglishVerb("like", "liked", "liked"), spanish_verb("gustar"))
+    group = conjugated(verb, tense, subject, dice, asked=asked)
+    word = group.finite[0]
+    tenses = {"present": "present", "past": "preterite", "future": "future"}
+    word.text = verb.spanish.conjugate(tenses[tense], liked.person)
+    word.possible = tuple(group.helper)
+    dative = Target(DATIVES[subject.person], subject.dropped[:1], subject.dropped[1:] or tuple(subject.source))
+    experiencer = [Target("a", (), tuple(subject.source)), *subject.target] if subject.target else []
+    moved = Phrase(subject.source, experiencer, subject.person, subject.gender, True)
+    predicate = [*group.before, dative, *group.finite]
+    clause = Clause(moved, group.helper, [*group.rest, *liked.source], predicate, liked.target, tense)
+    if asked:
+        # ¿Le gustan los libros al niño?
+        clause.predicate, clause.tail = [*predicate, *liked.target], []
+    return clause
+
+
+def being(dice: Dice, *, asked: bool = False) -> Clause:
+    """The house is very big / is near the park: la casa es muy grande / está cerca del parque."""
+    kind = dice.choice(("person", "animal", "food", "text", "thing", "vehicle", "clothes", "place", "opening"))
+    subject = subject_of(dice) if kind == "person" else noun_phrase(dice, [kind], plain=True)
+    tense = dice.weighted((("present", 3.0), ("past", 2.0), ("future", 1.0)))
+    past = "was" if subject.person in ("1s", "3s") else "were"
+    helper = [Source({"present": be(subject.person), "past": past, "future": "will"}[tense])]
+    rest = [Source("be")] if tense == "future" else []
+    before = []
+    if dice.chance(0.15):
+        no = Source("not")
+        before.append(Target("no", (no,)))
+        rest.insert(0, no)
+    if kind in ("person", "animal", "thing", "vehicle", "text") and dice.chance(0.35):
+        copula = "estar"
+        source, tail = where(dice)
+    else:
+        adjective = dice.choice([row for row in ADJECTIVES if kind in row.kinds and not row.before])
+        copula, source, tail = adjective.copula, [], []
+        if adjective.gradable and dice.chance(0.3):
+            source.append(Source("very"))
+            tail.append(Target("muy", (source[0],)))
+        source.append(Source(adjective.english))
+        tail.append(Target(agree(adjective.spanish, subject.gender, subject.plural), (source[-1],)))
+    form = spanish_verb(copula).conjugate({"past": "imperfect"}.get(tense, tense), subject.person)
+    word = rest[-1] if tense == "future" else helper[0]
+    finite = Target(form, (word,), (*helper, *subject.dropped))
+    return Clause(subject, helper, [*rest, *source], [*before, finite], tail, tense)
+
+
+def _clause(
+    subject: Phrase, group: VerbGroup, clitics: list[Target], source: list[Source], tail: list[Target], tense: str
+) -> Clause:
+    predicate = [*group.before, *clitics, *group.finite]
+    return Clause(subject, group.helper, [*group.rest, *source], predicate, tail, tense)
+
+
+CLAUSES: tuple[tuple[Callable[..., Clause], float], ...] = (
+    (transitive, 5.0),
+    (intransitive, 2.0),
+    (governing, 1.5),
+    (giving, 1.5),
+    (liking, 1.2),
+    (being, 3.0),
+)

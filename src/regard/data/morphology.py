@@ -1,0 +1,165 @@
+"""Word forms of the bundled corpus: Spanish and English plurals, Spanish agreement, conjugation in both languages."""
+
+from dataclasses import dataclass, field
+from functools import cache
+
+TENSES = ("present", "preterite", "imperfect", "future", "conditional")
+PERSONS = ("1s", "2s", "3s", "1p", "3p")
+"""Persons of a verb; the plural "you" of Latin America takes the form of "they"."""
+
+_STEMMED = {
+    "present": {"ar": "o as a amos an", "er": "o es e emos en", "ir": "o es e imos en"},
+    "preterite": {"ar": "é aste ó amos aron", "er": "í iste ió imos ieron", "ir": "í iste ió imos ieron"},
+    "imperfect": {"ar": "aba abas aba ábamos aban", "er": "ía ías ía íamos ían", "ir": "ía ías ía íamos ían"},
+}
+_ON_INFINITIVE = {"future": "é ás á emos án", "conditional": "ía ías ía íamos ían"}
+_UNACCENTED = str.maketrans("áéíóú", "aeiou")
+_BEFORE_E = {"car": ("c", "qu"), "gar": ("g", "gu"), "zar": ("z", "c")}
+
+
+@dataclass(frozen=True, slots=True)
+class SpanishVerb:
+    """A Spanish verb and what is irregular in it.
+
+    Attributes:
+        infinitive: e.g. ``"dormir"``.
+        change: the vowels that a stressed stem exchanges, e.g. ``"o>ue"``; ``""`` for none.
+        first: the form of "I" in the present, e.g. ``"hago"``; ``""`` for the regular one.
+        strong: the stem of a preterite stressed on the stem, e.g. ``"tuv"``; ``""`` for the regular one.
+        future: the stem of future and conditional, e.g. ``"tendr"``; ``""`` for the infinitive.
+        participle: e.g. ``"roto"``; ``""`` for the regular one.
+        forms: whole tenses that follow no rule.
+    """
+
+    infinitive: str
+    change: str = ""
+    first: str = ""
+    strong: str = ""
+    future: str = ""
+    participle: str = ""
+    forms: dict[str, str] = field(default_factory=dict, hash=False)
+
+    def conjugate(self, tense: str, person: str) -> str:
+        """The form of one of `TENSES` and one of `PERSONS`."""
+        at = PERSONS.index(person)
+        if tense in self.forms:
+            return self.forms[tense].split()[at]
+        if tense in _ON_INFINITIVE:
+            return (self.future or self.infinitive) + _ON_INFINITIVE[tense].split()[at]
+        stem, kind = self.infinitive[:-2], self.infinitive[-2:]
+        if tense == "preterite":
+            return self._preterite(stem, kind, at)
+        if tense == "present":
+            if at == 0 and self.first:
+                return self.first
+            if person != "1p":
+                stem = self._changed(stem)
+        return stem + _STEMMED[tense][kind].split()[at]
+
+    def _preterite(self, stem: str, kind: str, at: int) -> str:
+        if self.strong:
+            last = "eron" if self.strong.endswith("j") else "ieron"
+            third = "hizo" if self.strong == "hic" else self.strong + "o"
+            return [self.strong + "e", self.strong + "iste", third, self.strong + "imos", self.strong + last][at]
+        if kind == "ar":
+            if at == 0 and self.infinitive[-3:] in _BEFORE_E:
+                old, new = _BEFORE_E[self.infinitive[-3:]]
+                stem = stem.removesuffix(old) + new
+        elif stem[-1] in "aeo":  # leer: leíste, leyó
+            return [stem + "í", stem + "íste", stem + "yó", stem + "ímos", stem + "yeron"][at]
+        elif kind == "ir" and at in (2, 4):
+            stem = self._weakened(stem)
+        return stem + _STEMMED["preterite"][kind].split()[at]
+
+    def gerund(self) -> str:
+        """E.g. ``"durmiendo"``."""
+        stem, kind = self.infinitive[:-2], self.infinitive[-2:]
+        if kind == "ar":
+            return stem + "ando"
+        if stem[-1] in "aeo":
+            return stem + "yendo"
+        return (self._weakened(stem) if kind == "ir" else stem) + "iendo"
+
+    def past_participle(self) -> str:
+        """E.g. ``"dormido"``."""
+        stem, kind = self.infinitive[:-2], self.infinitive[-2:]
+        regular = stem + ("ado" if kind == "ar" else "ído" if stem[-1] in "aeo" else "ido")
+        return self.participle or regular
+
+    def _changed(self, stem: str) -> str:
+        if not self.change:
+            return stem
+        old, new = self.change.split(">")
+        before, _, after = stem.rpartition(old)
+        return before + new + after
+
+    def _weakened(self, stem: str) -> str:
+        # -ir verbs with a change keep only its weak vowel where the stem has no stress: durmió, pidiendo
+        if not self.change:
+            return stem
+        old = self.change[0]
+        before, _, after = stem.rpartition(old)
+        return before + {"o": "u", "e": "i"}[old] + after
+
+
+@dataclass(frozen=True, slots=True)
+class EnglishVerb:
+    """An English verb: base, past and participle, e.g. ``go went gone``; *for* is the particle of *look for*."""
+
+    base: str
+    past: str
+    participle: str
+    particle: str = ""
+
+    def third(self) -> str:
+        """E.g. ``"goes"``."""
+        irregular = {"have": "has", "do": "does", "go": "goes"}
+        return irregular.get(self.base) or english_plural(self.base)
+
+    def gerund(self) -> str:
+        """E.g. ``"swimming"``."""
+        base = self.base
+        if base.endswith("e") and not base.endswith("ee"):
+            return base[:-1] + "ing"
+        if base in ("run", "swim", "forget"):
+            return base + base[-1] + "ing"
+        return base + "ing"
+
+
+@cache
+def english_plural(word: str) -> str:
+    """The regular plural; also the third person of a regular verb."""
+    if word.endswith(("s", "x", "ch", "sh", "z")) or word in ("tomato", "potato"):
+        return word + "es"
+    if word.endswith("y") and word[-2] not in "aeiou":
+        return word[:-1] + "ies"
+    return word + "s"
+
+
+@cache
+def spanish_plural(word: str) -> str:
+    """The regular plural of a noun or adjective."""
+    if word.endswith("z"):
+        return word[:-1] + "ces"
+    if word[-1] in "aeiouáéó":
+        return word + "s"
+    # A final syllable that was marked as stressed is the last but one now, and needs no mark: león, leones.
+    if word[-2] in "áéíóú" and word[-1] in "ns":
+        word = word[:-2] + word[-2].translate(_UNACCENTED) + word[-1]
+    return word + "es"
+
+
+@cache
+def agree(adjective: str, gender: str, plural: bool) -> str:
+    """A Spanish adjective, given as masculine singular, in the gender (``"m"`` or ``"f"``) and number of its noun."""
+    word = adjective
+    if gender == "f":
+        if word.endswith("o"):
+            word = word[:-1] + "a"
+        elif word.endswith(("és", "án", "ín")):
+            word = word[:-2] + word[-2].translate(_UNACCENTED) + word[-1] + "a"
+        elif word == "español":
+            word = "española"
+    if not plural:
+        return word
+    return "jóvenes" if word == "joven" else spanish_plural(word)

@@ -1,0 +1,158 @@
+"""A trained model in a file that can execute nothing: safetensors, with the model's configuration in its header."""
+
+import dataclasses
+import json
+import os
+import types
+import typing
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, nn
+
+from regard.errors import ArgumentError, MissingPartError, RunError
+from regard.models.translator import RecurrentTranslator, TranslatorConfig
+
+FILE_NAME = "model.safetensors"
+MODELS: dict[str, tuple[type[Any], type[Any]]] = {"recurrent_translator": (RecurrentTranslator, TranslatorConfig)}
+"""Name in the file → (model, its configuration)."""
+
+
+def save_model(path: str | Path, model: nn.Module) -> Path:
+    """Write a model so that `load_model` can make it again.
+
+    The file is written beside the old one, synced to disk, and then takes its place: whoever is killed in between leaves
+    the old one whole. Tensors that are tied are written once.
+
+    Args:
+        path: a folder, which gets a ``model.safetensors``, or a file that ends in ``.safetensors``.
+        model: one of `MODELS`.
+
+    Returns:
+        The file.
+
+    Raises:
+        ArgumentError: the model is none of `MODELS`.
+        RunError: it cannot be written.
+    """
+    save_file = _safetensors().torch.save_file
+    name = next((name for name, (kind, _) in MODELS.items() if type(model) is kind), None)
+    if name is None:
+        raise ArgumentError(f"model must be one of {', '.join(MODELS)}; it is a {type(model).__name__}")
+    file = _file(path)
+    config = json.dumps(dataclasses.asdict(model.config))  # pyright: ignore[reportArgumentType]
+    header = {"format": "pt", "regard": name, "config": config}
+    temporary = file.with_name(f".{file.name}.{os.getpid()}.tmp")
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        save_file(_untied(model), temporary, metadata=header)
+        with temporary.open("rb") as written:
+            os.fsync(written.fileno())
+        os.replace(temporary, file)
+        _sync_folder(file.parent)
+    except OSError as error:
+        raise RunError(f"cannot write {file}: {error.strerror or error}; what was there before is intact") from error
+    finally:
+        temporary.unlink(missing_ok=True)
+    return file
+
+
+def load_model(path: str | Path) -> nn.Module:
+    """The model that `save_model` wrote, on the CPU, in evaluation mode.
+
+    Args:
+        path: the folder or the file.
+
+    Raises:
+        RunError: there is no such file, it is damaged, or it holds no model of regard.
+    """
+    file = _file(path)
+    if not file.is_file():
+        raise RunError(f"there is no model at {file}")
+    safetensors = _safetensors()
+    try:
+        with safetensors.safe_open(file, framework="pt") as content:
+            header = content.metadata() or {}
+            tensors = {name: content.get_tensor(name) for name in content.keys()}  # noqa: SIM118 (no mapping)
+    except (OSError, ValueError, safetensors.SafetensorError) as error:
+        raise RunError(f"{file} is not a whole safetensors file: {str(error).splitlines()[0]}") from error
+    if header.get("regard") not in MODELS:
+        raise RunError(f"{file} holds no model that this version of regard knows ({', '.join(MODELS)})")
+    kind, config_kind = MODELS[header["regard"]]
+    try:
+        content = json.loads(header.get("config", ""))
+    except (ValueError, RecursionError) as error:
+        raise RunError(f"{file}: the configuration in its header is not JSON") from error
+    model = _build(kind, _config(config_kind, content, f"{file}: config"), tensors, file)
+    return model.eval()
+
+
+def _build(kind: type[Any], config: Any, tensors: dict[str, Tensor], file: Path) -> nn.Module:
+    """A model with these tensors, which are compared with its shapes before any memory is taken for them."""
+    import torch
+
+    with torch.device("meta"):
+        shapes = {name: tensor.shape for name, tensor in _untied(kind(config)).items()}
+    for name in [*(shapes.keys() - tensors.keys()), *(tensors.keys() - shapes.keys())]:
+        raise RunError(f"{file} {'lacks' if name in shapes else 'has an unknown'} tensor {name}")
+    for name, shape in shapes.items():
+        if tensors[name].shape != shape:
+            raise RunError(f"{file}: {name} must have shape {list(shape)}; it has {list(tensors[name].shape)}")
+        if not tensors[name].is_floating_point():
+            raise RunError(f"{file}: {name} must hold floating-point numbers; it holds {tensors[name].dtype}")
+    model = kind(config)
+    model.load_state_dict(tensors, strict=False)  # all names were compared above; tied ones follow their first
+    return model
+
+
+def _config(kind: type[Any], content: object, where: str) -> Any:
+    """The configuration of these fields; an integer may stand for a number, nothing else for anything."""
+    if not isinstance(content, dict):
+        raise RunError(f"{where} must be a mapping; it is {type(content).__name__}")
+    known = typing.get_type_hints(kind)
+    for name, value in content.items():
+        if name not in known:
+            raise RunError(f"{where} has a field {name!r} that this version of regard doesn't know")
+        allowed = typing.get_args(known[name]) if isinstance(known[name], types.UnionType) else (known[name],)
+        fits = type(value) in allowed or (float in allowed and type(value) is int)
+        if not fits:
+            raise RunError(f"{where}.{name} must be {' or '.join(part.__name__ for part in allowed)}; it is {value!r}")
+    try:
+        return kind(**content)
+    except (ArgumentError, TypeError) as error:
+        raise RunError(f"{where}: {error}") from error
+
+
+def _untied(model: nn.Module) -> dict[str, Tensor]:
+    """The state of a model, each tied tensor under its first name only."""
+    seen: set[int] = set()
+    untied = {}
+    for name, tensor in model.state_dict(keep_vars=True).items():
+        if id(tensor) not in seen:
+            seen.add(id(tensor))
+            untied[name] = tensor.detach().contiguous()
+    return untied
+
+
+def _file(path: str | Path) -> Path:
+    path = Path(path)
+    return path if path.suffix == ".safetensors" else path / FILE_NAME
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make a rename in this folder outlast a power failure, where folders can be opened (not on Windows)."""
+    if hasattr(os, "O_DIRECTORY"):
+        descriptor = os.open(folder, os.O_DIRECTORY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def _safetensors() -> Any:
+    try:
+        import safetensors
+        import safetensors.torch
+    except ImportError as error:
+        raise MissingPartError("safetensors", "train") from error
+    return safetensors

@@ -1,0 +1,164 @@
+"""Beam search: the best of several hypotheses for each sentence, all sentences at once."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from regard.errors import ArgumentError
+from regard.models.encoders import Encoded
+from regard.models.search.searchable import Hypothesis, Limits, Searchable
+
+
+@torch.no_grad()
+def beam(
+    decoder: Searchable,
+    encoded: Encoded,
+    *,
+    bos: int,
+    eos: int,
+    width: int = 5,
+    length_penalty: float = 1.0,
+    max_length: int = 100,
+    forbidden: Sequence[int] = (),
+) -> list[Hypothesis]:
+    """The best finished hypothesis of each sentence among those that a beam of ``width`` passes through.
+
+        score(Y) = log p(Y) / ((5 + |Y|) / 6)^α
+
+    Wu et al. 2016, §7, eq. 14 (without the coverage penalty); ``|Y|`` counts ``eos``. A hypothesis that ends while it is
+    among the ``width`` best extensions is finished. A sentence is done when it has ``width`` finished ones, or when no
+    unfinished one can still get a better score. With ``width=1`` this is `greedy`.
+
+    Args:
+        decoder: what to search.
+        encoded: the encoder's annotations of a batch.
+        bos: token to begin with.
+        eos: token that ends a sentence.
+        width: hypotheses kept for each sentence.
+        length_penalty: α, 0 or more; 0 ranks by probability, which favours short sentences.
+        max_length: most tokens before ``eos``.
+        forbidden: tokens that are never written; ``bos`` never is.
+
+    Returns:
+        One hypothesis for each row.
+
+    Raises:
+        ArgumentError: ``width`` is below 1, or ``length_penalty`` is negative.
+    """
+    if width < 1:
+        raise ArgumentError(f"width must be at least 1; it is {width}")
+    if not length_penalty >= 0:
+        raise ArgumentError(f"length_penalty must be 0 or more; it is {length_penalty}")
+    if not len(encoded.lengths):
+        return []
+    limits = Limits(bos, eos, max_length, forbidden)
+    search = _Search(len(encoded.lengths), width, length_penalty, max_length)
+    device = encoded.lengths.device
+    alive = torch.arange(len(encoded.lengths), device=device)  # the sentences still searched
+    state = decoder.start(encoded).select(alive.repeat_interleave(width))
+    tokens = torch.full((len(alive) * width,), bos, device=device)
+    totals = torch.full((len(alive), width), -torch.inf, device=device)
+    totals[:, 0] = 0  # all hypotheses begin alike: only the first may branch
+
+    for length in range(max_length + 1):
+        log_probabilities, state, weights = decoder.step(tokens, state)
+        vocabulary = log_probabilities.shape[1]
+        extended = totals[:, :, None] + limits.restrict(log_probabilities, length).view(len(alive), width, vocabulary)
+        # Among 2·width extensions at least width do not end, since each hypothesis ends in one way only.
+        best, place = extended.flatten(1).topk(min(2 * width, width * vocabulary), dim=1)
+        origin = place.div(vocabulary, rounding_mode="floor")
+        word = place % vocabulary
+        ends = word == eos
+        search.finish(length, alive, best[:, :width], origin[:, :width], ends[:, :width])
+
+        onward = best.masked_fill(ends, -torch.inf)
+        onward, chosen = onward.topk(width, dim=1) if onward.shape[1] > width else onward.sort(dim=1, descending=True)
+        origin, word = origin.gather(1, chosen), word.gather(1, chosen)
+        search.extend(alive, origin, word, weights)
+        kept = search.unfinished(alive, onward[:, 0])
+        if not len(kept):
+            break
+        rows = (kept[:, None] * width + origin[kept]).flatten()
+        state = state.reorder(rows) if len(kept) == len(alive) else state.select(rows)
+        alive, totals, tokens = alive[kept], onward[kept], word[kept].flatten()
+    return search.best(encoded.lengths)
+
+
+class _Finished(NamedTuple):
+    score: float
+    log_probability: float
+    length: int
+    origin: int  # the hypothesis that ended, as the beam stood after ``length`` tokens
+
+
+class _Search:
+    """What a beam search remembers: the words it passed through, backwards linked, and the ends it found."""
+
+    def __init__(self, sentences: int, width: int, length_penalty: float, max_length: int):
+        self.sentences, self.width = sentences, width
+        self.length_penalty, self.max_length = length_penalty, max_length
+        self._finished: list[list[_Finished]] = [[] for _ in range(sentences)]
+        self._origins: list[Tensor] = []  # each [sentences, width]: where this hypothesis came from
+        self._words: list[Tensor] = []  # each [sentences, width]
+        self._weights: list[Tensor] = []  # each [sentences, width, source], by hypothesis before the step
+
+    def penalty(self, length: int) -> float:
+        """By what a hypothesis of ``length`` tokens and ``eos`` is divided."""
+        return ((5 + length + 1) / 6) ** self.length_penalty
+
+    def finish(self, length: int, alive: Tensor, totals: Tensor, origin: Tensor, ends: Tensor) -> None:
+        """Note the hypotheses that end after ``length`` tokens; all tensors ``[alive, width]``."""
+        ends = ends & (totals > -torch.inf)
+        rows, places = ends.nonzero(as_tuple=True)
+        found = zip(alive[rows].tolist(), totals[rows, places].tolist(), origin[rows, places].tolist(), strict=True)
+        for sentence, total, hypothesis in found:
+            if len(self._finished[sentence]) < self.width:
+                score = total / self.penalty(length)
+                self._finished[sentence].append(_Finished(score, total, length, hypothesis))
+
+    def extend(self, alive: Tensor, origin: Tensor, word: Tensor, weights: Tensor | None) -> None:
+        """Note one more word of each hypothesis; ``weights [alive · width, source]`` of the hypotheses before it."""
+        blank = origin.new_zeros(self.sentences, self.width)
+        self._origins.append(blank.index_copy(0, alive, origin))
+        self._words.append(blank.index_copy(0, alive, word))
+        if weights is not None:
+            weights = weights.view(len(alive), self.width, -1)
+            everywhere = weights.new_zeros(self.sentences, *weights.shape[1:])
+            self._weights.append(everywhere.index_copy(0, alive, weights))
+
+    def unfinished(self, alive: Tensor, best_total: Tensor) -> Tensor:
+        """Which of the sentences ``alive`` go on, as indices into it.
+
+        Args:
+            alive: ``[alive]``.
+            best_total: ``[alive]``, log-probability of the best hypothesis that has not ended.
+        """
+        # A log-probability only falls, and the longest sentence has the largest divisor.
+        bounds = (best_total / self.penalty(self.max_length)).tolist()
+        kept = [
+            place
+            for place, (sentence, bound) in enumerate(zip(alive.tolist(), bounds, strict=True))
+            if len(self._finished[sentence]) < self.width
+            and bound > max((end.score for end in self._finished[sentence]), default=-torch.inf)
+        ]
+        return torch.tensor(kept, dtype=torch.int64, device=alive.device)
+
+    def best(self, source_lengths: Tensor) -> list[Hypothesis]:
+        """The best end of each sentence, with its words and weights traced back."""
+        origins, words = torch.stack(self._origins).tolist(), torch.stack(self._words).tolist()
+        found = []
+        for sentence, source in enumerate(source_lengths.tolist()):
+            end = max(self._finished[sentence], key=lambda finished: finished.score)
+            place, tokens, rows = end.origin, [], []
+            for time in reversed(range(end.length)):
+                tokens.append(words[time][sentence][place])
+                place = origins[time][sentence][place]
+                if self._weights:
+                    rows.append(self._weights[time][sentence, place, :source].float().cpu())
+            weights = None
+            if self._weights:
+                weights = torch.stack(rows[::-1]) if rows else torch.zeros(0, source)
+            found.append(Hypothesis(tokens[::-1], end.score, end.log_probability, weights))
+        return found

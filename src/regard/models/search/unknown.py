@@ -1,0 +1,34 @@
+"""Unknown words, replaced by the source words that they were looking at."""
+
+from collections.abc import Sequence
+
+from torch import Tensor
+
+from regard.errors import ArgumentError
+
+
+def replace_unknown(
+    tokens: Sequence[str], weights: Tensor | None, source_words: Sequence[str], unknown: str = "<unk>"
+) -> list[str]:
+    """The target words, each unknown one replaced by its most attended source word (Luong et al. 2015, §4.1).
+
+    Args:
+        tokens: target words.
+        weights: ``[len(tokens), len(source_words)]``; None (a model without attention) leaves unknown words as they are.
+        source_words: source words, one for each key.
+        unknown: how an unknown word is written.
+
+    Raises:
+        ArgumentError: ``weights`` has another shape.
+    """
+    if weights is None or not source_words:
+        return list(tokens)
+    if tuple(weights.shape) != (len(tokens), len(source_words)):
+        raise ArgumentError(
+            f"weights must have a row for each of {len(tokens)} tokens and a column for each of {len(source_words)} "
+            f"source words; they have shape {list(weights.shape)}"
+        )
+    if not tokens:
+        return []
+    best = weights.argmax(-1).tolist()
+    return [source_words[key] if token == unknown else token for token, key in zip(tokens, best, strict=True)]

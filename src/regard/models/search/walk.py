@@ -1,0 +1,111 @@
+"""Searches that keep one hypothesis for each sentence."""
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from regard.errors import ArgumentError
+from regard.models.encoders import Encoded
+from regard.models.search.searchable import Hypothesis, Limits, Searchable
+
+
+def greedy(
+    decoder: Searchable, encoded: Encoded, *, bos: int, eos: int, max_length: int = 100, forbidden: Sequence[int] = ()
+) -> list[Hypothesis]:
+    """The most likely word, again and again.
+
+    Args:
+        decoder: what to search.
+        encoded: the encoder's annotations of a batch.
+        bos: token to begin with.
+        eos: token that ends a sentence.
+        max_length: most tokens before ``eos``.
+        forbidden: tokens that are never written; ``bos`` never is.
+
+    Returns:
+        One hypothesis for each row.
+    """
+    return _walk(decoder, encoded, Limits(bos, eos, max_length, forbidden), lambda scores: scores.argmax(-1))
+
+
+def sample(
+    decoder: Searchable,
+    encoded: Encoded,
+    *,
+    bos: int,
+    eos: int,
+    max_length: int = 100,
+    temperature: float = 1.0,
+    top_k: int = 0,
+    generator: torch.Generator | None = None,
+    forbidden: Sequence[int] = (),
+) -> list[Hypothesis]:
+    """Words drawn from ``softmax(log p / temperature)``.
+
+    Args:
+        decoder: what to search.
+        encoded: the encoder's annotations of a batch.
+        bos: token to begin with.
+        eos: token that ends a sentence.
+        max_length: most tokens before ``eos``.
+        temperature: above 0; below 1 sharpens, above 1 flattens.
+        top_k: how many of the likeliest words to draw from; 0: all.
+        generator: of random numbers; None: torch's own.
+        forbidden: tokens that are never written; ``bos`` never is.
+
+    Returns:
+        One hypothesis for each row; its score is the model's own log-probability, whatever the temperature.
+
+    Raises:
+        ArgumentError: ``temperature`` isn't above 0, or ``top_k`` is negative.
+    """
+    if not temperature > 0:
+        raise ArgumentError(f"temperature must be above 0; it is {temperature}")
+    if top_k < 0:
+        raise ArgumentError(f"top_k must be 0 or more; it is {top_k}")
+
+    def draw(scores: Tensor) -> Tensor:
+        scores = scores / temperature
+        if 0 < top_k < scores.shape[-1]:
+            likeliest = scores.topk(top_k, dim=-1)
+            place = torch.multinomial(likeliest.values.softmax(-1), 1, generator=generator)
+            return likeliest.indices.gather(1, place).squeeze(1)
+        return torch.multinomial(scores.softmax(-1), 1, generator=generator).squeeze(1)
+
+    return _walk(decoder, encoded, Limits(bos, eos, max_length, forbidden), draw)
+
+
+@torch.no_grad()
+def _walk(
+    decoder: Searchable, encoded: Encoded, limits: Limits, pick: Callable[[Tensor], Tensor]
+) -> list[Hypothesis]:
+    """One hypothesis a row, each word picked from log-probabilities ``[rows, vocabulary]``."""
+    rows = len(encoded.lengths)
+    alive = torch.arange(rows, device=encoded.lengths.device)  # the sentences that the state's rows belong to
+    tokens = torch.full_like(alive, limits.bos)
+    totals = torch.zeros(rows, dtype=torch.float64, device=alive.device)
+    written: list[Tensor] = []  # each [rows]; eos for the finished
+    looked: list[Tensor] = []  # each [rows, source]
+    state = decoder.start(encoded) if rows else None
+    while len(alive):
+        log_probabilities, state, weights = decoder.step(tokens, state)
+        tokens = pick(limits.restrict(log_probabilities, len(written)))
+        totals[alive] += log_probabilities.gather(1, tokens[:, None]).squeeze(1).double()
+        written.append(torch.full_like(totals, limits.eos, dtype=torch.int64).index_copy(0, alive, tokens))
+        if weights is not None:
+            looked.append(weights.new_zeros(rows, weights.shape[1]).index_copy(0, alive, weights))
+        going = (tokens != limits.eos).nonzero().squeeze(1)
+        if len(going) < len(alive):
+            alive, tokens = alive[going], tokens[going]
+            state = state.select(going) if len(going) else state
+    if not rows:
+        return []
+    sentences = torch.stack(written, dim=1).cpu()
+    attention = torch.stack(looked, dim=1).float().cpu() if looked else None
+    found = []
+    for row, (total, source) in enumerate(zip(totals.tolist(), encoded.lengths.tolist(), strict=True)):
+        length = int((sentences[row] != limits.eos).sum())
+        weights = None if attention is None else attention[row, :length, :source].clone()
+        found.append(Hypothesis(sentences[row, :length].tolist(), total, total, weights))
+    return found

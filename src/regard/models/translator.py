@@ -1,0 +1,311 @@
+"""A recurrent encoder and decoder that translate: with no attention, Bahdanau's, Luong's or hard attention."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from regard.errors import ArgumentError, UnknownNameError
+from regard.models.bahdanau_decoder import BahdanauDecoder
+from regard.models.encoders import Encoded, RecurrentEncoder
+from regard.models.hard_attention import ESTIMATORS, HardChoice, ReinforceBaseline, reinforce_loss
+from regard.models.luong_decoder import SCOPES, LuongDecoder
+from regard.models.readout import READOUTS
+from regard.models.recurrence import CELLS
+from regard.models.recurrent_decoder import BottleneckDecoder, Choices, DecoderState, RecurrentDecoder, Step
+from regard.models.search import Hypothesis, beam, greedy
+from regard.models.vocabulary_loss import vocabulary_loss
+from regard.nn import Attention
+
+ATTENTIONS = ("none", "bahdanau", "luong", "hard")
+SCORES = ("additive", "concat", "dot", "general", "location", "scaled_dot")
+TIES = ("none", "target", "all")
+
+
+@dataclass(frozen=True, slots=True)
+class TranslatorConfig:
+    """What a `RecurrentTranslator` is made of."""
+
+    source_vocabulary: int
+    """Source tokens."""
+    target_vocabulary: int
+    """Target tokens."""
+    embedding_dim: int = 256
+    """Features of an embedded token and of the readout."""
+    hidden_dim: int = 512
+    """Features of an annotation (half for each direction) and of a decoder state; even."""
+    encoder_layers: int = 1
+    decoder_layers: int = 1
+    cell: str = "lstm"
+    """``lstm`` or ``gru``."""
+    attention: str = "bahdanau"
+    """``none``, ``bahdanau`` (before the cell), ``luong`` (after the cell) or ``hard`` (as bahdanau, one annotation)."""
+    score: str | None = None
+    """``additive`` (``concat`` is the same), ``dot``, ``scaled_dot``, ``general`` or ``location``; None: additive for
+    bahdanau and hard, general for luong."""
+    scope: str = "global"
+    """luong: ``global``, ``local-m`` (monotonic) or ``local-p`` (predicted)."""
+    window: int = 10
+    """luong with a local scope: half-width D, in source tokens."""
+    input_feeding: bool = True
+    """luong: each step sees the attentional vector of the one before."""
+    readout: str = "tanh"
+    """``tanh`` or ``maxout``."""
+    hard_estimator: str = "reinforce"
+    """hard: ``reinforce`` or ``straight_through``."""
+    entropy_weight: float = 0.01
+    """hard with reinforce: weight of the entropy bonus."""
+    max_source: int = 200
+    """Score ``location``: the longest source, in tokens, that the model can attend to."""
+    dropout: float = 0.3
+    """Rate on embeddings, annotations, between layers and on the readout; in [0, 1)."""
+    tied_embeddings: str = "target"
+    """``none``; ``target``: the output matrix is the target embedding; ``all``: and the source embedding too."""
+    pad: int = 0
+    """Token that fills rows up."""
+    bos: int = 1
+    """Token that begins each target."""
+    eos: int = 2
+    """Token that ends each target."""
+
+    def __post_init__(self) -> None:
+        for name, known in (
+            ("cell", CELLS), ("attention", ATTENTIONS), ("scope", SCOPES), ("readout", READOUTS),
+            ("hard_estimator", ESTIMATORS), ("tied_embeddings", TIES), ("score", (*SCORES, None)),
+        ):  # fmt: skip
+            if getattr(self, name) not in known:
+                raise UnknownNameError(name, getattr(self, name), [option for option in known if option is not None])
+        for name in ("source_vocabulary", "target_vocabulary", "embedding_dim", "hidden_dim", "encoder_layers",
+                     "decoder_layers", "window", "max_source"):  # fmt: skip
+            if getattr(self, name) < 1:
+                raise ArgumentError(f"{name} must be at least 1; it is {getattr(self, name)}")
+        if self.hidden_dim % 2:
+            raise ArgumentError(f"hidden_dim must be even, half for each direction; it is {self.hidden_dim}")
+        if not 0 <= self.dropout < 1:
+            raise ArgumentError(f"dropout must be in [0, 1); it is {self.dropout}")
+        if self.scope != "global" and self.attention != "luong":
+            raise ArgumentError(f"scope {self.scope!r} is luong's; attention is {self.attention!r}")
+        if self.tied_embeddings == "all" and self.source_vocabulary != self.target_vocabulary:
+            raise ArgumentError(
+                "tied_embeddings 'all' needs one vocabulary for both sides; source_vocabulary is "
+                f"{self.source_vocabulary}, target_vocabulary is {self.target_vocabulary}"
+            )
+        for name in ("pad", "bos", "eos"):
+            if not 0 <= getattr(self, name) < self.target_vocabulary:
+                raise ArgumentError(f"{name} must be a target token; it is {getattr(self, name)}")
+
+    @property
+    def score_name(self) -> str:
+        """The score by its name: what ``score`` says, or the usual one of this attention."""
+        return self.score or ("general" if self.attention == "luong" else "additive")
+
+
+class TranslatorOutput(NamedTuple):
+    """What a translator predicts for given targets.
+
+    Attributes:
+        readout: ``[batch, target − 1, embedding_dim]``: what the output matrix reads.
+        weights: ``[batch, target − 1, source]``, or None without attention.
+        choices: of hard attention by REINFORCE in training, else None.
+        output: the output matrix.
+    """
+
+    readout: Tensor
+    weights: Tensor | None
+    choices: Choices | None
+    output: nn.Linear
+
+    @property
+    def logits(self) -> Tensor:
+        """``[batch, target − 1, vocabulary]``, computed when asked for: they are the largest tensor of the model."""
+        return self.output(self.readout)
+
+
+class Loss(NamedTuple):
+    """Loss of one batch.
+
+    Attributes:
+        total: what to minimize: mean over target tokens, label smoothing and REINFORCE included; differentiable.
+        nll: mean −log p(token) in nats, without smoothing or gradient; exp of it is the perplexity.
+        tokens: how many target tokens were predicted (int64 scalar, ``eos`` counted, ``bos`` and padding not).
+    """
+
+    total: Tensor
+    nll: Tensor
+    tokens: Tensor
+
+
+class RecurrentTranslator(nn.Module):
+    """A bidirectional recurrent encoder and a recurrent decoder.
+
+    `regard.models.search` decodes with it: it has ``start`` and ``step``.
+
+    Args:
+        config: what it is made of.
+    """
+
+    def __init__(self, config: TranslatorConfig):
+        super().__init__()
+        self.config = config
+        target_embedding = _embedding(config.target_vocabulary, config)
+        shared = config.tied_embeddings == "all"
+        source_embedding = target_embedding if shared else _embedding(config.source_vocabulary, config)
+        output = nn.Linear(config.embedding_dim, config.target_vocabulary)
+        nn.init.zeros_(output.bias)
+        if config.tied_embeddings == "none":
+            nn.init.normal_(output.weight, std=config.embedding_dim**-0.5)
+        else:
+            output.weight = target_embedding.weight
+        self.encoder = RecurrentEncoder(
+            source_embedding, config.hidden_dim, config.encoder_layers, config.cell, config.dropout
+        )
+        self.decoder = _decoder(config, target_embedding, output, self.encoder.summary_dim)
+        reinforced = config.attention == "hard" and config.hard_estimator == "reinforce"
+        self.baseline = ReinforceBaseline() if reinforced else None
+
+    def encode(self, source: Tensor, lengths: Tensor) -> Encoded:
+        """Annotations of ``source [batch, source]`` with ``lengths [batch]``."""
+        return self.encoder(source, lengths)
+
+    def start(self, encoded: Encoded) -> DecoderState:
+        """The decoder's state before the first word."""
+        return self.decoder.start(encoded)
+
+    def step(self, tokens: Tensor, state: DecoderState) -> Step:
+        """One step of a search: the last words ``tokens [rows]`` → log-probabilities of the next, state, attention."""
+        return self.decoder.step(tokens, state)
+
+    @torch.no_grad()
+    def translate(
+        self,
+        source: Tensor,
+        lengths: Tensor,
+        *,
+        width: int = 1,
+        length_penalty: float = 1.0,
+        max_length: int = 100,
+    ) -> list[Hypothesis]:
+        """The best translation that a beam finds for each row, in evaluation mode whatever mode the module is in.
+
+        Args:
+            source: ``int64 [batch, source]``.
+            lengths: ``int64 [batch]``, tokens of each source.
+            width: of the beam; 1: greedy.
+            length_penalty: α of `regard.models.search.beam`; without effect at width 1.
+            max_length: most tokens of a translation.
+        """
+        ids = {"bos": self.config.bos, "eos": self.config.eos, "forbidden": (self.config.pad,)}
+        training = self.training
+        self.eval()
+        try:
+            encoded = self.encode(source, lengths)
+            if width == 1:
+                return greedy(self, encoded, max_length=max_length, **ids)
+            return beam(self, encoded, width=width, length_penalty=length_penalty, max_length=max_length, **ids)
+        finally:
+            self.train(training)
+
+    def forward(
+        self,
+        source: Tensor,
+        source_lengths: Tensor,
+        target: Tensor,
+        target_lengths: Tensor | None = None,
+        *,
+        sampling_probability: float = 0.0,
+    ) -> TranslatorOutput:
+        """Predict each target word from the source and the words before it.
+
+        Args:
+            source: ``int64 [batch, source]``.
+            source_lengths: ``int64 [batch]``, tokens of each source.
+            target: ``int64 [batch, target]``, from ``bos`` to ``eos``; position t of the output predicts ``target[:, t + 1]``.
+            target_lengths: ``int64 [batch]``; not needed to predict: no word depends on later ones.
+            sampling_probability: of feeding the model's own word instead of the true one (Bengio et al. 2015); in [0, 1].
+        """
+        if not 0 <= sampling_probability <= 1:
+            raise ArgumentError(f"sampling_probability must be in [0, 1]; it is {sampling_probability}")
+        state = self.start(self.encode(source, source_lengths))
+        inputs = target[:, :-1]
+        if sampling_probability:
+            decoded = self.decoder.decode_sampling(inputs, state, sampling_probability)
+        else:
+            decoded = self.decoder.decode(inputs, state)
+        return TranslatorOutput(decoded.readout, decoded.weights, decoded.choices, self.decoder.output)
+
+    def loss(
+        self,
+        source: Tensor,
+        source_lengths: Tensor,
+        target: Tensor,
+        target_lengths: Tensor,
+        *,
+        label_smoothing: float = 0.1,
+        sampling_probability: float = 0.0,
+    ) -> Loss:
+        """The loss of a batch; arguments as in `forward`.
+
+        With hard attention by REINFORCE the moving baseline is updated when the module is in training mode.
+
+        Args:
+            source: ``int64 [batch, source]``.
+            source_lengths: ``int64 [batch]``.
+            target: ``int64 [batch, target]``.
+            target_lengths: ``int64 [batch]``, tokens of each target, ``bos`` and ``eos`` counted.
+            label_smoothing: ε in [0, 1].
+            sampling_probability: in [0, 1].
+        """
+        predicted = self(source, source_lengths, target, target_lengths, sampling_probability=sampling_probability)
+        wanted = target[:, 1:]
+        counted = torch.arange(wanted.shape[1], device=wanted.device) < (target_lengths - 1)[:, None]
+        tokens = counted.sum()
+        output = predicted.output
+        found = vocabulary_loss(
+            predicted.readout.flatten(0, 1),
+            output.weight,
+            output.bias,
+            wanted.masked_fill(~counted, -1).flatten(),
+            label_smoothing=label_smoothing,
+            ignore=-1,
+        )
+        total = found.total
+        if predicted.choices is not None and self.baseline is not None:
+            reward = -found.nll.view_as(wanted)
+            total = total + reinforce_loss(
+                *predicted.choices,
+                reward,
+                counted,
+                self.baseline.value.clone(),
+                entropy_weight=self.config.entropy_weight,
+            )
+            if self.training:
+                self.baseline.update(reward.sum() / tokens.clamp(min=1))
+        count = tokens.clamp(min=1)
+        return Loss(total / count, found.nll.sum() / count, tokens)
+
+
+def _embedding(vocabulary: int, config: TranslatorConfig) -> nn.Embedding:
+    embedding = nn.Embedding(vocabulary, config.embedding_dim)
+    nn.init.normal_(embedding.weight, std=config.embedding_dim**-0.5)
+    return embedding
+
+
+def _decoder(
+    config: TranslatorConfig, embedding: nn.Embedding, output: nn.Linear, summary_dim: int
+) -> RecurrentDecoder:
+    hidden = config.hidden_dim
+    if config.attention == "none":
+        return BottleneckDecoder(
+            embedding, output, summary_dim, hidden, config.decoder_layers, config.cell, config.readout, config.dropout
+        )
+    extra = {"max_keys": config.max_source} if config.score_name == "location" else {}
+    attention = Attention.create(config.score_name, hidden, hidden, **extra)
+    shape = (embedding, output, attention, hidden, summary_dim, hidden)
+    rest = (config.decoder_layers, config.cell, config.readout, config.dropout)
+    if config.attention == "luong":
+        return LuongDecoder(
+            *shape, *rest, input_feeding=config.input_feeding, scope=config.scope, window=config.window
+        )
+    choice = HardChoice(config.hard_estimator) if config.attention == "hard" else None
+    return BahdanauDecoder(*shape, *rest, choice=choice)

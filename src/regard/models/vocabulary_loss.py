@@ -1,0 +1,147 @@
+"""Cross-entropy over a vocabulary, from the features before the output matrix, without ever holding all logits.
+
+For 2,000 tokens and 8,000 words the logits are 64 MB, and autograd would keep them, their log-softmax and its gradient;
+moving these through memory costs more than the matrix products. Here some rows are taken at a time: their logits, loss and
+gradient are computed while they lie in the cache, in the forward pass, and forgotten.
+"""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.autograd.function import FunctionCtx, once_differentiable
+
+from regard.errors import ArgumentError
+from regard.models.shared_weight import compute_dtype
+
+CHUNK_ELEMENTS = 1 << 22
+"""Logits held at once: 16 MB in float32. Measured on a CPU with 8,000 words; fewer rows make the products too thin."""
+
+
+class VocabularyLoss(NamedTuple):
+    """Loss of a batch of tokens.
+
+    Attributes:
+        total: sum of the smoothed losses, nats; differentiable.
+        nll: ``[rows]``, −log p(target) of each token, nats, without smoothing and gradient; 0 for ignored rows.
+    """
+
+    total: Tensor
+    nll: Tensor
+
+
+def vocabulary_loss(
+    features: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    target: Tensor,
+    *,
+    label_smoothing: float = 0.0,
+    ignore: int | None = None,
+    chunk_elements: int = CHUNK_ELEMENTS,
+) -> VocabularyLoss:
+    """Summed cross-entropy of ``softmax(features · weightᵀ + bias)``, in memory linear in the rows.
+
+        loss = Σ_rows (1 − ε) · (−log p[target]) + ε / V · Σ_v (−log p[v])
+
+    Equal to ``torch.nn.functional.cross_entropy(..., reduction="sum")``; label smoothing as in Szegedy et al. 2016, §7.
+
+    Args:
+        features: ``[rows, dim]``.
+        weight: ``[vocabulary, dim]``.
+        bias: ``[vocabulary]`` or None.
+        target: ``int64 [rows]``.
+        label_smoothing: ε in [0, 1].
+        ignore: target of rows that don't count (padding); no work is done for them.
+        chunk_elements: logits to hold at once.
+
+    Raises:
+        ArgumentError: ``label_smoothing`` is outside [0, 1].
+
+    Numerics: products in autocast's dtype where it is on; log-sum-exp, losses and their sum in float32 (or float64). The
+    gradient is computed in the forward pass, so there is no second derivative.
+    """
+    if not 0 <= label_smoothing <= 1:
+        raise ArgumentError(f"label_smoothing must be in [0, 1]; it is {label_smoothing}")
+    if ignore is None:
+        total, nll = _Loss.apply(
+            features, weight, bias, target, label_smoothing, chunk_elements, torch.is_grad_enabled()
+        )
+        return VocabularyLoss(total, nll)
+    kept = (target != ignore).nonzero().squeeze(-1)
+    counted = vocabulary_loss(
+        features[kept], weight, bias, target[kept], label_smoothing=label_smoothing, chunk_elements=chunk_elements
+    )
+    return VocabularyLoss(counted.total, counted.nll.new_zeros(len(target)).index_copy(0, kept, counted.nll))
+
+
+class _Loss(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: FunctionCtx,
+        features: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        target: Tensor,
+        smoothing: float,
+        chunk_elements: int,
+        differentiable: bool,
+    ) -> tuple[Tensor, Tensor]:
+        V = weight.shape[0]
+        dtype = compute_dtype(features)
+        exact = torch.promote_types(dtype, torch.float32)
+        inputs, matrix = features.to(dtype), weight.to(dtype)
+        needs = [differentiable and needed for needed in ctx.needs_input_grad[:3]]
+        of_features = torch.empty_like(inputs) if needs[0] else None
+        of_weight = torch.zeros(weight.shape, dtype=exact, device=weight.device) if needs[1] else None
+        of_bias = torch.zeros(V, dtype=exact, device=weight.device) if needs[2] else None
+        total = torch.zeros((), dtype=exact, device=features.device)
+        nll = torch.empty(len(features), dtype=exact, device=features.device)
+
+        rows = max(1, chunk_elements // V)
+        for start in range(0, len(features), rows):
+            part = slice(start, start + rows)
+            column = target[part, None]
+            logits = torch.mm(inputs[part], matrix.t()).to(exact)
+            if bias is not None:
+                logits += bias
+            chosen = logits.gather(1, column).squeeze(1)
+            mean = logits.mean(1) if smoothing else None
+            # softmax in place: the logits become the probabilities, and these the gradient
+            peak = logits.amax(1, keepdim=True)
+            mass = logits.sub_(peak).exp_().sum(1, keepdim=True)
+            log_sum = (mass.log() + peak).squeeze(1)
+            nll[part] = log_sum - chosen
+            total += (1 - smoothing) * nll[part].sum()
+            if mean is not None:
+                total += smoothing * (log_sum - mean).sum()
+            if not any(needs):
+                continue
+            gradient = logits.div_(mass)
+            if smoothing:
+                gradient.sub_(smoothing / V)
+            gradient.scatter_add_(1, column, gradient.new_full(column.shape, smoothing - 1))
+            if of_bias is not None:
+                of_bias += gradient.sum(0)
+            gradient = gradient.to(dtype)
+            if of_features is not None:
+                torch.mm(gradient, matrix, out=of_features[part])
+            if of_weight is not None:
+                if dtype == exact:
+                    of_weight.addmm_(gradient.t(), inputs[part])
+                else:
+                    of_weight += torch.mm(gradient.t(), inputs[part])
+
+        ctx.mark_non_differentiable(nll)
+        ctx.dtypes = features.dtype, weight.dtype, None if bias is None else bias.dtype
+        ctx.save_for_backward(of_features, of_weight, of_bias)
+        return total, nll
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: FunctionCtx, of_total: Tensor, of_nll: Tensor) -> tuple[Tensor | None, ...]:
+        gradients = [
+            None if gradient is None else (gradient * of_total.to(gradient.dtype)).to(dtype)
+            for gradient, dtype in zip(ctx.saved_tensors, ctx.dtypes, strict=True)
+        ]
+        return *gradients, None, None, None, None

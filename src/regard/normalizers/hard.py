@@ -1,0 +1,120 @@
+"""Hard attention: all the weight on one key, chosen or drawn."""
+
+from typing import Any, Literal, get_args
+
+import torch
+from torch import Tensor
+
+from regard.errors import KindError, UnknownNameError
+from regard.normalizers.normalizer import Normalizer
+from regard.normalizers.parameter import set_parameter
+from regard.normalizers.rows import check_rows, largest
+from regard.normalizers.softmax import safe_softmax, tempered
+from regard.shapes import accurate
+
+HardMode = Literal["argmax", "straight_through", "sample", "gumbel"]
+
+
+class Hard(Normalizer):
+    """Weight 1 on one key of each row, 0 on all others.
+
+    ====================  ==========================  ===============================================================
+    mode                  the key                     gradient to the scores
+    ====================  ==========================  ===============================================================
+    ``argmax``            has the largest score       none
+    ``straight_through``  has the largest score       that of softmax(s / T)
+    ``sample``            drawn from softmax(s / T)   none
+    ``gumbel``            drawn from softmax(s)       that of softmax((s + G) / T), G the noise of the draw
+    ====================  ==========================  ===============================================================
+
+    ``sample`` is the hard attention of Xu et al. 2015, "Show, attend and tell" (section 4.1), which learns by
+    REINFORCE. ``straight_through`` is the estimator of Bengio et al. 2013. ``gumbel`` is the straight-through
+    Gumbel-softmax of Jang et al. 2017 (section 2.2). Both random modes draw by the Gumbel-max trick: the largest of
+    scores plus Gumbel noise.
+
+    Args:
+        mode: one of the four; ``argmax`` unless told.
+        temperature: :math:`T > 0`: a number, or a tensor ``[]`` or ``[heads]`` that may be learned; 1 unless told.
+        generator: what the random modes draw from; PyTorch's global generator unless given.
+
+    Raises:
+        UnknownNameError: no mode of this name.
+        ArgumentError: a temperature that is not finite or not above 0.
+        KindError: a generator that is not one.
+
+    Of equal scores the first key wins. A row that sees nothing has weights 0. A row with NaN has NaN on one key, so
+    that it is not lost. Half precision is computed in float32.
+    """
+
+    temperature: float | Tensor
+
+    def __init__(
+        self,
+        mode: HardMode = "argmax",
+        temperature: float | Tensor = 1.0,
+        generator: torch.Generator | None = None,
+    ):
+        super().__init__()
+        if mode not in get_args(HardMode):
+            raise UnknownNameError("mode of hard attention", mode, get_args(HardMode))
+        if generator is not None and not isinstance(generator, torch.Generator):
+            raise KindError(f"generator must be a torch.Generator or None; it is a {type(generator).__name__}")
+        set_parameter(self, "temperature", temperature, above=0.0)
+        self.mode = mode
+        self.random = mode in ("sample", "gumbel")
+        self.generator = generator
+
+    def forward(self, scores: Tensor, dim: int = -1) -> Tensor:
+        check_rows(scores, dim)
+        row = accurate(scores)
+        if self.mode == "argmax":
+            weights = _one_hot(row.detach(), dim)
+        elif self.mode == "straight_through":
+            weights = _StraightThrough.apply(self._soft(row, dim), _one_hot(row.detach(), dim))
+        elif self.mode == "sample":
+            logits = tempered(row, self.temperature, dim).detach()
+            weights = _one_hot(logits + self._noise(logits), dim)
+        else:
+            noisy = row + self._noise(row)
+            weights = _StraightThrough.apply(self._soft(noisy, dim), _one_hot(noisy.detach(), dim))
+        return weights.to(scores.dtype)
+
+    def _soft(self, scores: Tensor, dim: int) -> Tensor:
+        return safe_softmax(tempered(scores, self.temperature, dim), dim)
+
+    def _noise(self, scores: Tensor) -> Tensor:
+        """Standard Gumbel noise: minus the logarithm of an exponential variable, kept above 0."""
+        exponential = torch.empty_like(scores, requires_grad=False).exponential_(generator=self.generator)
+        return exponential.clamp_(min=torch.finfo(scores.dtype).tiny).log_().neg_()
+
+    def extra_repr(self) -> str:
+        return f"mode={self.mode!r}" + ("" if self.temperature == 1.0 else f", temperature={self.temperature}")
+
+
+def hard(
+    mode: HardMode = "argmax", temperature: float | Tensor = 1.0, generator: torch.Generator | None = None
+) -> Hard:
+    """Hard attention in one of four modes: see `Hard`."""
+    return Hard(mode, temperature, generator)
+
+
+def _one_hot(scores: Tensor, dim: int) -> Tensor:
+    """1 at the first largest score of each row; 0 for a row of −inf only, and NaN for one with NaN."""
+    weights = torch.zeros_like(scores)
+    if scores.shape[dim] == 0:
+        return weights
+    top, empty = largest(scores, dim)
+    one = torch.where(top.isnan(), top, (~empty).to(scores.dtype))
+    return weights.scatter_(dim, scores.argmax(dim, keepdim=True), one)
+
+
+class _StraightThrough(torch.autograd.Function):
+    """The hard weights, with the gradient of the soft ones; exactly 0 and 1, which ``hard + soft − soft`` is not."""
+
+    @staticmethod
+    def forward(ctx: Any, soft: Tensor, hard: Tensor) -> Tensor:
+        return hard.view_as(hard)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        return gradients[0], None

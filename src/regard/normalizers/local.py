@@ -1,0 +1,95 @@
+"""Luong's local attention: a Gaussian window laid over the weights of another normalizer."""
+
+import torch
+from torch import Tensor
+
+from regard.errors import KindError
+from regard.normalizers.normalizer import Normalizer
+from regard.normalizers.parameter import check_range, hold
+from regard.normalizers.rows import check_rows
+from regard.shapes import Grid, accurate, check_broadcast, check_floating
+
+
+class LocalGaussian(Normalizer):
+    """Weights that fall off with the distance of a key from a centre.
+
+    .. math:: w_j = align_j \\, \\exp\\!\\big(-(j - p)^2 / (2 \\sigma^2)\\big)
+
+    Luong, Pham & Manning 2015, local-p (eq. 10), where :math:`p = S \\cdot sigmoid(v \\cdot \\tanh(W h))` is
+    predicted from the decoder's state (eq. 9), :math:`\\sigma = D / 2`, and a window mask keeps the keys within ``D``
+    of the centre. As in the paper, the weights are not normalized again, so a row sums to less than what
+    ``normalizer`` gave it.
+
+    Args:
+        normalizer: what gives :math:`align`.
+        center: :math:`p`, floating-point, in units of key positions (the first key is at 0), broadcastable to
+            ``[batch, heads, queries]``; differentiable.
+        sigma: above 0, in the same units: a number, or a tensor broadcastable like ``center`` (one a head is
+            ``[heads, 1]``); differentiable.
+
+    Raises:
+        KindError: a normalizer, center or sigma of another type.
+        ArgumentError: a sigma that is not finite or not above 0.
+
+    Called as a function on scores of any shape, the keys lie along ``dim``, and center and sigma broadcast to the
+    shape of the scores without that axis.
+    """
+
+    center: Tensor
+    sigma: float | Tensor
+
+    def __init__(self, normalizer: Normalizer, center: Tensor, sigma: float | Tensor):
+        super().__init__()
+        if not isinstance(normalizer, Normalizer):
+            raise KindError(f"normalizer must be a Normalizer; it is a {type(normalizer).__name__}")
+        check_floating("center", center)
+        check_range("sigma", sigma, above=0.0)
+        self.normalizer = normalizer
+        self.random, self.generator = normalizer.random, normalizer.generator
+        hold(self, "center", center)
+        hold(self, "sigma", sigma)
+
+    def forward(self, scores: Tensor, dim: int = -1) -> Tensor:
+        check_rows(scores, dim)
+        row = accurate(scores)
+        axis = dim % row.dim()
+        rows = (*row.shape[:axis], *row.shape[axis + 1 :])
+        center, sigma = self._checked(rows, "the shape of scores without dim")
+        shape = [1] * row.dim()
+        shape[axis] = -1
+        positions = torch.arange(row.shape[axis], device=row.device).view(shape)
+        if isinstance(sigma, Tensor):
+            sigma = sigma.expand(rows).unsqueeze(axis)
+        window = _window(positions, center.expand(rows).unsqueeze(axis), sigma, row.dtype)
+        return (self.normalizer(row, dim) * window).to(scores.dtype)
+
+    def weigh(self, scores: Tensor, grid: Grid) -> Tensor:
+        row = accurate(scores)
+        center, sigma = self._checked((grid.batch, grid.heads, grid.queries), "[batch, heads, queries]")
+        if isinstance(sigma, Tensor):
+            sigma = grid.cut(sigma.unsqueeze(-1))
+        window = _window(grid.key_index, grid.cut(center.unsqueeze(-1)), sigma, row.dtype)
+        return (self.normalizer.weigh(row, grid) * window).to(scores.dtype)
+
+    def _checked(self, rows: tuple[int, ...], axes: str) -> tuple[Tensor, float | Tensor]:
+        check_broadcast("center", self.center, rows, axes)
+        if isinstance(self.sigma, Tensor):
+            check_broadcast("sigma", self.sigma, rows, axes)
+        return self.center, self.sigma
+
+    def log_sum_exp(self, scores: Tensor) -> Tensor:
+        return self.normalizer.log_sum_exp(scores)
+
+    def extra_repr(self) -> str:
+        return f"center={list(self.center.shape)}" + ("" if isinstance(self.sigma, Tensor) else f", sigma={self.sigma}")
+
+
+def local_gaussian(normalizer: Normalizer, center: Tensor, sigma: float | Tensor) -> LocalGaussian:
+    """A Gaussian window around ``center`` laid over another normalizer's weights: see `LocalGaussian`."""
+    return LocalGaussian(normalizer, center, sigma)
+
+
+def _window(positions: Tensor, center: Tensor, sigma: float | Tensor, dtype: torch.dtype) -> Tensor:
+    width = sigma.to(dtype) if isinstance(sigma, Tensor) else sigma
+    # Divided before it is squared: the square of a long distance could overflow.
+    return ((positions - center.to(dtype)) / width).square().mul(-0.5).exp()

@@ -1,0 +1,60 @@
+"""The names of normalizers, and what else can stand for one."""
+
+from collections.abc import Callable
+from typing import cast
+
+from torch import Tensor
+
+from regard.errors import ArgumentError, KindError, UnknownNameError
+from regard.normalizers.custom import Custom
+from regard.normalizers.elementwise import sigmoid
+from regard.normalizers.entmax import Entmax, entmax, sparsemax
+from regard.normalizers.hard import Hard, hard
+from regard.normalizers.local import local_gaussian
+from regard.normalizers.normalizer import Normalizer
+from regard.normalizers.softmax import softmax, softmax_with_sink
+
+_NAMED: dict[str, Normalizer] = {
+    "softmax": softmax,
+    "sparsemax": sparsemax,
+    "entmax15": Entmax(1.5),
+    "sigmoid": sigmoid,
+    "hard": Hard("argmax"),
+}
+_CONSTRUCTORS = {
+    "entmax": (entmax, "alpha"),
+    "softmax_with_sink": (softmax_with_sink, "sink"),
+    "local_gaussian": (local_gaussian, "normalizer, center, sigma"),
+    "hard": (hard, "mode"),
+}
+
+
+def as_normalizer(value: object) -> Normalizer:
+    """What stands for a normalizer, as a normalizer.
+
+    Args:
+        value: a `Normalizer`; a name (``softmax``, ``sparsemax``, ``entmax15``, ``sigmoid``, or ``hard`` for its
+            argmax); or a function ``(scores [..., keys]) -> weights`` that normalizes the last axis, which becomes a
+            `Custom`.
+
+    Raises:
+        UnknownNameError: no normalizer of this name.
+        ArgumentError: a constructor, or the name of one, without the arguments that it needs.
+        KindError: anything else.
+    """
+    if isinstance(value, Normalizer):
+        return value
+    if isinstance(value, str) and value in _NAMED:
+        return _NAMED[value]
+    for name, (constructor, arguments) in _CONSTRUCTORS.items():
+        if value is constructor or value == name:
+            raise ArgumentError(f"normalizer {name!r} needs arguments: pass normalizers.{name}({arguments})")
+    if isinstance(value, str):
+        raise UnknownNameError("normalizer", value, {*_NAMED, *_CONSTRUCTORS})
+    if isinstance(value, type) and issubclass(value, Normalizer):
+        raise KindError(f"normalizer must be an instance; got the class {value.__name__}: call it first")
+    if not callable(value):
+        raise KindError(
+            f"normalizer must be a Normalizer, a name or a function of scores; it is a {type(value).__name__}"
+        )
+    return Custom(cast(Callable[[Tensor], Tensor], value))

@@ -1,0 +1,133 @@
+"""The additive score, which is the concat score too."""
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from regard.errors import KindError, ShapeError
+from regard.scores.score import Prepared, Score, TanhSum
+from regard.scores.weights import check_device, check_dim, check_heads, hold, project
+from regard.shapes import accurate
+
+
+class Additive(Score):
+    """A layer of tanh units on query and key, and a weight for each unit.
+
+    ::
+
+        score(q, k) = w · tanh(W q + U k + b)
+
+    Bahdanau et al. 2015, "Neural Machine Translation by Jointly Learning to Align and Translate", appendix A.1.2:
+    w is their v_a, q the state s_{i−1}, k the annotation h_j. Luong et al. 2015, section 3.1, *concat*, is the same
+    family: v · tanh(W_a [q; k]) with W_a = [W, U] (see `concat`). Lowers to w · tanh(query' + key'), with query' = W q
+    and key' = U k + b taken once for each query and each key.
+
+    Args:
+        weight: w, ``[dim]``, or ``[heads, dim]`` with a vector for each head.
+        query_projection: W, `nn.Linear` from the queries' dim to ``dim``; None if the queries are projected already.
+        key_projection: U and b, `nn.Linear` from the keys' dim to ``dim``; None if the keys are projected already.
+
+    Raises:
+        KindError: a weight that is not a tensor of floating-point numbers, a projection that is not an `nn.Linear`.
+        ShapeError: a weight of another rank, a projection that doesn't end in ``dim``.
+
+    Numerics: half-precision inputs are projected and scored in float32.
+    """
+
+    weight: Tensor
+    query_projection: nn.Linear | None
+    key_projection: nn.Linear | None
+
+    def __init__(
+        self,
+        weight: Tensor,
+        query_projection: nn.Linear | None = None,
+        key_projection: nn.Linear | None = None,
+    ):
+        super().__init__()
+        hold(self, "weight", weight, "[dim]", "[heads, dim]")
+        self.query_projection = check_projection("query_projection", query_projection, weight)
+        self.key_projection = check_projection("key_projection", key_projection, weight)
+
+    @classmethod
+    def create(cls, query_dim: int, key_dim: int, dim: int, heads: int | None = None) -> "Additive":
+        """A trainable one with both projections.
+
+        Args:
+            query_dim: features of a query.
+            key_dim: features of a key.
+            dim: tanh units.
+            heads: how many heads have a weight vector each; None is one vector for all.
+        """
+        return cls(create_weight(dim, heads), *create_projections(query_dim, key_dim, dim))
+
+    @classmethod
+    def concat(cls, query_dim: int, key_dim: int, dim: int, heads: int | None = None) -> "Additive":
+        """A trainable *concat* score of Luong: the projections are the halves of one matrix, without a bias.
+
+        Its arguments are those of `create`; the matrix is initialised as the one ``[dim, query_dim + key_dim]`` that
+        it is.
+        """
+        matrix = nn.init.xavier_uniform_(torch.empty(dim, query_dim + key_dim))
+        projections = []
+        for half in matrix.split([query_dim, key_dim], dim=1):
+            projection = nn.Linear(half.shape[1], dim, bias=False)
+            projection.weight = nn.Parameter(half.clone())
+            projections.append(projection)
+        return cls(create_weight(dim, heads), *projections)
+
+    def check(self, query: Tensor, key: Tensor) -> None:
+        check_device("weight", self.weight, query)
+        if self.weight.dim() == 2:
+            check_heads("weight", self.weight.shape[0], query)
+        for name, tensor, projection in (("query", query, self.query_projection), ("key", key, self.key_projection)):
+            if projection is None:
+                check_dim(name, tensor, self.weight.shape[-1], f"as weight has it (there is no {name}_projection)")
+            else:
+                check_dim(name, tensor, projection.in_features, f"as {name}_projection takes it")
+
+    def project_query(self, query: Tensor) -> Tensor:
+        return project("query", self.query_projection, query)
+
+    def project_key(self, key: Tensor) -> Tensor:
+        return project("key", self.key_projection, key)
+
+    def projected(self) -> Score:
+        return Additive(self.weight)
+
+    def prepare(self, query: Tensor, key: Tensor) -> Prepared:
+        query, key = accurate(self.project_query(query)), accurate(self.project_key(key))
+        return Prepared(query, key, TanhSum(self.weight.to(query.dtype)))
+
+    def extra_repr(self) -> str:
+        return f"weight={list(self.weight.shape)}"
+
+
+def check_projection(name: str, projection: object, weight: Tensor) -> nn.Linear | None:
+    """The projection, if it is None or a linear map to as many units as ``weight`` has."""
+    if projection is None:
+        return None
+    if not isinstance(projection, nn.Linear):
+        raise KindError(f"{name} must be an nn.Linear or None; it is a {type(projection).__name__}")
+    if projection.out_features != weight.shape[-1]:
+        raise ShapeError(
+            f"{name} must have as many outputs as weight has units, {weight.shape[-1]}; "
+            f"it has {projection.out_features}"
+        )
+    return projection
+
+
+def create_weight(dim: int, heads: int | None = None) -> nn.Parameter:
+    """A new weight vector of tanh units, uniform in ±1/√dim; one for each head if there are heads."""
+    bound = 1.0 / math.sqrt(dim)
+    return nn.Parameter(torch.empty((dim,) if heads is None else (heads, dim)).uniform_(-bound, bound))
+
+
+def create_projections(query_dim: int, key_dim: int, dim: int) -> tuple[nn.Linear, nn.Linear]:
+    """New projections of queries and of keys. One bias is enough for a sum: the keys' has it, starting at 0."""
+    query_projection, key_projection = nn.Linear(query_dim, dim, bias=False), nn.Linear(key_dim, dim)
+    for projection in (query_projection, key_projection):
+        nn.init.xavier_uniform_(projection.weight)
+    nn.init.zeros_(key_projection.bias)
+    return query_projection, key_projection

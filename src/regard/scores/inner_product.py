@@ -1,0 +1,229 @@
+"""Scores that are inner products: dot, scaled dot, cosine, and the general (bilinear) one."""
+
+import math
+from numbers import Real
+
+import torch
+from torch import Tensor, nn
+
+from regard.errors import ArgumentError, KindError, ShapeError
+from regard.scores.score import Prepared, Score, check_same_dim
+from regard.scores.weights import check_device, check_dim, check_heads, hold
+from regard.shapes import accurate, check_broadcast
+
+COLDEST = 0.01
+"""A learned temperature is not used below this."""
+
+
+class Dot(Score):
+    """The inner product.
+
+    ::
+
+        score(q, k) = q · k
+
+    Luong et al. 2015, "Effective Approaches to Attention-based Neural Machine Translation", section 3.1, *dot*.
+    """
+
+    def prepare(self, query: Tensor, key: Tensor) -> Prepared:
+        return Prepared(query, key)
+
+
+class ScaledDot(Score):
+    """The scaled inner product.
+
+    ::
+
+        score(q, k) = scale · (q · k)
+
+    Vaswani et al. 2017, "Attention Is All You Need", equation 1, where scale = 1/√d_k.
+
+    Args:
+        scale: a finite number, or a tensor that broadcasts to ``[batch, heads, 1, 1]`` (``[heads, 1, 1]`` is one scale
+            for each head; an `nn.Parameter` is learned). Default: 1/√dim of the queries.
+
+    Raises:
+        ArgumentError: a scale that is not finite.
+        KindError: a scale that is neither a number nor a tensor of floating-point numbers.
+    """
+
+    scale: float | Tensor | None
+
+    def __init__(self, scale: float | Tensor | None = None):
+        super().__init__()
+        if scale is None:
+            self.scale = None
+        else:
+            _hold_factor(self, "scale", scale)
+
+    def check(self, query: Tensor, key: Tensor) -> None:
+        check_same_dim(query, key)
+        if isinstance(self.scale, Tensor):
+            _check_factor("scale", self.scale, query)
+
+    def prepare(self, query: Tensor, key: Tensor) -> Prepared:
+        scale = self.scale
+        if scale is None:
+            scale = 1.0 / math.sqrt(max(query.shape[-1], 1))
+        elif isinstance(scale, Tensor):
+            scale = scale.to(accurate(query).dtype)
+        return Prepared(query, key, scale=scale)
+
+    def extra_repr(self) -> str:
+        return "" if self.scale is None else f"scale={_brief(self.scale)}"
+
+
+class Cosine(Score):
+    """The cosine of the angle between query and key.
+
+    ::
+
+        score(q, k) = q · k / (|q| |k| · temperature)
+
+    Graves et al. 2014, "Neural Turing Machines", equations 5 and 6, where β is our 1/temperature; with a learned
+    temperature for each head: Liu et al. 2022, "Swin Transformer V2", section 3.2.
+
+    Args:
+        temperature: a number above 0, or a tensor that broadcasts to ``[batch, heads, 1, 1]`` (an `nn.Parameter` is
+            learned). A tensor must start at 0.01 or more and is used as max(temperature, 0.01), as in Swin V2, so that
+            learning cannot turn the sign of the scores.
+
+    Raises:
+        ArgumentError: a temperature that is not finite, or not in its range.
+        KindError: neither a number nor a tensor of floating-point numbers.
+
+    Numerics: vectors are divided by their largest element before their length is taken, so squares neither overflow nor
+    vanish. A vector of zeros has no angle: its scores and its gradient are 0.
+    """
+
+    temperature: float | Tensor
+
+    def __init__(self, temperature: float | Tensor = 1.0):
+        super().__init__()
+        _hold_factor(self, "temperature", temperature)
+        if isinstance(self.temperature, Tensor):
+            if bool((self.temperature < COLDEST).any()):
+                raise ArgumentError(f"a temperature given as a tensor must be at least {COLDEST}; it is {temperature}")
+        elif self.temperature <= 0:
+            raise ArgumentError(f"temperature must be above 0; it is {temperature}")
+
+    @classmethod
+    def create(cls, heads: int | None = None, temperature: float = 0.1) -> "Cosine":
+        """A cosine with a learned temperature, one for all heads or (``heads`` given) one for each.
+
+        Args:
+            heads: how many heads have a temperature each.
+            temperature: where learning starts.
+        """
+        return cls(nn.Parameter(torch.full(() if heads is None else (heads, 1, 1), temperature)))
+
+    def check(self, query: Tensor, key: Tensor) -> None:
+        check_same_dim(query, key)
+        if isinstance(self.temperature, Tensor):
+            _check_factor("temperature", self.temperature, query)
+
+    def prepare(self, query: Tensor, key: Tensor) -> Prepared:
+        query, key = accurate(query), accurate(key)
+        temperature = self.temperature
+        if isinstance(temperature, Tensor):
+            temperature = temperature.clamp(min=COLDEST).to(query.dtype)
+        return Prepared(_direction(query), _direction(key), scale=1.0 / temperature)
+
+    def extra_repr(self) -> str:
+        return f"temperature={_brief(self.temperature)}"
+
+
+class General(Score):
+    """The bilinear score.
+
+    ::
+
+        score(q, k) = qᵀ W k
+
+    Luong et al. 2015, section 3.1, *general*: q is the decoder's state h_t and k the annotation h̄_s. Lowers to the
+    inner product of q W, taken once for each query, with k.
+
+    Args:
+        weight: W, ``[query_dim, key_dim]``, or ``[heads, query_dim, key_dim]`` with one matrix for each head.
+
+    Raises:
+        KindError: not a tensor of floating-point numbers.
+        ShapeError: another rank.
+
+    Numerics: half-precision queries are projected in float32.
+    """
+
+    weight: Tensor
+
+    def __init__(self, weight: Tensor):
+        super().__init__()
+        hold(self, "weight", weight, "[query_dim, key_dim]", "[heads, query_dim, key_dim]")
+
+    @classmethod
+    def create(cls, query_dim: int, key_dim: int, heads: int | None = None) -> "General":
+        """A trainable one, each head's matrix initialised after Glorot & Bengio 2010, equation 16."""
+        weight = torch.empty(1 if heads is None else heads, query_dim, key_dim)
+        for matrix in weight:
+            nn.init.xavier_uniform_(matrix)
+        return cls(nn.Parameter(weight[0] if heads is None else weight))
+
+    def check(self, query: Tensor, key: Tensor) -> None:
+        check_device("weight", self.weight, query)
+        if self.weight.dim() == 3:
+            check_heads("weight", self.weight.shape[0], query)
+        query_dim, key_dim = self.weight.shape[-2:]
+        check_dim("query", query, query_dim, "as weight [query_dim, key_dim] has it")
+        check_dim("key", key, key_dim, "as weight [query_dim, key_dim] has it")
+
+    def project_query(self, query: Tensor) -> Tensor:
+        check_dim("query", query, self.weight.shape[-2], "as weight [query_dim, key_dim] has it")
+        query = accurate(query)
+        return query @ self.weight.to(query.dtype)
+
+    def projected(self) -> Score:
+        return Dot()
+
+    def prepare(self, query: Tensor, key: Tensor) -> Prepared:
+        return Prepared(self.project_query(query), accurate(key))
+
+    def extra_repr(self) -> str:
+        return f"weight={list(self.weight.shape)}"
+
+
+def _direction(vectors: Tensor) -> Tensor:
+    """Each vector divided by its length; zeros stay zeros and pass no gradient."""
+    if vectors.shape[-1] == 0:
+        return vectors
+    # The direction doesn't depend on the magnitude that is divided out, so treating it as a constant is exact.
+    magnitude = vectors.detach().abs().amax(dim=-1, keepdim=True)
+    zero = magnitude == 0
+    vectors = vectors / magnitude.masked_fill(zero, 1.0)
+    square = vectors.square().sum(dim=-1, keepdim=True).masked_fill(zero, 1.0)
+    return (vectors / square.sqrt()).masked_fill(zero, 0.0)
+
+
+def _hold_factor(owner: nn.Module, name: str, value: float | Tensor) -> None:
+    """Keep a number as it is or a tensor as a weight, if it is finite."""
+    if isinstance(value, Tensor):
+        hold(owner, name, value)
+        finite = bool(value.isfinite().all())
+    elif isinstance(value, Real) and not isinstance(value, bool):
+        setattr(owner, name, float(value))
+        finite = math.isfinite(value)
+    else:
+        raise KindError(f"{name} must be a number or a tensor; it is a {type(value).__name__}")
+    if not finite:
+        raise ArgumentError(f"{name} must be finite; it is {value}")
+
+
+def _check_factor(name: str, value: Tensor, query: Tensor) -> None:
+    check_device(name, value, query)
+    if value.dim() > 4:
+        raise ShapeError(f"{name} must broadcast to [batch, heads, 1, 1]; it has shape {list(value.shape)}")
+    check_broadcast(name, value, (*query.shape[:2], 1, 1), "[batch, heads, 1, 1]")
+
+
+def _brief(value: float | Tensor) -> str:
+    if not isinstance(value, Tensor):
+        return f"{value:g}"
+    return f"{value.item():g}" if value.numel() == 1 else str(list(value.shape))

@@ -1,0 +1,233 @@
+"""Scores that know where keys stand: from the query alone, or from where attention was before."""
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from regard.errors import ArgumentError, KindError, ShapeError
+from regard.scores.additive import Additive, create_projections, create_weight
+from regard.scores.score import InnerProduct, Prepared, Score
+from regard.scores.weights import check_device, check_dim, hold, project
+from regard.shapes import accurate, check_floating, spread_heads
+
+
+class Location(Score):
+    """A score for each position from the query alone; what the keys hold doesn't matter.
+
+    ::
+
+        score(q, k_j) = w_j · q
+
+    Luong et al. 2015, section 3.1, equation 8, *location*: a_t = softmax(W_a h_t). Row j of ``weight`` scores
+    position j, counted from the first key.
+
+    Args:
+        weight: W_a, ``[max_keys, query_dim]``.
+
+    Raises:
+        KindError: not a tensor of floating-point numbers.
+        ShapeError: another rank.
+    """
+
+    weight: Tensor
+
+    def __init__(self, weight: Tensor):
+        super().__init__()
+        hold(self, "weight", weight, "[max_keys, query_dim]")
+
+    @classmethod
+    def create(cls, query_dim: int, max_keys: int) -> "Location":
+        """A trainable one for up to ``max_keys`` keys."""
+        return cls(nn.Parameter(nn.init.xavier_uniform_(torch.empty(max_keys, query_dim))))
+
+    def check(self, query: Tensor, key: Tensor) -> None:
+        check_device("weight", self.weight, query)
+        check_dim("query", query, self.weight.shape[1], "as weight [max_keys, query_dim] has it")
+        if key.shape[2] > self.weight.shape[0]:
+            raise ShapeError(
+                f"key must have at most {self.weight.shape[0]} keys, the rows of weight [max_keys, query_dim]; "
+                f"it has {key.shape[2]}"
+            )
+
+    def prepare(self, query: Tensor, key: Tensor) -> Prepared:
+        query = accurate(query)
+        rows = self.weight[: key.shape[2]].to(query.dtype)
+        return Prepared(query, rows[None, None], InnerProduct())
+
+    def extra_repr(self) -> str:
+        return f"weight={list(self.weight.shape)}"
+
+
+class LocationAware(Additive):
+    """The additive score that also sees where attention was at the step before.
+
+    ::
+
+        score(q_i, k_j) = w · tanh(W q_i + V k_j + U f_{i,j} + b),    f_i = F ∗ α_{i−1}
+
+    Chorowski et al. 2015, "Attention-Based Models for Speech Recognition", equations 8 and 9, with the paper's letters;
+    q is the state s_{i−1} and k the annotation h_j. α_{i−1} are the weights of the step before, bound by `given`::
+
+        output, weights = weigh(state, keys, values, score=score.given(weights))
+
+    All queries of one call see the same α. Without `given`, as at a first step, α is 0 everywhere.
+
+    Args:
+        weight: w, ``[dim]`` or ``[heads, dim]``.
+        convolution: F, `nn.Conv1d` from 1 channel to any number, with an odd kernel and zero padding that keeps the
+            length.
+        location_projection: U, `nn.Linear` from these channels to ``dim``.
+        query_projection: W, as in `Additive`.
+        key_projection: V and b, as in `Additive`.
+
+    Raises:
+        KindError: parts of a wrong type.
+        ShapeError, ArgumentError: parts that don't fit together.
+
+    Numerics: half-precision inputs are projected, convolved and scored in float32.
+    """
+
+    previous_weights: Tensor | None
+
+    def __init__(
+        self,
+        weight: Tensor,
+        convolution: nn.Conv1d,
+        location_projection: nn.Linear,
+        query_projection: nn.Linear | None = None,
+        key_projection: nn.Linear | None = None,
+    ):
+        super().__init__(weight, query_projection, key_projection)
+        _check_convolution(convolution)
+        if not isinstance(location_projection, nn.Linear):
+            raise KindError(f"location_projection must be an nn.Linear; it is a {type(location_projection).__name__}")
+        given = location_projection.in_features, location_projection.out_features
+        expected = convolution.out_channels, weight.shape[-1]
+        if given != expected:
+            raise ShapeError(
+                f"location_projection must map the {expected[0]} channels of convolution to the {expected[1]} units "
+                f"of weight; it maps {given[0]} to {given[1]}"
+            )
+        self.convolution = convolution
+        self.location_projection = location_projection
+        self.register_buffer("previous_weights", None, persistent=False)
+
+    @classmethod
+    def create(  # type: ignore[override]
+        cls,
+        query_dim: int,
+        key_dim: int,
+        dim: int,
+        heads: int | None = None,
+        *,
+        channels: int,
+        kernel_size: int,
+    ) -> "LocationAware":
+        """A trainable one.
+
+        Args:
+            query_dim: features of a query.
+            key_dim: features of a key.
+            dim: tanh units.
+            heads: how many heads have a weight vector each; None is one vector for all.
+            channels: filters over the earlier weights.
+            kernel_size: keys that each filter sees; odd.
+        """
+        if kernel_size < 1 or kernel_size % 2 == 0:
+            raise ArgumentError(f"kernel_size must be odd and above 0; it is {kernel_size}")
+        convolution = nn.Conv1d(1, channels, kernel_size, padding="same", bias=False)
+        location_projection = nn.Linear(channels, dim, bias=False)
+        for part in (convolution, location_projection):
+            nn.init.xavier_uniform_(part.weight)
+        projections = create_projections(query_dim, key_dim, dim)
+        return cls(create_weight(dim, heads), convolution, location_projection, *projections)
+
+    def given(self, previous_weights: Tensor) -> "LocationAware":
+        """This score, with the same parameters, for the step after the one that had these weights.
+
+        Args:
+            previous_weights: ``[batch, keys]``, or ``[batch, heads, keys]`` with each head seeing its own. A gradient
+                flows through them to the step before.
+
+        Raises:
+            KindError: not a tensor of floating-point numbers.
+            ShapeError: another rank.
+        """
+        check_floating("previous_weights", previous_weights)
+        if previous_weights.dim() not in (2, 3):
+            raise ShapeError(
+                "previous_weights must be [batch, keys] or [batch, heads, keys]; "
+                f"it has shape {list(previous_weights.shape)}"
+            )
+        return self._bound(previous_weights, self.query_projection, self.key_projection)
+
+    def projected(self) -> "LocationAware":
+        return self._bound(self.previous_weights, None, None)
+
+    def _bound(
+        self, previous_weights: Tensor | None, query_projection: nn.Linear | None, key_projection: nn.Linear | None
+    ) -> "LocationAware":
+        bound = LocationAware(self.weight, self.convolution, self.location_projection, query_projection, key_projection)
+        bound.train(self.training)
+        bound.previous_weights = previous_weights
+        return bound
+
+    def check(self, query: Tensor, key: Tensor) -> None:
+        super().check(query, key)
+        if self.previous_weights is None:
+            return
+        check_device("previous_weights", self.previous_weights, query)
+        shape = list(self.previous_weights.shape)
+        B, H, K = query.shape[0], query.shape[1], key.shape[2]
+        if shape not in ([B, K], [B, H, K], [B, 1, K]):
+            raise ShapeError(
+                f"previous_weights must be [batch, keys] = {[B, K]} or [batch, heads, keys] = {[B, H, K]}; "
+                f"it has shape {shape}"
+            )
+
+    def prepare(self, query: Tensor, key: Tensor) -> Prepared:
+        prepared = super().prepare(query, key)
+        location = self._location(prepared.key)
+        # Weights of each query head make keys of each query head; weights that all heads share leave the keys' groups.
+        key = prepared.key if location.shape[1] == 1 else spread_heads(prepared.key, location.shape[1])
+        return replace(prepared, key=key + location)
+
+    def _location(self, key: Tensor) -> Tensor:
+        """U f for each key, ``[batch, heads or 1, keys, dim]``."""
+        B, _, K, D = key.shape
+        if K == 0:
+            return key.new_zeros(B, 1, 0, D)  # a convolution takes no input of length 0
+        previous = self.previous_weights
+        if previous is None:
+            previous = key.new_zeros(B, K)
+        if previous.dim() == 2:
+            previous = previous[:, None]
+        previous = previous.to(key.dtype)
+        H = previous.shape[1]
+        convolution = self.convolution
+        features = F.conv1d(
+            previous.reshape(B * H, 1, K),
+            convolution.weight.to(key.dtype),
+            None if convolution.bias is None else convolution.bias.to(key.dtype),
+            padding="same",
+            dilation=convolution.dilation,
+        )
+        return project("location", self.location_projection, features.transpose(1, 2)).unflatten(0, (B, H))
+
+
+def _check_convolution(convolution: object) -> None:
+    if not isinstance(convolution, nn.Conv1d):
+        raise KindError(f"convolution must be an nn.Conv1d; it is a {type(convolution).__name__}")
+    if convolution.in_channels != 1:
+        raise ShapeError(f"convolution must take 1 channel, the earlier weights; it takes {convolution.in_channels}")
+    width, dilation = convolution.kernel_size[0], convolution.dilation[0]
+    if width % 2 == 0:
+        raise ArgumentError(f"convolution must have an odd kernel, to be centred on a key; it has {width}")
+    keeps = convolution.padding == "same" or convolution.padding == (dilation * (width - 1) // 2,)
+    if not keeps or convolution.stride[0] != 1 or convolution.padding_mode != "zeros":
+        raise ArgumentError(
+            "convolution must keep the number of keys: stride 1 and zero padding 'same'; it has stride "
+            f"{convolution.stride[0]}, padding {convolution.padding!r}, mode {convolution.padding_mode!r}"
+        )

@@ -1,0 +1,122 @@
+"""The score of a feed-forward network."""
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor, nn
+
+from regard.errors import KindError, ShapeError
+from regard.scores.score import Pairwise, Prepared, Score
+from regard.scores.weights import check_device, in_dtype_of
+from regard.shapes import accurate
+
+
+class MLP(Score):
+    """A network of any depth that sees query and key together.
+
+    ::
+
+        score(q, k) = network([q; k])
+
+    With one hidden layer of tanh units it is the additive score, which is how Bahdanau et al. 2015, section 3.1, came
+    to theirs.
+
+    Args:
+        network: maps ``[..., query_dim + key_dim]`` to ``[..., 1]``, each row by itself (so no normalization over a
+            batch). Where it is an `nn.Sequential` that begins with an `nn.Linear`, that layer is taken once for each
+            query and each key, and not for each pair: W [q; k] = W_q q + W_k k.
+
+    Raises:
+        KindError: not a module.
+
+    Numerics: half-precision inputs are scored in float32, whatever dtype the network's weights are kept in.
+    """
+
+    def __init__(self, network: nn.Module):
+        super().__init__()
+        if not isinstance(network, nn.Module):
+            raise KindError(f"network must be an nn.Module; it is a {type(network).__name__}")
+        self.network = network
+
+    @classmethod
+    def create(
+        cls,
+        query_dim: int,
+        key_dim: int,
+        hidden: Sequence[int] = (64,),
+        activation: Callable[[], nn.Module] = nn.Tanh,
+    ) -> "MLP":
+        """A trainable one.
+
+        Args:
+            query_dim: features of a query.
+            key_dim: features of a key.
+            hidden: units of each hidden layer, first to last; none at all is a linear score.
+            activation: makes what follows each hidden layer, e.g. `nn.ReLU`.
+        """
+        layers: list[nn.Module] = []
+        width = query_dim + key_dim
+        for units in hidden:
+            layers += [_linear(width, units), activation()]
+            width = units
+        return cls(nn.Sequential(*layers, _linear(width, 1)))
+
+    def check(self, query: Tensor, key: Tensor) -> None:
+        for name, weight in self.network.named_parameters():
+            check_device(f"network's {name}", weight, query)
+        first, _ = self._split()
+        if first is not None and query.shape[-1] + key.shape[-1] != first.in_features:
+            raise ShapeError(
+                f"query and key must have {first.in_features} features together, as network takes them; "
+                f"query has {query.shape[-1]}, key has {key.shape[-1]}"
+            )
+
+    def prepare(self, query: Tensor, key: Tensor) -> Prepared:
+        query, key = accurate(query), accurate(key)
+        first, rest = self._split()
+        layers = in_dtype_of(query, rest)
+        width = query.shape[-1] + key.shape[-1]
+        if first is None:
+            compare = _join
+        else:
+            width, compare = first.out_features, _add
+            bias = None if first.bias is None else first.bias.to(query.dtype)
+            query_weight, key_weight = first.weight.to(query.dtype).split([query.shape[-1], key.shape[-1]], dim=1)
+            query = nn.functional.linear(query, query_weight)
+            key = nn.functional.linear(key, key_weight, bias)
+
+        def function(query: Tensor, key: Tensor) -> Tensor:
+            scores = layers(compare(query, key))
+            if scores.shape[-1:] != (1,):
+                raise ShapeError(f"network must return [..., 1]; it returned {list(scores.shape)}")
+            return scores.squeeze(-1)
+
+        widths = [layer.out_features for layer in rest.modules() if isinstance(layer, nn.Linear)]
+        return Prepared(query, key, Pairwise(function, width=max(width, *widths, 1)))
+
+    def _split(self) -> tuple[nn.Linear | None, nn.Module]:
+        """The first layer, if it is known to be linear, and the rest."""
+        network = self.network
+        if type(network) is nn.Sequential and len(network):
+            first = network[0]
+            # A subclass may do more than its weights say.
+            if type(first) is nn.Linear:
+                return first, nn.Sequential(*list(network)[1:])
+        return None, network
+
+
+def _linear(inputs: int, outputs: int) -> nn.Linear:
+    layer = nn.Linear(inputs, outputs)
+    nn.init.xavier_uniform_(layer.weight)
+    nn.init.zeros_(layer.bias)
+    return layer
+
+
+def _add(query: Tensor, key: Tensor) -> Tensor:
+    return query[..., :, None, :] + key[..., None, :, :]  # B H Q K D
+
+
+def _join(query: Tensor, key: Tensor) -> Tensor:
+    pairs = *query.shape[:-1], key.shape[-2]
+    query = query[..., :, None, :].expand(*pairs, -1)
+    return torch.cat([query, key[..., None, :, :].expand(*pairs, -1)], dim=-1)

@@ -1,0 +1,233 @@
+"""How good a trained translator is on a data set: BLEU, chrF, perplexity, BLEU by length, alignment error rate."""
+
+import csv
+import json
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from regard.data.alignment import Alignment, alignment_error_rate
+from regard.data.batches import BatchLoader, PairBatch, encode_pairs
+from regard.data.sources import open_pairs
+from regard.errors import DataError
+from regard.training.run_folder import write_atomically
+from regard.training.text_metrics import LengthBin, bleu_by_length, text_scores
+from regard.training.trained_translator import TrainedTranslator, Translation
+
+ALIGNMENT_COLUMN = "alignment"
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """What an evaluation found."""
+
+    data: str
+    pairs: int
+    bleu: float
+    """0 to 100."""
+    chrf: float
+    """0 to 100."""
+    bleu_signature: str
+    chrf_signature: str
+    loss: float
+    """Mean −log p of a target token, in nats."""
+    perplexity: float
+    """Of a target token: e to the loss. Depends on the tokenizer; only comparable between runs that share it."""
+    alignment_error_rate: float | None
+    """0 to 1; None when the data has no true alignments or the model no attention."""
+    width: int
+    """Hypotheses of the beam."""
+    length_penalty: float
+    seconds: float
+    """That the translation took."""
+    by_length: list[LengthBin]
+    translations: list[Translation]
+
+    def to_json(self) -> str:
+        """Everything but the translations."""
+        content: dict[str, Any] = {field.name: getattr(self, field.name) for field in fields(self)}
+        del content["translations"]
+        content["by_length"] = [asdict(part) for part in self.by_length]
+        return json.dumps(content, indent=2, ensure_ascii=False)
+
+    def write(self, path: Path) -> None:
+        """Write ``to_json`` to a file."""
+        write_atomically(path, (self.to_json() + "\n").encode())
+
+
+def evaluate(
+    translator: TrainedTranslator,
+    data: Any,
+    source_column: str | None = None,
+    target_column: str | None = None,
+    *,
+    width: int = 5,
+    length_penalty: float = 1.0,
+    batch_size: int = 64,
+    limit: int | None = None,
+    on_batch: Callable[[int], None] | None = None,
+) -> Evaluation:
+    """Translate a data set and compare with its references.
+
+    Args:
+        translator: the trained model.
+        data: as `open_pairs` takes it. A table with a column ``alignment`` (Pharaoh format, as the bundled corpus has it)
+            has its alignment error rate measured too.
+        source_column: as in `open_pairs`.
+        target_column: as in `open_pairs`.
+        width: hypotheses of the beam; 1: greedy.
+        length_penalty: exponent α of the beam's length normalization.
+        batch_size: sentences translated at once.
+        limit: evaluate the first so many pairs only.
+        on_batch: told how many sentences are translated after each batch.
+
+    Raises:
+        DataError: the data cannot be used.
+    """
+    lowercase = translator.config.data.lowercase
+    dataset = open_pairs(data, source_column, target_column, lowercase=lowercase, limit=limit)
+    sources, references = list(dataset["source"]), list(dataset["target"])
+    began = time.monotonic()
+    translations = translator.translate(
+        sources, width=width, length_penalty=length_penalty, batch_size=batch_size, on_batch=on_batch
+    )
+    seconds = time.monotonic() - began
+    texts = [translation.text for translation in translations]
+    scores = text_scores(texts, references)
+    loss = forced_loss(translator, dataset)
+    true = read_alignments(data, len(sources))
+    rate = None
+    if true is not None and translator.model.config.attention != "none":
+        predicted = forced_alignments(translator, sources, references)
+        rate = alignment_error_rate(predicted, [a.sure for a in true], [a.possible for a in true])
+    return Evaluation(
+        data=str(data),
+        pairs=len(sources),
+        bleu=scores.bleu,
+        chrf=scores.chrf,
+        bleu_signature=scores.bleu_signature,
+        chrf_signature=scores.chrf_signature,
+        loss=loss,
+        perplexity=math.exp(min(loss, 700.0)),
+        alignment_error_rate=rate,
+        width=width,
+        length_penalty=length_penalty,
+        seconds=seconds,
+        by_length=bleu_by_length(sources, texts, references),
+        translations=translations,
+    )
+
+
+def forced_loss(translator: TrainedTranslator, dataset: Any, tokens_per_batch: int = 4000) -> float:
+    """Mean −log p of a true target token, in nats, given the true ones before it; end of sentence counted.
+
+    Args:
+        translator: the trained model.
+        dataset: columns ``source`` and ``target``.
+        tokens_per_batch: target tokens scored at once.
+    """
+    encoded = encode_pairs(
+        dataset, translator.source_tokenizer, translator.target_tokenizer, max_length=1000, overlong="cut"
+    )
+    total, tokens = 0.0, 0
+    with torch.inference_mode():
+        for batch in BatchLoader(encoded, tokens_per_batch, shuffle=False):
+            moved = batch.to(translator.device)
+            loss = translator.model.loss(
+                moved.source, moved.source_lengths, moved.target, moved.target_lengths, label_smoothing=0.0
+            )
+            total += float(loss.nll) * batch.target_tokens
+            tokens += batch.target_tokens
+    return total / max(1, tokens)
+
+
+def forced_alignments(
+    translator: TrainedTranslator,
+    sources: Sequence[str],
+    targets: Sequence[str],
+    *,
+    least: float = 0.0,
+    batch_size: int = 64,
+) -> list[set[tuple[int, int]]]:
+    """The word alignments that the attention draws between sentences and their true translations.
+
+    The decoder is given the true translation, so that its words can be compared with the true alignment. Weights of
+    sub-words are merged to words (sum over the parts of a source word, mean over those of a target word), and each
+    target word is linked to the source word with the largest weight, if that is at least ``least``.
+
+    Args:
+        translator: the trained model; it must attend.
+        sources: the sentences.
+        targets: their translations.
+        least: a target word whose largest weight is below this gets no link; in [0, 1].
+        batch_size: pairs at once.
+
+    Returns:
+        for each pair a set of ``(source word, target word)``.
+    """
+    from regard.pictures import merge
+
+    reading, writing = translator.source_tokenizer, translator.target_tokenizer
+    source_ids, target_ids = reading.encode_batch(list(sources)), writing.encode_batch(list(targets))
+    links: list[set[tuple[int, int]]] = []
+    with torch.inference_mode():
+        for first in range(0, len(source_ids), batch_size):
+            rows = range(first, min(first + batch_size, len(source_ids)))
+            batch = PairBatch.of([source_ids[row] for row in rows], [target_ids[row] for row in rows])
+            moved = batch.to(translator.device)
+            weights = translator.model(
+                moved.source, moved.source_lengths, moved.target, moved.target_lengths
+            ).weights.float().cpu()  # fmt: skip
+            for number, row in enumerate(rows):
+                seen = weights[number, : len(target_ids[row]), : len(source_ids[row])]
+                by_word = merge(seen, writing.word_groups(target_ids[row]), reading.word_groups(source_ids[row]))
+                links.append(
+                    {
+                        (int(word.argmax()), target)
+                        for target, word in enumerate(by_word)
+                        if word.size and word.max() >= least
+                    }
+                )
+    return links
+
+
+def read_alignments(data: Any, pairs: int) -> list[Alignment] | None:
+    """The true alignments of a TSV or JSON-lines file, or None if it has no column ``alignment``.
+
+    Args:
+        data: what was evaluated on.
+        pairs: how many pairs were read of it; as many alignments are read.
+
+    Raises:
+        DataError: an alignment isn't in Pharaoh format, or their number differs from that of the pairs.
+    """
+    path = Path(data) if isinstance(data, (str, Path)) else Path()
+    if not path.is_file():
+        return None
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        if path.suffix == ".tsv":
+            rows: Any = csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE)
+            if ALIGNMENT_COLUMN not in (rows.fieldnames or ()):
+                return None
+        elif path.suffix == ".jsonl":
+            rows = map(json.loads, file)
+        else:
+            return None
+        found = []
+        for number, row in enumerate(rows, start=1):
+            if number > pairs:
+                break
+            if ALIGNMENT_COLUMN not in row:
+                return None
+            try:
+                found.append(Alignment.parse(row[ALIGNMENT_COLUMN]))
+            except DataError as error:
+                raise DataError(f"{path}: row {number}: {error}") from error
+    if len(found) != pairs:
+        raise DataError(f"{path} has {len(found)} alignments for {pairs} pairs with text; mend or drop the column")
+    return found

@@ -1,0 +1,158 @@
+"""A trained translator, loaded from its run folder: text in, text and attention out."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import cast
+
+import torch
+from torch import Tensor
+
+from regard.data.batches import PairBatch
+from regard.data.tokenizers import Tokenizer
+from regard.errors import ArgumentError, RunError
+from regard.models.checkpoint import load_model
+from regard.models.search import Hypothesis, beam, greedy
+from regard.models.translator import RecurrentTranslator
+from regard.training.config import RunConfig
+from regard.training.run_folder import RunFolder
+
+
+@dataclass(frozen=True, slots=True)
+class Translation:
+    """A sentence, its translation, and where the model looked.
+
+    Attributes:
+        source: the sentence, as it was given.
+        text: its translation.
+        score: nats: log p of the translation, divided by the length penalty of the search.
+        source_tokens: labels of the source tokens.
+        target_tokens: labels of the written tokens, without the end.
+        source_words: positions of the tokens of each source word.
+        target_words: positions of the tokens of each written word.
+        weights: float32 ``[target tokens, source tokens]``; None for a model without attention.
+    """
+
+    source: str
+    text: str
+    score: float
+    source_tokens: list[str]
+    target_tokens: list[str]
+    source_words: list[range]
+    target_words: list[range]
+    weights: Tensor | None
+
+
+class TrainedTranslator:
+    """The best model of a run with its tokenizers.
+
+    Args:
+        folder: the run, or its path. Only safetensors, JSON and safe YAML are read.
+        device: where to compute.
+
+    Raises:
+        RunError: the folder is no run, or its files are missing, damaged or don't belong together.
+    """
+
+    def __init__(self, folder: RunFolder | str, device: str = "cpu"):
+        self.folder = folder if isinstance(folder, RunFolder) else RunFolder.open(folder)
+        self.config: RunConfig = self.folder.read_config()
+        self.folder.require_model()
+        self.source_tokenizer = Tokenizer.load(self.folder.tokenizer_source)
+        self.target_tokenizer = Tokenizer.load(self.folder.tokenizer_target)
+        model = load_model(self.folder.model)
+        if not isinstance(model, RecurrentTranslator):
+            raise RunError(f"{self.folder.model} holds a {type(model).__name__}, which does not translate")
+        sizes = len(self.source_tokenizer), len(self.target_tokenizer)
+        if sizes != (model.config.source_vocabulary, model.config.target_vocabulary):
+            raise RunError(f"{self.folder.path}: the tokenizers and the model don't belong together")
+        try:
+            self.model = cast(RecurrentTranslator, model.to(device))
+        except (RuntimeError, AssertionError) as error:
+            raise ArgumentError(f"device {device!r} cannot be used: {str(error).splitlines()[0]}") from error
+        self.device = device
+
+    def translate(
+        self,
+        sentences: Sequence[str],
+        *,
+        width: int = 5,
+        length_penalty: float = 1.0,
+        replace_unknown: bool = False,
+        batch_size: int = 64,
+        on_batch: Callable[[int], None] | None = None,
+    ) -> list[Translation]:
+        """Translate sentences; the order is kept.
+
+        Args:
+            sentences: one text each; an empty one is translated to an empty one.
+            width: hypotheses of the beam; 1: greedy.
+            length_penalty: exponent α of the beam's length normalization.
+            replace_unknown: write the most attended source word for an unknown one (Luong et al. 2015, § 4.1).
+            batch_size: sentences of similar length that are translated at once.
+            on_batch: told how many sentences are done after each batch.
+        """
+        ids = self.source_tokenizer.encode_batch(list(sentences))
+        found: dict[int, Translation] = {}
+        order = sorted((row for row in range(len(ids)) if ids[row]), key=lambda row: len(ids[row]))
+        with torch.inference_mode():
+            for rows in _chunks(order, batch_size):
+                hypotheses = self.search([ids[row] for row in rows], width, length_penalty)
+                for row, hypothesis in zip(rows, hypotheses, strict=True):
+                    found[row] = self._translation(sentences[row], ids[row], hypothesis, replace_unknown)
+                if on_batch:
+                    on_batch(len(found))
+        return [found.get(row) or Translation(text, "", 0.0, [], [], [], [], None) for row, text in enumerate(sentences)]
+
+    def search(self, sources: Sequence[Sequence[int]], width: int, length_penalty: float) -> list[Hypothesis]:
+        """The best hypothesis for each source, given as ids without begin and end; none may be empty."""
+        batch = PairBatch.of(sources).to(self.device)
+        config = self.model.config
+        encoded = self.model.encode(batch.source, batch.source_lengths)
+        longest = 2 * batch.source.shape[1] + 10
+        if width == 1:
+            return greedy(
+                self.model, encoded, bos=config.bos, eos=config.eos, max_length=longest, forbidden=(config.pad,)
+            )
+        return beam(
+            self.model,
+            encoded,
+            bos=config.bos,
+            eos=config.eos,
+            width=width,
+            length_penalty=length_penalty,
+            max_length=longest,
+            forbidden=(config.pad,),
+        )
+
+    def _translation(self, source: str, ids: list[int], hypothesis: Hypothesis, replace_unknown: bool) -> Translation:
+        reading, writing = self.source_tokenizer, self.target_tokenizer
+        text = writing.decode(hypothesis.tokens)
+        if replace_unknown and hypothesis.weights is not None and writing.UNK in hypothesis.tokens:
+            text = self._replaced(ids, hypothesis.tokens, hypothesis.weights)
+        return Translation(
+            source=source,
+            text=text,
+            score=hypothesis.score,
+            source_tokens=reading.tokens(ids),
+            target_tokens=writing.tokens(hypothesis.tokens),
+            source_words=reading.word_groups(ids),
+            target_words=writing.word_groups(hypothesis.tokens),
+            weights=hypothesis.weights,
+        )
+
+    def _replaced(self, ids: list[int], written: list[int], weights: Tensor) -> str:
+        # The text with the source word that each unknown token looked at most in its place.
+        groups = self.source_tokenizer.word_groups(ids)
+        words = self.source_tokenizer.words(ids)
+        by_word = torch.stack([weights[:, group.start : group.stop].sum(-1) for group in groups], dim=-1)
+        chosen = [words[int(row.argmax())] for row, token in zip(by_word, written, strict=True) if token == self.target_tokenizer.UNK]
+        pieces = self.target_tokenizer.decode(written, unknown=_SLOT).split(_SLOT)
+        return pieces[0] + "".join(word + piece for word, piece in zip(chosen, pieces[1:], strict=True))
+
+
+# A private-use character, which no tokenizer learns from text that people write.
+_SLOT = "\ue000"
+
+
+def _chunks(rows: list[int], size: int) -> Iterator[list[int]]:
+    return (rows[first : first + size] for first in range(0, len(rows), size))

@@ -1,0 +1,202 @@
+"""Training a translator, from a configuration to a run folder."""
+
+import dataclasses
+import logging
+import os
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from regard.data.batches import BatchLoader
+from regard.errors import MissingPartError, RunError
+from regard.models.translator import RecurrentTranslator, TranslatorConfig
+from regard.training.batch_stream import BatchStream, Progress
+from regard.training.config import RunConfig, TrainingConfig
+from regard.training.corpora import Corpora, open_corpora
+from regard.training.progress import Reporter, reporter_for_terminal
+from regard.training.randomness import seed_step
+from regard.training.run_folder import RunFolder
+
+SAMPLES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Trained:
+    """How a training ended."""
+
+    folder: RunFolder
+    progress: Progress
+    interrupted: int
+    """The number of the signal that stopped it; 0: none did."""
+    parameters: int
+    """Trained numbers of the model."""
+
+
+def train_translation(
+    config: RunConfig, folder: RunFolder, *, resume: bool = False, reporter: Reporter | None = None
+) -> Trained:
+    """Train a translator as ``config`` says.
+
+    The run folder gets everything as it comes: configuration, tokenizers, a row of metrics and samples with each
+    validation, the model whenever it is better than before, checkpoints. With the same configuration, data, machine and
+    number of threads, two runs give the same weights bit for bit, however often either is interrupted and resumed
+    (unless ``max_minutes`` ends them: time is no function of the step).
+
+    Args:
+        config: what to do.
+        folder: where; made by `RunFolder.create`, or by `RunFolder.open` to resume.
+        resume: go on from the last checkpoint in the folder; from the start if there's none.
+        reporter: shows the progress; None: a bar in a terminal, lines elsewhere.
+
+    Raises:
+        DataError: the data cannot be used.
+        RunError: there is a checkpoint that cannot be used.
+        TrainingError: the loss is no longer a number.
+    """
+    _require_lightning()
+    from regard.training.checkpoint_io import list_checkpoints
+    from regard.training.conductor import Conductor
+    from regard.training.module import TranslationModule
+    from regard.training.validation import Validation
+
+    reporter = reporter or reporter_for_terminal()
+    training = config.training
+    if training.threads:
+        torch.set_num_threads(training.threads)
+    with _quiet():
+        trainer = _trainer(training, folder)
+    first = trainer.global_rank == 0 and not is_child()
+    if first:
+        folder.write_config(config)
+    corpora = open_corpora(config.data, folder, training.validation_pairs)
+    progress = Progress()
+    loaders = [
+        BatchLoader(
+            dataset,
+            training.tokens_per_batch,
+            seed=training.seed,
+            shuffle=shuffle,
+            rank=trainer.global_rank if shuffle else 0,
+            world_size=trainer.world_size if shuffle else 1,
+        )
+        for dataset, shuffle in ((corpora.train, True), (corpora.validation, False))
+    ]
+    batches = len(loaders[0])
+    model = _model(config, corpora)
+    module = TranslationModule(model, training, progress, training.epochs * batches)
+    parameters = sum(parameter.numel() for parameter in model.parameters())
+    validation = Validation(
+        loaders[1],
+        corpora.validation_text["target"],
+        corpora.target_tokenizer,
+        config.data.max_length,
+        trainer.global_rank,
+        trainer.world_size,
+    )
+    head = corpora.validation_text[:SAMPLES]
+    pairs = list(zip(head["source"], head["target"], strict=True))
+    conductor = Conductor(folder, training, progress, batches, validation, pairs, reporter)
+    trainer.callbacks.append(conductor)  # pyright: ignore
+    checkpoint = next(reversed(list_checkpoints(folder.checkpoints)), None) if resume else None
+    if first:
+        reporter.say(
+            f"{len(corpora.train)} pairs · {batches} batches an epoch · vocabularies {len(corpora.source_tokenizer)} "
+            f"and {len(corpora.target_tokenizer)} · {parameters:,} parameters · {folder.path}"
+        )
+        if checkpoint:
+            reporter.say(f"resuming from {checkpoint}")
+    if checkpoint and _is_over(trainer, checkpoint, progress, training):
+        return Trained(folder, progress, 0, parameters)
+    with _quiet():
+        trainer.fit(module, BatchStream(loaders[0], progress), ckpt_path=checkpoint, weights_only=True)
+    received = conductor.interruption.received
+    return Trained(folder, progress, int(received or 0), parameters)
+
+
+def _trainer(training: TrainingConfig, folder: RunFolder) -> Any:
+    from lightning.pytorch import Trainer
+
+    from regard.training.checkpoint_io import SafeCheckpointIO
+
+    logger: Any = False
+    if training.tensorboard:
+        from lightning.pytorch.loggers import TensorBoardLogger
+
+        try:
+            logger = TensorBoardLogger(folder.path, name="tensorboard", version="")
+        except ModuleNotFoundError as error:
+            raise MissingPartError("tensorboard", "tensorboard") from error
+    return Trainer(
+        accelerator=training.accelerator,
+        devices=_devices(training.devices, training.accelerator),
+        strategy=training.strategy,
+        precision={"32": "32-true"}.get(training.precision, training.precision),  # pyright: ignore
+        max_epochs=-1,
+        gradient_clip_val=training.clip or None,
+        logger=logger,
+        plugins=[SafeCheckpointIO()],
+        default_root_dir=folder.path,
+        num_sanity_val_steps=0,
+        use_distributed_sampler=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+    )
+
+
+def _devices(devices: str, accelerator: str) -> Any:
+    if devices == "auto":
+        return 1 if accelerator == "cpu" else "auto"
+    return int(devices) if devices.isdigit() else devices
+
+
+def _model(config: RunConfig, corpora: Corpora) -> RecurrentTranslator:
+    known = {field.name for field in dataclasses.fields(TranslatorConfig)}
+    for name in config.model:
+        if name not in known:
+            raise RunError(f"the model has no field {name!r}")
+    sizes = {
+        "source_vocabulary": len(corpora.source_tokenizer),
+        "target_vocabulary": len(corpora.target_tokenizer),
+    }
+    seed_step(config.training.seed, -1)
+    return RecurrentTranslator(TranslatorConfig(**{**config.model, **sizes}))
+
+
+def _is_over(trainer: Any, checkpoint: Any, progress: Progress, training: TrainingConfig) -> bool:
+    # Whether a run that is resumed has nothing more to do; fills in its progress if so.
+    saved = trainer.strategy.checkpoint_io.load_checkpoint(checkpoint)["regard"]["progress"]
+    more_epochs = saved["epoch"] < training.epochs
+    more_minutes = not training.max_minutes or saved["seconds"] < 60 * training.max_minutes
+    more_patience = not training.patience or saved["waited"] < training.patience
+    if more_epochs and more_minutes and more_patience:
+        return False
+    for name, value in saved.items():
+        setattr(progress, name, value)
+    return True
+
+
+def is_child() -> bool:
+    # Lightning starts the other processes of a distributed run with the same command and a local rank above 0.
+    return int(os.environ.get("LOCAL_RANK", "0")) > 0
+
+
+class _quiet(warnings.catch_warnings):  # noqa: N801 (a context, used as a function)
+    """Lightning's hints about what it would do by itself are no news to the user of a command."""
+
+    def __enter__(self) -> Any:
+        entered = super().__enter__()
+        for name in ("lightning.pytorch", "lightning.fabric", "lightning.pytorch.utilities.rank_zero"):
+            logging.getLogger(name).setLevel(logging.ERROR)
+        warnings.filterwarnings("ignore", module="lightning")
+        warnings.filterwarnings("ignore", module="torch.jit")
+        return entered
+
+
+def _require_lightning() -> None:
+    try:
+        import lightning.pytorch  # noqa: F401
+    except ImportError as error:
+        raise MissingPartError("lightning", "train") from error

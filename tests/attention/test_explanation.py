@@ -1,0 +1,121 @@
+"""Every intermediate of a calculation: its numbers, its order, and how it prints, exports and draws."""
+
+import json
+
+import pytest
+import torch
+
+import regard
+from cases import B, H, K, Q, problem
+from regard import masks, positions, scores
+from regard.errors import BackendError, ShapeError
+
+ANNOTATIONS = torch.tensor([[3, 12, 45], [59, 2, 5], [1, 43, 5], [4, 3, 45.3]])
+STATE = torch.tensor([[5.0, 1, 20]])
+
+
+def full():
+    return regard.explain(
+        *problem(kv_heads=1),
+        score=scores.SoftCap(scores.ScaledDot(), 2.0),
+        bias=positions.alibi(H),
+        mask=masks.causal(),
+    )
+
+
+def test_each_step_follows_from_the_one_before():
+    steps = full()
+    key, value = (t.expand(-1, H, -1, -1) for t in (steps.key, steps.value))
+    torch.testing.assert_close(steps.scores, steps.query @ key.mT)
+    torch.testing.assert_close(steps.scaled, steps.scores / steps.query.shape[-1] ** 0.5)
+    torch.testing.assert_close(steps.capped, 2 * torch.tanh(steps.scaled / 2))
+    assert ((steps.biased - steps.capped) <= 0).all()
+    seen = torch.arange(K) <= torch.arange(Q)[:, None] + K - Q
+    assert torch.equal(steps.masked, steps.biased.masked_fill(~seen, -torch.inf))
+    torch.testing.assert_close(steps.weights, steps.masked.softmax(-1))
+    torch.testing.assert_close(steps.weighted_values, steps.weights[..., None] * value[:, :, None])
+    torch.testing.assert_close(steps.output, steps.weighted_values.sum(-2))
+    names = [name for name, _ in steps.steps()]
+    assert names == [
+        "query", "key", "value", "scores", "scaled", "capped", "biased", "masked", "weights",
+        "weighted_values", "output",
+    ]  # fmt: skip
+
+
+def test_steps_that_the_calculation_does_not_have_are_left_out():
+    steps = regard.explain(STATE, ANNOTATIONS, ANNOTATIONS, score="dot")
+    assert [name for name, _ in steps.steps()] == [
+        "query",
+        "key",
+        "value",
+        "scores",
+        "weights",
+        "weighted_values",
+        "output",
+    ]
+    assert steps.masked is steps.scores
+
+
+def test_projections_of_the_score_are_shown():
+    weight = torch.randn(3, 3)
+    steps = regard.explain(STATE, ANNOTATIONS, ANNOTATIONS, score=scores.General(weight))
+    torch.testing.assert_close(steps.query, STATE @ weight)
+    torch.testing.assert_close(steps.scores, STATE @ weight @ ANNOTATIONS.T)
+
+
+def test_every_step_is_differentiable():
+    inputs = problem(requires_grad=True)
+    for _, tensor in regard.explain(*inputs, mask=masks.lengths([3, K])).steps():
+        grads = torch.autograd.grad(tensor[torch.isfinite(tensor)].sum(), inputs, allow_unused=True, retain_graph=True)
+        assert any(grad is not None for grad in grads)
+
+
+def test_prints_aligned_tables_in_order():
+    text = str(regard.explain(STATE, ANNOTATIONS, ANNOTATIONS, score="dot").labelled(["s"], list("abcd")))
+    for part in ("4. scores [1×4]", "927", "929", "0.1192", "0.8808", "45.2642", "7. output [1×3]"):
+        assert part in text
+    assert text.index("scores") < text.index("weights") < text.index("output")
+    tables = text.split("\n\n")
+    assert all(line == line.rstrip() for line in text.splitlines()), tables
+
+
+def test_masked_scores_print_as_infinite():
+    assert "−∞" in str(full())
+
+
+def test_only_some_of_many_heads_and_columns_are_printed():
+    inputs = problem(queries=40, keys=40)
+    text = str(regard.explain(*inputs))
+    assert "batch row 0, head 0" in text
+    assert f"… and {B * H - 4} more" in text
+    assert "…" in text
+
+
+def test_exports_json_that_reads_back(tmp_path):
+    steps = full().labelled([f"q{i}" for i in range(Q)], [f"k{i}" for i in range(K)])
+    text = steps.to_json(tmp_path / "steps.json")
+    record = json.loads((tmp_path / "steps.json").read_text())
+    assert record == json.loads(text)
+    assert record["masked"][0][0][0][-1] == "-inf"
+    torch.testing.assert_close(torch.tensor(record["output"], dtype=torch.float64), steps.output)
+    assert record["query_labels"] == [f"q{i}" for i in range(Q)]
+
+
+def test_draws_one_panel_a_step():
+    figure = full().figure(batch=1, head=2)
+    titles = [axes.get_title(loc=loc) for axes in figure.axes for loc in ("left", "center")]
+    found = [title for title in titles if title]
+    assert len(found) == 11
+    for number, name in enumerate(["query", "key", "value", "scores", "scaled"], start=1):
+        assert str(number) in found[number - 1]
+        assert name in found[number - 1]
+
+
+def test_labels_must_fit():
+    with pytest.raises(ShapeError, match="queries must have 1 labels; got 2"):
+        regard.explain(STATE, ANNOTATIONS, ANNOTATIONS).labelled(["a", "b"])
+
+
+def test_no_other_backend_has_intermediates():
+    with pytest.raises(BackendError, match="no intermediates to explain"):
+        regard.explain(*problem(), backend="sdpa")

@@ -1,0 +1,176 @@
+import itertools
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from regard.errors import ArgumentError, KindError, ShapeError, UnknownNameError
+from regard.pictures import alignment, merge
+
+SOURCE = ["the", "un", "believ", "able", "house"]
+TARGET = ["la", "casa", "increíble"]
+
+
+def weights(target=3, source=5, seed=0):
+    raw = np.random.default_rng(seed).random((target, source)) + 0.01
+    return raw / raw.sum(1, keepdims=True)
+
+
+def labels(figure, axis):
+    axes = figure.axes[0]
+    ticks = axes.get_xticklabels() if axis == "source" else axes.get_yticklabels()
+    return [tick.get_text() for tick in ticks]
+
+
+@st.composite
+def cuts(draw, length):
+    inner = draw(st.sets(st.integers(1, length - 1), max_size=length - 1)) if length > 1 else set()
+    edges = [0, *sorted(inner), length]
+    return [range(a, b) for a, b in itertools.pairwise(edges)]
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.data(), st.integers(1, 7), st.integers(1, 11))
+def test_merging_keeps_sums_of_rows_and_equals_the_definition(data, target, source):
+    matrix = weights(target, source)
+    rows, columns = data.draw(cuts(target)), data.draw(cuts(source))
+    merged = merge(matrix, rows, columns)
+    np.testing.assert_allclose(merged.sum(1), 1.0, rtol=1e-12)
+    for i, row in enumerate(rows):
+        for j, column in enumerate(columns):
+            expected = np.mean([sum(matrix[t, s] for s in column) for t in row])
+            assert merged[i, j] == pytest.approx(expected)
+    # Source first, target first: the same.
+    np.testing.assert_allclose(merge(merge(matrix, rows), None, columns), merged)
+
+
+def test_merging_ones_changes_nothing_and_empty_stays_empty():
+    matrix = weights()
+    ones = [range(i, i + 1) for i in range(5)]
+    np.testing.assert_array_equal(merge(matrix, ones[:3], ones), matrix)
+    np.testing.assert_array_equal(merge(matrix), matrix)
+    assert merge(np.zeros((0, 5)), [], [range(5)]).shape == (0, 1)
+    assert merge(np.zeros((3, 0)), [range(3)], []).shape == (1, 0)
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        [range(2)],
+        [range(3), range(2, 5)],
+        [range(2), range(3, 5)],
+        [range(0), range(5)],
+        [range(6)],
+        [range(0, 5, 2)],
+        [],
+    ],
+)
+def test_groups_that_are_no_partition(columns):
+    with pytest.raises(ArgumentError, match="columns must be ranges"):
+        merge(weights(), None, columns)
+
+
+def test_source_on_x_above_target_on_y_downwards_white_for_more():
+    matrix = weights()
+    figure = alignment(matrix, SOURCE, TARGET)
+    axes, bar = figure.axes
+    assert labels(figure, "source") == SOURCE
+    assert labels(figure, "target") == TARGET
+    figure.canvas.draw()
+    assert axes.xaxis.get_ticks_position() == "top"
+    assert axes.get_ylim()[0] > axes.get_ylim()[1]
+    image = axes.images[0]
+    np.testing.assert_array_equal(image.get_array(), matrix)
+    assert tuple(image.cmap(image.norm(1.0))[:3]) == (1, 1, 1)
+    assert tuple(image.cmap(image.norm(0.0))[:3]) == (0, 0, 0)
+    assert bar.get_label() == "weight"
+
+
+def test_cells_are_square_and_labels_do_not_stand_on_each_other():
+    for target, source in ((1, 1), (3, 5), (45, 40), (60, 60), (2, 300)):
+        figure = alignment(weights(target, source), [f"token{i}" for i in range(source)], ["Wort"] * target)
+        figure.canvas.draw()
+        box = figure.axes[0].get_window_extent()
+        assert box.width / source == pytest.approx(box.height / target, rel=0.02)
+        above = [label.get_window_extent() for label in figure.axes[0].get_xticklabels()]
+        assert all(a.x1 <= b.x0 + 1 for a, b in itertools.pairwise(above))
+
+
+def test_tensors_of_any_kind():
+    given = torch.tensor([[0.25, 0.75]], dtype=torch.bfloat16, requires_grad=True)
+    np.testing.assert_array_equal(alignment(given, "ab", "x").axes[0].images[0].get_array(), [[0.25, 0.75]])
+
+
+def test_words_from_sub_words():
+    groups = [range(1), range(1, 4), range(4, 5)]
+    marked = ["▁the", "▁un", "believ", "able", "▁house"]
+    for tokens in (marked, ["Ġthe", "Ġun", "believ", "able", "Ġhouse"], ["the", "un@@", "believ@@", "able", "house"]):
+        figure = alignment(weights(), tokens, TARGET, source_groups=groups)
+        assert labels(figure, "source") == ["the", "unbelievable", "house"]
+    figure = alignment(
+        weights(), ["A", "B", "C"], ["ca", "##sa", "x"], source_groups=groups, target_groups=[range(2), range(2, 3)]
+    )
+    assert labels(figure, "source") == ["A", "B", "C"]
+    assert labels(figure, "target") == ["casa", "x"]
+    expected = merge(weights(), [range(2), range(2, 3)], groups)
+    np.testing.assert_array_equal(figure.axes[0].images[0].get_array(), expected)
+    with pytest.raises(ShapeError, match="each of the 3 groups; it has 4"):
+        alignment(weights(), list("abcd"), TARGET, source_groups=groups)
+    with pytest.raises(ArgumentError, match="source_groups"):
+        alignment(weights(), marked, TARGET, source_groups=groups[:2])
+
+
+def test_links_are_marked_where_they_are():
+    figure = alignment(weights(), SOURCE, TARGET, links=[(4, 1), (0, 0), (4, 1)])
+    (squares,) = figure.axes[0].collections[-1:]
+    np.testing.assert_array_equal(squares.get_offsets(), [[0, 0], [4, 1]])
+    assert len(squares.get_facecolors()) == 0
+    for wrong in ((5, 0), (0, 3), (-1, 0)):
+        with pytest.raises(ArgumentError, match=r"source < 5 and target < 3"):
+            alignment(weights(), SOURCE, TARGET, links=[wrong])
+
+
+def test_numbers_on_demand_and_no_bar_on_demand():
+    figure = alignment([[0.254, 0.0, -0.746, 1.0]], "abcd", "x", annotate=True, color_bar=False)
+    assert [text.get_text() for text in figure.axes[0].texts] == [".25", "", "−.75", "1.00"]
+    assert len(figure.axes) == 1
+
+
+def test_the_scale_reaches_every_weight():
+    def top(matrix, **options):
+        return alignment(matrix, "ab", "x", **options).axes[0].images[0].norm.vmax
+
+    assert top([[0.2, 0.4]]) == 1.0
+    assert top([[0.2, 0.4]], maximum=None) == 0.4
+    assert top([[0.2, 1.6]]) == 1.6
+    assert top([[0.0, 0.0]], maximum=None) == 1.0
+    assert alignment([[-0.5, 0.4]], "ab", "x").axes[0].images[0].norm.vmin == -0.5
+
+
+def test_wrong_weights():
+    with pytest.raises(ShapeError, match=r"one column for each source token; source_tokens has 4 .* 5 columns"):
+        alignment(weights(), SOURCE[:4], TARGET)
+    with pytest.raises(ShapeError, match="target_tokens has 5"):
+        alignment(weights(5, 3).T, SOURCE, SOURCE)
+    with pytest.raises(ShapeError, match="must have 2 axes"):
+        alignment(weights()[None], SOURCE, TARGET)
+    with pytest.raises(ShapeError, match="different lengths"):
+        alignment([[0.1], [0.2, 0.3]], SOURCE, TARGET)
+    with pytest.raises(KindError, match="real numbers"):
+        alignment([["a", "b"]], "ab", "x")
+    for bad in (np.nan, np.inf):
+        matrix = weights()
+        matrix[2, 3] = bad
+        with pytest.raises(ShapeError, match=r"weights\[2, 3\] is"):
+            alignment(matrix, SOURCE, TARGET)
+    with pytest.raises(UnknownNameError, match="did you mean 'viridis'"):
+        alignment(weights(), SOURCE, TARGET, color_map="virids")
+
+
+@pytest.mark.parametrize("shape", [(0, 5), (3, 0), (0, 0)])
+def test_empty_sentences_are_drawn_as_such(shape):
+    figure = alignment(np.zeros(shape), SOURCE[: shape[1]], TARGET[: shape[0]])
+    assert [text.get_text() for text in figure.axes[0].texts] == ["no tokens"]
+    figure.canvas.draw()

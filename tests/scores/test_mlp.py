@@ -1,0 +1,90 @@
+"""Networks and callables as scores."""
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from regard import scores
+from regard.errors import ArgumentError, KindError, ShapeError
+
+
+@torch.no_grad()
+def test_one_hidden_layer_of_tanh_is_additive():
+    query, key = torch.randn(2, 6, 5, 7, dtype=torch.float64), torch.randn(2, 3, 11, 13, dtype=torch.float64)
+    network = nn.Sequential(nn.Linear(20, 17), nn.Tanh(), nn.Linear(17, 1, bias=False)).double()
+    additive = scores.Additive.create(7, 13, 17).double()
+    assert additive.query_projection is not None
+    assert additive.key_projection is not None
+    query_half, key_half = network[0].weight.split([7, 13], dim=1)
+    additive.query_projection.weight.copy_(query_half)
+    additive.key_projection.weight.copy_(key_half)
+    additive.key_projection.bias.copy_(network[0].bias)
+    additive.weight.copy_(network[2].weight[0])
+    torch.testing.assert_close(scores.MLP(network)(query, key), additive(query, key), rtol=1e-12, atol=1e-12)
+
+
+def test_create_makes_any_depth():
+    for hidden in ((), (3,), (3, 5, 7)):
+        linear = [m for m in scores.MLP.create(2, 3, hidden, nn.ReLU).modules() if isinstance(m, nn.Linear)]
+        assert [layer.in_features for layer in linear] == [5, *hidden]
+        assert [layer.out_features for layer in linear] == [*hidden, 1]
+
+
+@pytest.mark.parametrize(
+    ("network", "width"),
+    [
+        (nn.Sequential(nn.Linear(20, 17), nn.Tanh(), nn.Linear(17, 1)), 17),
+        (nn.Sequential(nn.Linear(20, 5), nn.Tanh(), nn.Linear(5, 31), nn.Tanh(), nn.Linear(31, 1)), 31),
+        (nn.Sequential(nn.Tanh(), nn.Linear(20, 3), nn.Linear(3, 1)), 20),
+        (nn.Linear(20, 1), 20),
+    ],
+)
+def test_tiles_know_the_widest_layer(network: nn.Module, width: int):
+    query, key = torch.randn(2, 3, 5, 7), torch.randn(2, 3, 11, 13)
+    prepared = scores.MLP(network).prepare(query, key)
+    assert prepared.primitive.elements_per_pair(prepared.query, prepared.key) == width
+
+
+def test_networks_that_dont_suit():
+    query, key = torch.randn(2, 3, 5, 7), torch.randn(2, 3, 11, 13)
+    with pytest.raises(ShapeError, match="must have 19 features together, as network takes them; query has 7, key has"):
+        scores.MLP(nn.Sequential(nn.Linear(19, 1)))(query, key)
+    with pytest.raises(ShapeError, match=r"network must return \[..., 1\]; it returned \[2, 3, 5, 11, 2\]"):
+        scores.MLP(nn.Sequential(nn.Linear(20, 2)))(query, key)
+    with pytest.raises(KindError, match=r"network must be an nn\.Module; it is a function"):
+        scores.MLP(lambda pairs: pairs)  # pyright: ignore[reportArgumentType]
+
+
+class Bilinear(nn.Module):
+    """A module as a callable score."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(3, 3))
+
+    def forward(self, query: Tensor, key: Tensor) -> Tensor:
+        return query @ self.weight @ key.mT
+
+
+def test_a_module_as_callable_is_trained_with_the_score():
+    module = Bilinear().double()
+    score = scores.as_score(module)
+    assert list(score.parameters()) == [module.weight]
+    query, key = torch.randn(2, 2, 5, 3, dtype=torch.float64), torch.randn(2, 1, 7, 3, dtype=torch.float64)
+    assert torch.autograd.gradcheck(lambda weight: score(query, key), (module.weight,))
+    half = score.bfloat16()(query.bfloat16(), key.bfloat16())
+    assert half.dtype == torch.float32
+
+
+def test_callables_that_dont_suit():
+    query = torch.randn(2, 3, 5, 7)
+    with pytest.raises(ShapeError, match=r"score must return .* = \[2, 3, 5, 5\]; it returned \[2, 3, 5\]"):
+        scores.Custom(lambda query, key: query.sum(-1))(query, query)
+    with pytest.raises(ShapeError, match="it returned float"):
+        scores.Custom(lambda query, key: 1.0)(query, query)  # pyright: ignore[reportArgumentType]
+    with pytest.raises(KindError, match="function must be a callable"):
+        scores.Custom(3)  # pyright: ignore[reportArgumentType]
+    with pytest.raises(ArgumentError, match="width must be at least 1; it is 0"):
+        scores.Custom(lambda query, key: query @ key.mT, width=0)
+    with pytest.raises(KindError, match="width must be an integer; it is a float"):
+        scores.Custom(lambda query, key: query @ key.mT, width=1.5)  # pyright: ignore[reportArgumentType]
