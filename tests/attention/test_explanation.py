@@ -103,12 +103,13 @@ def test_exports_json_that_reads_back(tmp_path):
 
 def test_draws_one_panel_a_step():
     figure = full().figure(batch=1, head=2)
-    titles = [axes.get_title(loc=loc) for axes in figure.axes for loc in ("left", "center")]
-    found = [title for title in titles if title]
-    assert len(found) == 11
-    for number, name in enumerate(["query", "key", "value", "scores", "scaled"], start=1):
-        assert str(number) in found[number - 1]
-        assert name in found[number - 1]
+    written = [text.get_text() for text in figure.texts]
+    places = [
+        next(place for place, text in enumerate(written) if text.startswith(f"{number}  {name.replace('_', ' ')}"))
+        for number, (name, _) in enumerate(full().steps(), start=1)
+    ]
+    assert places == sorted(places)
+    assert len(places) == 11
 
 
 def test_labels_must_fit():

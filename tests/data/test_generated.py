@@ -45,7 +45,7 @@ def test_there_is_variety():
     assert len(nouns) + len(lexicon.ADJECTIVES) + len(verbs) >= 250
     assert len({pair.source for pair in PAIRS}) > 0.98 * len(PAIRS)
     words = {word.lower() for pair in PAIRS for word in pair.source_words}
-    assert {noun for noun in nouns} <= words | {english_plural(noun) for noun in nouns}
+    assert set(nouns) <= words | {english_plural(noun) for noun in nouns}
 
 
 @pytest.mark.parametrize("word", ["english", "spanish"])
@@ -86,18 +86,7 @@ def test_unlinked_words_are_few_kinds():
     assert loose <= {"¿", "a", "le", "les", "se", "de", "en", "el", "la", "los", "las", "por"}
 
 
-SENTENCES = {
-    "The girl sees the cat.": "La niña ve el gato.",
-}
-
-
-def find(*words):
-    """The first pair whose English contains these words in a row."""
-    for pair in PAIRS:
-        for start in range(len(pair.source_words)):
-            if [word.lower() for word in pair.source_words[start : start + len(words)]] == list(words):
-                return pair
-    raise AssertionError(words)
+ENGLISH = {form for kind in lexicon.NOUNS.values() for noun in kind for form in (noun.english, noun.english_plural)}
 
 
 def test_adjectives_cross_their_nouns():
@@ -106,15 +95,16 @@ def test_adjectives_cross_their_nouns():
         links = sorted(pair.sure)
         crossing += any(t1 > t2 for (s1, t1), (s2, t2) in itertools.combinations(links, 2) if s1 < s2)
     assert crossing > 0.4 * len(PAIRS)
+    checked = 0
     for pair in PAIRS:
-        words = pair.source_words
-        for at, word in enumerate(words[:-2]):
-            if word == "red" and words[at + 1] != ".":
+        for at, (word, following) in enumerate(itertools.pairwise(pair.source_words)):
+            if word == "red" and following in ENGLISH:
+                checked += 1
                 (adjective,) = (t for s, t in pair.sure if s == at)
                 (noun,) = (t for s, t in pair.sure if s == at + 1)
-                if words[at + 1] not in ("today", "now", "and", "but", "because", "yesterday", "last", "tomorrow"):
-                    assert adjective == noun + 1
-                    assert pair.target_words[adjective] in ("rojo", "roja", "rojos", "rojas")
+                assert adjective == noun + 1
+                assert pair.target_words[adjective] in ("rojo", "roja", "rojos", "rojas")
+    assert checked > 10
 
 
 GENDERS = {
@@ -130,8 +120,9 @@ ARTICLES = {"la": "f", "las": "f", "los": "m", "una": "f", "un": "m", "el": "m",
 def test_articles_agree_with_the_noun_behind_them():
     checked = 0
     for pair in PAIRS:
-        for article, noun in itertools.pairwise(word.lower() for word in pair.target_words):
-            if article in ARTICLES and noun in GENDERS:
+        for at, (article, noun) in enumerate(itertools.pairwise(word.lower() for word in pair.target_words)):
+            # "los cocina" may be "cooks them" as well
+            if article in ARTICLES and rendered(pair, at + 1) & ENGLISH and noun in GENDERS:
                 checked += 1
                 if noun in STRESSED:
                     assert ARTICLES[article] == "m"
@@ -141,21 +132,19 @@ def test_articles_agree_with_the_noun_behind_them():
 
 
 def test_verbs_agree_with_the_person_of_a_dropped_subject():
-    endings = {"I": "é", "you": "ás", "he": "á", "she": "á", "we": "emos", "they": "án", "you all": "án"}
+    endings = {"i": "é", "you": "ás", "he": "á", "she": "á", "we": "emos", "they": "án", "you all": "án"}
     checked = 0
     for pair in PAIRS:
-        words = [word.lower() if word != "I" else word for word in pair.source_words]
-        for at in range(len(words) - 2):
-            subject = " ".join(words[at : at + 2]) if words[at] == "you" and words[at + 1] == "all" else words[at]
-            subject = "I" if subject == "i" else subject
-            verb = at + len(subject.split())
-            if subject in endings and words[verb] == "will" and words[verb + 1] not in ("like", "not", "be"):
-                main = verb + 1 + (words[verb + 1] in ("always", "never", "also", "often"))
-                forms = [pair.target_words[t] for s, t in pair.sure if s == main]
-                if words[main] != "like":
-                    checked += 1
-                    assert len(forms) == 1
-                    assert forms[0].endswith(endings[subject]), pair
+        words = list(pair.source_words)
+        subject = " ".join(words[: 2 if words[1] == "all" else 1])
+        verb = len(subject.split())
+        if subject.lower() in endings and words[verb] == "will" and words[verb + 1] not in ("like", "not", "be"):
+            main = verb + 1 + (words[verb + 1] in ("always", "never", "also", "often"))
+            forms = [pair.target_words[t] for s, t in pair.sure if s == main]
+            if words[main] != "like":
+                checked += 1
+                assert len(forms) == 1
+                assert forms[0].endswith(endings[subject.lower()]), pair
     assert checked > 30
 
 

@@ -21,7 +21,9 @@ def tables(explanation: Explanation, *, decimals: int, slices: int) -> Renderabl
         if len(every) > 1:
             parts.append(Text(f"batch row {batch}, head {head}", style="bold underline"))
         for number, (name, _) in enumerate(explanation.steps(), start=1):
-            parts.append(_table(explanation, name, number, batch, head, decimals))
+            shape = "×".join(str(size) for size in explanation.matrix(name, batch, head).shape)
+            parts.append(Text(f"{number}. {name.replace('_', ' ')} [{shape}]: {STEPS[name]}", style="bold"))
+            parts.append(_table(explanation, name, batch, head, decimals))
     if len(every) > slices:
         parts.append(Text(f"… and {len(every) - slices} more of batch × heads", style="dim"))
     return Group(*parts)
@@ -36,18 +38,12 @@ def as_text(renderable: RenderableType, width: int = 160) -> str:
     return "\n".join(line.rstrip() for line in file.getvalue().splitlines())
 
 
-def _table(explanation: Explanation, name: str, number: int, batch: int, head: int, decimals: int) -> Table:
+def _table(explanation: Explanation, name: str, batch: int, head: int, decimals: int) -> Table:
     matrix = explanation.matrix(name, batch, head).double().cpu()
     digits = 0 if is_whole(matrix) else decimals
     rows, columns = (_shortened(size) for size in matrix.shape)
     row_labels, column_labels = explanation.row_labels(name), explanation.column_labels(name)
-    shape = "×".join(str(size) for size in matrix.shape)
-    table = Table(
-        box=SIMPLE_HEAD,
-        title=Text(f"{number}. {name.replace('_', ' ')} [{shape}]: {STEPS[name]}"),
-        title_justify="left",
-        title_style="bold",
-    )
+    table = Table(box=SIMPLE_HEAD)
     table.add_column("")
     for column in columns:
         table.add_column(Text("…" if column is None else column_labels[column]), justify="right", no_wrap=True)

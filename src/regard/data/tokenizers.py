@@ -23,6 +23,7 @@ KINDS: Final = ("bpe", "word", "char")
 _MARK = "▁"
 _SPECIAL = ("<pad>", "<bos>", "<eos>", "<unk>")
 _FORMAT = 1
+_UNKNOWN = "⁇"
 # What Python calls white space, and the mark itself, which therefore never stands for anything else.
 _SPACES = r"[\s▁\x{1C}-\x{1F}]+"
 # A run of letters, a digit, any other character, each with the space before it; marks stay with what they mark.
@@ -132,7 +133,7 @@ class Tokenizer:
         """`encode` for many texts, on all cores."""
         return [encoded.ids for encoded in self._checked(self._backend.encode_batch_fast, list(texts))]
 
-    def decode(self, ids: Iterable[int], *, unknown: str = "⁇") -> str:
+    def decode(self, ids: Iterable[int], *, unknown: str = _UNKNOWN) -> str:
         """The text of ids.
 
         Args:
@@ -151,8 +152,10 @@ class Tokenizer:
         """
         text, starts = "", []
         for id in ids:
-            # A special token becomes an unspaced character: a word of its own between any neighbours.
-            piece = "⁇" if id == self.UNK else f" {_ALONE} " if id < self.UNK else self._piece(id).replace(_MARK, " ")
+            piece = self._piece(id).replace(_MARK, " ")
+            if id <= self.UNK:
+                # A word of its own between any neighbours; the unknown piece has lost whether a space came before it.
+                piece = _UNKNOWN if id == self.UNK else f" {_UNKNOWN} "
             starts.append(len(text) + len(piece) - len(piece.lstrip(" ")))
             text += piece
         word_at = [-1] * (len(text) + 1)
@@ -236,9 +239,6 @@ class Tokenizer:
             raise DataError(
                 f"a sentence must be text without halves of surrogate pairs; got {ascii(text)[:60]}"
             ) from error
-
-
-_ALONE = "。"
 
 
 def _pipeline(
