@@ -15,6 +15,10 @@ class Bias(nn.Module, ABC):
     def check(self, query: Tensor, grid: Grid) -> None:
         """Raise ShapeError or KindError unless this bias fits the problem."""
 
+    def needs_gradient(self, query: Tensor) -> bool:
+        """Whether a backward pass will ask for the gradient of this bias."""
+        return any(parameter.requires_grad for parameter in self.parameters())
+
     @abstractmethod
     def forward(self, query: Tensor, grid: Grid) -> Tensor:
         """The bias of one tile.
@@ -41,6 +45,9 @@ class TensorBias(Bias):
             "bias", self.tensor, (grid.batch, grid.heads, grid.queries, grid.keys), "[batch, heads, queries, keys]"
         )
         check_device("bias", self.tensor, grid)
+
+    def needs_gradient(self, query: Tensor) -> bool:
+        return self.tensor.requires_grad
 
     def forward(self, query: Tensor, grid: Grid) -> Tensor:
         return grid.cut(self.tensor)

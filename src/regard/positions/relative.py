@@ -120,6 +120,9 @@ class RelativePosition(Bias):
             raise ShapeError(f"RelativePosition was made for {self.heads} heads; query has {grid.heads}")
         check_device("the weight of RelativePosition", self.weight, grid)
 
+    def needs_gradient(self, query: Tensor) -> bool:
+        return query.requires_grad or super().needs_gradient(query)
+
     def forward(self, query: Tensor, grid: Grid) -> Tensor:
         query = accurate(query)
         weight = accurate(self.weight).to(query.dtype)

@@ -37,7 +37,7 @@ class ScaledDotProduct(Backend):
             return "the normalizer is not a plain softmax"
         if problem.dropout and problem.query.device.type == "cpu":
             return "with dropout PyTorch's CPU kernel falls back to quadratic memory"
-        if problem.bias is not None and _needs_gradient(problem):
+        if problem.bias is not None and torch.is_grad_enabled() and problem.bias.needs_gradient(problem.query):
             return "a bias that needs a gradient makes PyTorch's kernel fall back to quadratic memory"
         return None
 
@@ -65,14 +65,6 @@ def _starts_aligned(mask: Band, grid: Grid) -> bool:
     """Whether the band is what the kernel calls causal: all keys up to the query's own, counted from the first."""
     offset = mask.offset_on(grid)
     return mask.before is None and mask.after == 0 and isinstance(offset, int) and offset == 0
-
-
-def _needs_gradient(problem: Problem) -> bool:
-    bias = problem.bias
-    if bias is None or not torch.is_grad_enabled():
-        return False
-    tensors = [*bias.parameters(), *bias.buffers(), getattr(bias, "tensor", None)]
-    return any(isinstance(tensor, Tensor) and tensor.requires_grad for tensor in tensors)
 
 
 def _masked(problem: Problem, inputs: Inputs) -> Tensor:
