@@ -5,7 +5,7 @@ import torch
 
 import regard
 from cases import D, H, problem
-from regard import masks, scores
+from regard import masks, normalizers, scores
 from regard.attention.planner import BACKENDS
 from regard.errors import BackendError
 
@@ -65,3 +65,13 @@ def test_memory_of_a_window_is_that_of_the_window(monkeypatch):
     inputs = problem(torch.float32, queries=4096, keys=4096)
     regard.attend(*inputs, mask=masks.window(64, 0), backend="sdpa")
     assert max(queries * keys for _, _, queries, keys in seen) <= 512 * 1024
+
+
+def test_a_generator_that_cannot_be_rewound_is_not_recomputed():
+    inputs = problem(torch.float32, queries=1024, keys=1024, requires_grad=True)
+    drawn = normalizers.hard("gumbel", generator=torch.Generator())
+    plan = regard.plan(*inputs, normalizer=drawn)
+    assert plan.backend == "reference"
+    assert "cannot rewind" in plan.reasons["tiled"]
+    with torch.no_grad():
+        assert regard.plan(*inputs, normalizer=drawn).backend == "tiled"

@@ -65,7 +65,7 @@ RULES = (
     Rule(Reference(), _too_large, "so few pairs that computing them all at once costs least"),
     Rule(Tiled(), _never, "runs everything in linear memory"),
 )
-"""In this order ``"auto"`` looks for a backend; the last one takes everything."""
+"""In this order ``"auto"`` looks for a backend; `Reference` can run everything, if need be in quadratic memory."""
 
 BACKENDS: dict[str, Backend] = {rule.backend.name: rule.backend for rule in RULES}
 
@@ -78,9 +78,8 @@ def choose(problem: Problem, name: str) -> Backend:
         BackendError: the named backend cannot run this; the message says why (contract 5).
     """
     if name == "auto":
-        for rule in RULES:
-            if rule.backend.declines(problem) is None and rule.unsuitable(problem) is None:
-                return rule.backend
+        able = [rule for rule in RULES if rule.backend.declines(problem) is None]
+        return next((rule for rule in able if rule.unsuitable(problem) is None), able[0]).backend
     backend = _named(name)
     reason = backend.declines(problem)
     if reason is not None:
@@ -89,28 +88,21 @@ def choose(problem: Problem, name: str) -> Backend:
 
 
 def make_plan(problem: Problem, name: str) -> Plan:
-    """What `choose` would choose, with the reasons for and against each backend."""
-    named = None if name == "auto" else _named(name)
-    chosen: str | None = None
+    """What `choose` chooses, with the reasons for and against each backend; raises as it does."""
+    chosen = choose(problem, name)
     reasons: dict[str, str] = {}
     for rule in RULES:
-        backend = rule.backend
-        declined = backend.declines(problem)
+        declined = rule.backend.declines(problem)
+        unsuitable = None if declined else rule.unsuitable(problem)
         if declined is not None:
-            reasons[backend.name] = f"cannot: {declined}"
-        elif named is not None:
-            reasons[backend.name] = "named" if backend is named else f"could, but {name!r} was named"
-            chosen = backend.name if backend is named else chosen
-        elif (unsuitable := rule.unsuitable(problem)) is not None:
-            reasons[backend.name] = f"could, but {unsuitable}"
-        elif chosen is None:
-            chosen = backend.name
-            reasons[backend.name] = rule.why
+            reasons[rule.backend.name] = f"cannot: {declined}"
+        elif rule.backend is chosen:
+            reasons[rule.backend.name] = rule.why if name == "auto" else "named"
+        elif name != "auto":
+            reasons[rule.backend.name] = f"could, but {name!r} was named"
         else:
-            reasons[backend.name] = f"could, but {chosen!r} comes first"
-    if chosen is None:
-        raise BackendError(f"backend {name!r} cannot run this: {reasons[name].removeprefix('cannot: ')}")
-    return Plan(chosen, reasons)
+            reasons[rule.backend.name] = f"could, but {unsuitable or f'{chosen.name!r} comes first'}"
+    return Plan(chosen.name, reasons)
 
 
 def _named(name: str) -> Backend:

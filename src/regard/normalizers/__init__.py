@@ -17,8 +17,8 @@ from regard.normalizers.custom import Custom
 from regard.normalizers.elementwise import Sigmoid, sigmoid
 from regard.normalizers.entmax import Entmax, Sparsemax, entmax, sparsemax
 from regard.normalizers.hard import Hard, hard
-from regard.normalizers.local import LocalGaussian, local_gaussian
-from regard.normalizers.names import as_normalizer
+from regard.normalizers.local import LocalGaussian
+from regard.normalizers.names import as_normalizer, local_gaussian
 from regard.normalizers.normalizer import Normalizer
 from regard.normalizers.softmax import Softmax, SoftmaxWithSink, softmax, softmax_with_sink
 

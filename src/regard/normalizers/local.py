@@ -77,16 +77,15 @@ class LocalGaussian(Normalizer):
             check_broadcast("sigma", self.sigma, rows, axes)
         return self.center, self.sigma
 
+    @property
+    def replayable(self) -> bool:
+        return self.normalizer.replayable
+
     def log_sum_exp(self, scores: Tensor) -> Tensor:
         return self.normalizer.log_sum_exp(scores)
 
     def extra_repr(self) -> str:
         return f"center={list(self.center.shape)}" + ("" if isinstance(self.sigma, Tensor) else f", sigma={self.sigma}")
-
-
-def local_gaussian(normalizer: Normalizer, center: Tensor, sigma: float | Tensor) -> LocalGaussian:
-    """A Gaussian window around ``center`` laid over another normalizer's weights: see `LocalGaussian`."""
-    return LocalGaussian(normalizer, center, sigma)
 
 
 def _window(positions: Tensor, center: Tensor, sigma: float | Tensor, dtype: torch.dtype) -> Tensor:

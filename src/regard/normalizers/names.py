@@ -10,9 +10,21 @@ from regard.normalizers.custom import Custom
 from regard.normalizers.elementwise import sigmoid
 from regard.normalizers.entmax import Entmax, entmax, sparsemax
 from regard.normalizers.hard import Hard, hard
-from regard.normalizers.local import local_gaussian
+from regard.normalizers.local import LocalGaussian
 from regard.normalizers.normalizer import Normalizer
 from regard.normalizers.softmax import softmax, softmax_with_sink
+
+
+def local_gaussian(normalizer: object, center: Tensor, sigma: float | Tensor) -> LocalGaussian:
+    """A Gaussian window around ``center`` laid over another normalizer's weights: see `LocalGaussian`.
+
+    Args:
+        normalizer: the other one; whatever `as_normalizer` takes.
+        center: positions of keys, broadcastable to ``[batch, heads, queries]``.
+        sigma: width of the window in keys, above 0.
+    """
+    return LocalGaussian(as_normalizer(normalizer), center, sigma)
+
 
 _NAMED: dict[str, Normalizer] = {
     "softmax": softmax,

@@ -47,3 +47,8 @@ class Normalizer(nn.Module, ABC):
         Backends with a kernel for scaled softmax fold the factor into their own scale.
         """
         return None
+
+    @property
+    def replayable(self) -> bool:
+        """Whether the same state of PyTorch's global generator gives the same weights again, as recomputation needs."""
+        return True

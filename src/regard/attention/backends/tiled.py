@@ -21,6 +21,11 @@ class Tiled(Backend):
 
     name = "tiled"
 
+    def declines(self, problem: Problem) -> str | None:
+        if torch.is_grad_enabled() and not problem.normalizer.replayable:
+            return "the normalizer draws from a generator of its own, which the backward pass cannot rewind"
+        return None
+
     def run(self, problem: Problem, gatherer: Gatherer | None = None) -> Tensor:
         grid = problem.grid
         if problem.is_empty:
