@@ -83,7 +83,8 @@ def test_it_wraps_the_inner_normalizer_with_its_parameters():
 def test_bad_arguments():
     center = torch.tensor([2.0])
     with pytest.raises(KindError, match="normalizer must be a Normalizer"):
-        local_gaussian("softmax", center, 1.0)
+        local_gaussian(3, center, 1.0)
+    assert local_gaussian("softmax", center, 1.0).normalizer is softmax
     with pytest.raises(KindError, match="center"):
         local_gaussian(softmax, torch.tensor([2]), 1.0)
     with pytest.raises(KindError, match="center"):

@@ -51,4 +51,4 @@ def test_a_key_that_is_no_number_spoils_only_itself(bad: float):
 
 def test_bad_arguments():
     with pytest.raises(KindError, match="squared must be True or False; it is a str"):
-        scores.Distance("no")  # pyright: ignore[reportArgumentType]
+        scores.Distance("no")

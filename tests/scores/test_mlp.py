@@ -52,7 +52,7 @@ def test_networks_that_dont_suit():
     with pytest.raises(ShapeError, match=r"network must return \[..., 1\]; it returned \[2, 3, 5, 11, 2\]"):
         scores.MLP(nn.Sequential(nn.Linear(20, 2)))(query, key)
     with pytest.raises(KindError, match=r"network must be an nn\.Module; it is a function"):
-        scores.MLP(lambda pairs: pairs)  # pyright: ignore[reportArgumentType]
+        scores.MLP(lambda pairs: pairs)
 
 
 class Bilinear(nn.Module):
@@ -81,10 +81,10 @@ def test_callables_that_dont_suit():
     with pytest.raises(ShapeError, match=r"score must return .* = \[2, 3, 5, 5\]; it returned \[2, 3, 5\]"):
         scores.Custom(lambda query, key: query.sum(-1))(query, query)
     with pytest.raises(ShapeError, match="it returned float"):
-        scores.Custom(lambda query, key: 1.0)(query, query)  # pyright: ignore[reportArgumentType]
+        scores.Custom(lambda query, key: 1.0)(query, query)
     with pytest.raises(KindError, match="function must be a callable"):
-        scores.Custom(3)  # pyright: ignore[reportArgumentType]
+        scores.Custom(3)
     with pytest.raises(ArgumentError, match="width must be at least 1; it is 0"):
         scores.Custom(lambda query, key: query @ key.mT, width=0)
     with pytest.raises(KindError, match="width must be an integer; it is a float"):
-        scores.Custom(lambda query, key: query @ key.mT, width=1.5)  # pyright: ignore[reportArgumentType]
+        scores.Custom(lambda query, key: query @ key.mT, width=1.5)

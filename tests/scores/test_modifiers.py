@@ -58,9 +58,9 @@ def test_bad_arguments():
         with pytest.raises(ArgumentError, match="cap must be finite and above 0; it is"):
             scores.SoftCap("dot", cap)
     with pytest.raises(KindError, match="cap must be a number; it is a str"):
-        scores.SoftCap("dot", "high")  # pyright: ignore[reportArgumentType]
+        scores.SoftCap("dot", "high")
     with pytest.raises(KindError, match="fn must be a callable"):
-        scores.Modified("dot", 3)  # pyright: ignore[reportArgumentType]
+        scores.Modified("dot", 3)
     query = torch.zeros(2, 3, 5, 7)
     with pytest.raises(ShapeError, match=r"fn must return the scores' shape, \[2, 3, 5, 5\]; it returned \[2, 3, 5\]"):
         scores.Modified("dot", lambda score, *_: score.sum(-1))(query, query)

@@ -42,10 +42,10 @@ def test_a_name_that_needs_weights_says_how(name: str):
 
 def test_what_is_no_score():
     with pytest.raises(KindError, match=r"score must be an instance, not the class: Dot\(...\)"):
-        scores.as_score(scores.Dot)  # pyright: ignore[reportArgumentType]
+        scores.as_score(scores.Dot)
     for value in (3, None, torch.zeros(3), int):
         with pytest.raises(KindError, match="score must be a Score, a name or a callable"):
-            scores.as_score(value)  # pyright: ignore[reportArgumentType]
+            scores.as_score(value)
 
 
 @pytest.mark.parametrize("name", scores.NAMES)

@@ -227,7 +227,8 @@ def finite_or_text(number: float, decimals: int) -> str:
     return text if float(text) != 0 else f"{0:.{decimals}f}"
 
 
-def is_whole(tensor: Tensor) -> bool:
-    """Whether every finite number in it is an integer, so that no decimals are needed."""
+def is_whole(tensor: Tensor, tolerance: float = 0.0) -> bool:
+    """Whether every finite number in it is an integer (but for a relative error), so that no decimals are needed."""
     finite = tensor[torch.isfinite(tensor)]
-    return bool((finite == finite.round()).all()) and bool((finite.abs() < 1e9).all())
+    near = (finite - finite.round()).abs() <= tolerance * finite.abs()
+    return bool(near.all()) and bool((finite.abs() < 1e9).all())

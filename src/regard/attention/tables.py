@@ -1,16 +1,22 @@
-"""An Explanation as aligned tables in a terminal, by Rich."""
+"""The steps of a calculation as aligned tables in a terminal, by Rich."""
 
+from collections.abc import Sequence
 from io import StringIO
 
 from rich.box import SIMPLE_HEAD
-from rich.console import Console, Group, RenderableType
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.table import Table
 from rich.text import Text
+from torch import Tensor
 
 from regard.attention.explanation import STEPS, Explanation, finite_or_text, is_whole
 
 LIMIT = 12
 """Rows or columns of a table beyond which its middle is left out."""
+
+LONGEST_LABEL = 24
+"""Letters of a label beyond which its end is left out."""
 
 
 def tables(explanation: Explanation, *, decimals: int, slices: int) -> RenderableType:
@@ -21,12 +27,20 @@ def tables(explanation: Explanation, *, decimals: int, slices: int) -> Renderabl
         if len(every) > 1:
             parts.append(Text(f"batch row {batch}, head {head}", style="bold underline"))
         for number, (name, _) in enumerate(explanation.steps(), start=1):
-            shape = "×".join(str(size) for size in explanation.matrix(name, batch, head).shape)
-            parts.append(Text(f"{number}. {name.replace('_', ' ')} [{shape}]: {STEPS[name]}", style="bold"))
-            parts.append(_table(explanation, name, batch, head, decimals))
+            matrix = explanation.matrix(name, batch, head)
+            parts.append(heading(number, name.replace("_", " "), matrix, STEPS[name]))
+            parts.append(
+                MatrixTable(matrix, explanation.row_labels(name), explanation.column_labels(name), decimals=decimals)
+            )
     if len(every) > slices:
         parts.append(Text(f"… and {len(every) - slices} more of batch × heads", style="dim"))
     return Group(*parts)
+
+
+def heading(number: int, name: str, matrix: Tensor, note: str) -> Text:
+    """The line above a step's table: its number, name, shape and what it is."""
+    shape = "×".join(str(size) for size in matrix.shape)
+    return Text(f"{number}. {name} [{shape}]: {note}", style="bold")
 
 
 def as_text(renderable: RenderableType, width: int = 160) -> str:
@@ -38,26 +52,57 @@ def as_text(renderable: RenderableType, width: int = 160) -> str:
     return "\n".join(line.rstrip() for line in file.getvalue().splitlines())
 
 
-def _table(explanation: Explanation, name: str, batch: int, head: int, decimals: int) -> Table:
-    matrix = explanation.matrix(name, batch, head).double().cpu()
-    digits = 0 if is_whole(matrix) else decimals
-    rows, columns = (_shortened(size) for size in matrix.shape)
-    row_labels, column_labels = explanation.row_labels(name), explanation.column_labels(name)
-    table = Table(box=SIMPLE_HEAD)
-    table.add_column("")
-    for column in columns:
-        table.add_column(Text("…" if column is None else column_labels[column]), justify="right", no_wrap=True)
-    for row in rows:
-        cells = [Text("…" if row is None else row_labels[row])]
-        for column in columns:
-            hidden = row is None or column is None
-            cells.append(Text("…" if hidden else finite_or_text(matrix[row, column].item(), digits)))
-        table.add_row(*cells)
-    return table
+class MatrixTable:
+    """A matrix with labels, as wide as the terminal allows: columns of its middle are left out, digits never.
+
+    Args:
+        matrix: ``[rows, columns]``.
+        rows: a label for each row.
+        columns: a label for each column.
+        decimals: most digits after the point; as few are written as say every number exactly.
+    """
+
+    def __init__(self, matrix: Tensor, rows: Sequence[str], columns: Sequence[str], *, decimals: int):
+        self.matrix, self.rows, self.columns = matrix.detach().double().cpu(), rows, columns
+        exact = (digits for digits in range(decimals) if is_whole(self.matrix * 10**digits, tolerance=1e-9))
+        self.digits = next(exact, decimals)
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        rows = _shortened(len(self.rows), LIMIT)
+        labels = ["…" if row is None else clipped(self.rows[row]) for row in rows]
+        # Each column has a space on either side.
+        room = options.max_width - max((cell_len(label) for label in labels), default=0) - 2
+        most = LIMIT
+        while True:
+            drawn = [self._column(rows, column) for column in _shortened(len(self.columns), most)]
+            width = sum(2 + max(map(cell_len, cells)) for cells in drawn)
+            if most <= 3 or width <= room - 2:
+                break
+            most -= 1
+        table = Table(box=SIMPLE_HEAD)
+        table.add_column("", no_wrap=True)
+        for head, *_ in drawn:
+            table.add_column(Text(head), justify="right", no_wrap=True)
+        for number, label in enumerate(labels, start=1):
+            table.add_row(Text(label), *(Text(cells[number]) for cells in drawn))
+        yield table
+
+    def _column(self, rows: Sequence[int | None], column: int | None) -> list[str]:
+        # The label, then the cells.
+        if column is None:
+            return ["…"] * (len(rows) + 1)
+        cells = ["…" if row is None else finite_or_text(self.matrix[row, column].item(), self.digits) for row in rows]
+        return [clipped(self.columns[column]), *cells]
 
 
-def _shortened(size: int) -> list[int | None]:
-    """All indices, or the first and last of many with a None between."""
-    if size <= LIMIT:
+def clipped(label: str) -> str:
+    """A label, without the end of a long one."""
+    return label if len(label) <= LONGEST_LABEL else label[: LONGEST_LABEL - 1] + "…"
+
+
+def _shortened(size: int, most: int) -> list[int | None]:
+    """All indices, or the first and last of many with a None between: at most ``most``, which is at least 3."""
+    if size <= most:
         return list(range(size))
-    return [*range(LIMIT - 3), None, size - 2, size - 1]
+    last = 2 if most > 4 else 1
+    return [*range(most - last - 1), None, *range(size - last, size)]

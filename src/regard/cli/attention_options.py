@@ -1,0 +1,164 @@
+"""Scores, normalizers and masks as a user writes them on the command line."""
+
+import ast
+import math
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from regard import masks, normalizers, scores
+from regard.errors import ArgumentError, UnknownNameError
+from regard.masks.mask import Mask
+from regard.normalizers.normalizer import Normalizer
+from regard.scores.names import NAMES as SCORE_NAMES
+from regard.scores.score import Score
+
+NORMALIZERS = ("softmax", "sparsemax", "entmax15", "entmax", "sigmoid", "hard", "softmax_with_sink")
+
+MASKS: dict[str, Callable[..., Mask]] = {
+    "causal": masks.causal,
+    "window": masks.window,
+    "prefix": masks.prefix,
+    "dilated": masks.dilated,
+    "lengths": masks.lengths,
+    "documents": lambda *ids: masks.documents(*(torch.tensor(part).reshape(1, -1) for part in ids)),
+    "keep": lambda rows: masks.keep(torch.tensor(rows, dtype=torch.bool)),
+}
+
+
+def make_score(
+    name: str, query_dim: int, key_dim: int, keys: int, *, scale: str | None, cap: float | None, weight: Tensor | None, seed: int
+) -> Score:
+    """A score by name; one with weights of its own gets them from the seed, or (``general``) from ``weight``.
+
+    Raises:
+        UnknownNameError: no such score.
+        ArgumentError: options that this score does not have.
+    """
+    if weight is not None and name != "general":
+        raise ArgumentError(f"--w-score goes with --score general; the score is {name}")
+    if name == "location_aware":
+        raise ArgumentError("score 'location_aware' reads the weights of earlier steps, and there is but one step here")
+    score: Score
+    if scale is not None:
+        score = _scaled(name, make_scale(scale))
+    elif weight is not None:
+        score = scores.General(weight)
+    elif name == "cosine":
+        score = scores.Cosine()
+    else:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            score = scores.create(name, query_dim, key_dim, max_keys=keys).double()
+        for parameter in score.parameters():
+            # Two decimals, as all seeded numbers here have, so that they can be calculated with.
+            parameter.data.mul_(100).round_().div_(100)
+    return score if cap is None else scores.SoftCap(score, cap)
+
+
+def _scaled(name: str, scale: float) -> Score:
+    if name in ("dot", "scaled_dot"):
+        return scores.ScaledDot(scale)
+    if name == "cosine":
+        if scale <= 0:
+            raise ArgumentError(f"--scale must be above 0 for the cosine; it is {scale}")
+        return scores.Cosine(1 / scale)
+    if name not in SCORE_NAMES:
+        raise UnknownNameError("score", name, SCORE_NAMES)
+    raise ArgumentError(f"--scale goes with the scores dot, scaled_dot and cosine; the score is {name}")
+
+
+def make_scale(text: str) -> float:
+    """A scale as a number or a fraction of numbers and roots, e.g. ``0.5``, ``1/8`` or ``1/sqrt(512)``."""
+    parts = text.replace(" ", "").lower().split("/")
+    try:
+        numbers = [math.sqrt(float(part[5:-1])) if part[:5] + part[-1:] == "sqrt()" else float(part) for part in parts]
+        scale = numbers[0]
+        for divisor in numbers[1:]:
+            scale /= divisor
+    except (ValueError, ZeroDivisionError):
+        raise ArgumentError(f"--scale must be a number such as 0.5, 1/8 or 1/sqrt(512); it is {text!r}") from None
+    if not math.isfinite(scale):
+        raise ArgumentError(f"--scale must be finite; it is {text!r}")
+    return scale
+
+
+def make_normalizer(name: str, *, temperature: float | None, alpha: float | None, sink: float | None) -> Normalizer:
+    """A normalizer by name.
+
+    Raises:
+        UnknownNameError: no such normalizer.
+        ArgumentError: options that this normalizer does not have, or lacks.
+    """
+    if name not in NORMALIZERS:
+        raise UnknownNameError("normalizer", name, NORMALIZERS)
+    for option, value, owner in (
+        ("--temperature", temperature, "softmax"), ("--alpha", alpha, "entmax"), ("--sink", sink, "softmax_with_sink")
+    ):  # fmt: skip
+        if value is not None and name != owner:
+            raise ArgumentError(f"{option} goes with --normalizer {owner}; the normalizer is {name}")
+    if name == "softmax" and temperature is not None:
+        return normalizers.softmax if temperature == 1 else type(normalizers.softmax)(temperature)
+    if name == "entmax":
+        return normalizers.entmax(1.5 if alpha is None else alpha)
+    if name == "softmax_with_sink":
+        return normalizers.softmax_with_sink(0.0 if sink is None else sink)
+    return normalizers.as_normalizer(name)
+
+
+def make_mask(text: str) -> Mask:
+    """A mask from an expression: ``causal``, ``window(2, 0)``, ``causal & ~prefix(1)``, ``keep([[1, 0], [1, 1]])``.
+
+    Nothing is evaluated but the masks of `regard.masks` by name, whole numbers, lists of them, and ``& | ~``.
+
+    Raises:
+        UnknownNameError: no such mask.
+        ArgumentError: it cannot be read, or a mask's arguments are wrong.
+    """
+    try:
+        tree = ast.parse(text.strip(), mode="eval")
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        raise _unreadable(text) from None
+    return _mask(tree.body, text)
+
+
+def _mask(node: ast.expr, text: str) -> Mask:
+    match node:
+        case ast.BinOp(left=left, op=ast.BitAnd() | ast.BitOr() as sign, right=right):
+            combine = operator.and_ if isinstance(sign, ast.BitAnd) else operator.or_
+            return combine(_mask(left, text), _mask(right, text))
+        case ast.UnaryOp(op=ast.Invert(), operand=inner):
+            return ~_mask(inner, text)
+        case ast.Name(id=name):
+            return _made(name, [], {}, text)
+        case ast.Call(func=ast.Name(id=name), args=positional, keywords=named):
+            arguments = [_literal(argument, text) for argument in positional]
+            return _made(name, arguments, {str(item.arg): _literal(item.value, text) for item in named}, text)
+    raise _unreadable(text)
+
+
+def _made(name: str, arguments: list[Any], named: dict[str, Any], text: str) -> Mask:
+    if name not in MASKS:
+        raise UnknownNameError("mask", name, MASKS)
+    try:
+        return MASKS[name](*arguments, **named)
+    except (TypeError, ValueError, RuntimeError) as error:
+        # Ours or Python's: a number of arguments that the mask does not take, a list where it wants a number.
+        raise ArgumentError(f"--mask {text!r}: {error}".replace("<lambda>", name)) from error
+
+
+def _literal(node: ast.expr, text: str) -> Any:
+    try:
+        return ast.literal_eval(node)
+    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+        raise _unreadable(text) from None
+
+
+def _unreadable(text: str) -> ArgumentError:
+    return ArgumentError(
+        f"--mask {text!r} cannot be read; write for example causal, 'window(2, 0)', 'causal & ~prefix(1)' "
+        f"(masks: {', '.join(MASKS)})"
+    )

@@ -1,0 +1,93 @@
+"""``regard doctor``: what is installed, what runs here, and why something does not."""
+
+import importlib.metadata
+import os
+import platform
+from typing import Annotated
+
+import typer
+from typer import Option
+
+PARTS = {
+    "matplotlib": "pictures",
+    "lightning": "train",
+    "tokenizers": "train",
+    "datasets": "train",
+    "safetensors": "train",
+    "sacrebleu": "train",
+    "pyyaml": "train",
+    "tensorboard": "tensorboard",
+}
+"""Optional distributions and the extra of regard that brings each."""
+
+
+def command(
+    as_json: Annotated[bool, Option("--json", help="One JSON object in place of the table.")] = False,
+) -> None:
+    """Print versions, backends (and why one is missing), threads, devices and optional parts."""
+    found = inspect()
+    if as_json:
+        import json
+
+        typer.echo(json.dumps(found, indent=2, ensure_ascii=False))
+        return
+    for section, entries in found.items():
+        typer.echo(section)
+        for name, value in entries.items():
+            typer.echo(f"  {name:<14} {value}")
+
+
+def inspect() -> dict[str, dict[str, str]]:
+    """What ``regard doctor`` prints: section → name → finding."""
+    import torch
+
+    import regard
+    from regard.attention.planner import BACKENDS
+
+    device = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
+    versions = {
+        "regard": regard.__version__,
+        "python": f"{platform.python_version()} ({platform.system()} {platform.machine()})",
+        "torch": torch.__version__,
+    }
+    machine = {
+        "cpus": f"{os.cpu_count()}",
+        "torch threads": f"{torch.get_num_threads()} (change with --threads or OMP_NUM_THREADS)",
+        "accelerator": "none; everything runs on the CPU" if device is None else _device_name(device),
+    }
+    return {
+        "versions": versions,
+        "machine": machine,
+        "backends": {name: _try_backend(name) for name in BACKENDS},
+        "optional parts": {name: _version(name, extra) for name, extra in PARTS.items()},
+    }
+
+
+def _version(name: str, extra: str) -> str:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return f"missing: pip install 'regard[{extra}]'"
+
+
+def _device_name(device: object) -> str:
+    import torch
+
+    count = torch.accelerator.device_count()
+    name = torch.cuda.get_device_name(0) if torch.cuda.is_available() else str(device)
+    return f"{count} × {name}"
+
+
+def _try_backend(name: str) -> str:
+    # Not what should run but what does: each backend is given a small problem.
+    import torch
+
+    import regard
+    from regard.errors import RegardError
+
+    query = torch.ones(1, 1, 3, 8)
+    try:
+        regard.attend(query, query, query, backend=name)
+    except RegardError as error:
+        return f"missing: {error}"
+    return "available"

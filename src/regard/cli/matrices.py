@@ -1,0 +1,115 @@
+"""Matrices as a user gives them on the command line: numbers, JSON, or files."""
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from regard.errors import DataError
+
+FILES = (".json", ".npy")
+
+
+def read_matrix(option: str, text: str, axes: tuple[int, ...] = (2,)) -> Tensor:
+    """A matrix from an option's text.
+
+    Args:
+        option: the option's name, for messages.
+        text: rows between semicolons, numbers between spaces or commas (``"1 0 1; 0 2 0"``); or nested lists as JSON;
+            or the path of a ``.json`` or ``.npy`` file. A single row is a matrix of one row.
+        axes: how many axes it may have.
+
+    Returns:
+        float64.
+
+    Raises:
+        DataError: it cannot be read; the message says what and where.
+    """
+    text = text.strip()
+    if text.startswith("["):
+        values = _json(option, text)
+    elif text.lower().endswith(FILES):
+        values = _file(option, Path(text))
+    else:
+        values = _inline(option, text)
+    return _tensor(option, values, axes)
+
+
+def _inline(option: str, text: str) -> list[list[float]]:
+    rows = [row.replace(",", " ").split() for row in text.replace("\n", ";").split(";")]
+    rows = [row for row in rows if row]
+    if not rows:
+        raise DataError(f"{option} is empty; give numbers, as in '5 1 20; 3 12 45', or a .json or .npy file")
+    values = []
+    for number, row in enumerate(rows, start=1):
+        if len(row) != len(rows[0]):
+            raise DataError(f"{option}: row {number} has {len(row)} numbers and row 1 has {len(rows[0])}; all need as many")
+        values.append([_number(option, number, cell) for cell in row])
+    return values
+
+
+def _number(option: str, row: int, cell: str) -> float:
+    try:
+        return float(cell)
+    except ValueError:
+        files = " or ".join(FILES)
+        raise DataError(f"{option}: {cell!r} in row {row} is not a number (a file's name must end in {files})") from None
+
+
+def _file(option: str, path: Path) -> Any:
+    try:
+        if path.suffix.lower() == ".json":
+            return _json(f"{option}: {path}", path.read_text(encoding="utf-8"))
+        with open(path, "rb") as file:
+            return np.lib.format.read_array(file, allow_pickle=False)
+    except UnicodeDecodeError as error:
+        raise DataError(f"{option}: {path} is not UTF-8 text (byte {error.start})") from error
+    except OSError as error:
+        raise DataError(f"{option}: cannot read {path}: {error.strerror or error}") from error
+    except ValueError as error:
+        if isinstance(error, DataError):
+            raise
+        raise DataError(f"{option}: {path} is not a NumPy array of numbers: {error}") from error
+
+
+def _json(where: str, text: str) -> Any:
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        raise DataError(f"{where}: not JSON: {error.msg}, line {error.lineno}, column {error.colno}") from error
+    except RecursionError:
+        raise DataError(f"{where}: lists in lists without end") from None
+
+
+def _tensor(option: str, values: Any, axes: tuple[int, ...]) -> Tensor:
+    try:
+        array = np.asarray(values)
+    except ValueError:
+        raise DataError(f"{option}: rows have different lengths") from None
+    if array.dtype.kind not in "iuf":
+        raise DataError(f"{option}: must hold numbers; it holds {_kind(array)}")
+    array = array.astype(np.float64)
+    if array.ndim == 1:
+        array = array[None]
+    if array.ndim not in axes:
+        wanted = " or ".join(str(count) for count in axes)
+        raise DataError(f"{option}: must have {wanted} axes; it has shape {list(array.shape)}")
+    if not array.size:
+        raise DataError(f"{option}: holds no numbers; it has shape {list(array.shape)}")
+    if not np.isfinite(array).all():
+        place = np.argwhere(~np.isfinite(array))[0]
+        value = array[tuple(place)]
+        raise DataError(
+            f"{option}: must be finite; row {place[-2] + 1}, column {place[-1] + 1} is "
+            f"{'NaN' if math.isnan(value) else value}"
+        )
+    return torch.from_numpy(np.ascontiguousarray(array))
+
+
+def _kind(array: Any) -> str:
+    kinds = {"b": "true and false", "U": "text", "S": "bytes", "c": "complex numbers"}
+    return kinds.get(array.dtype.kind, "something else")

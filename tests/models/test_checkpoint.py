@@ -1,0 +1,157 @@
+import json
+import os
+import struct
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from safetensors.torch import load_file, save_file
+
+from regard.errors import ArgumentError, RunError
+from regard.models import checkpoint, load_model, save_model
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"attention": "none", "cell": "gru"},
+        {"attention": "bahdanau", "tied_embeddings": "none"},
+        {"attention": "luong", "scope": "local-p", "tied_embeddings": "all", "score": "dot"},
+        {"attention": "hard", "decoder_layers": 2, "dropout": 0.25},
+    ],
+)
+def test_round_trip(options, make, batch, tmp_path):
+    model = make(**options)
+    if model.baseline is not None:
+        model.baseline.update(torch.tensor(-3.0))
+    file = save_model(tmp_path, model)
+    assert file == tmp_path / "model.safetensors"
+    assert [path.name for path in tmp_path.iterdir()] == [file.name]
+    loaded = load_model(tmp_path)
+    assert loaded.config == model.config
+    assert not loaded.training
+    assert torch.equal(loaded(*batch).logits, model.eval()(*batch).logits)
+    for (name, mine), (other, theirs) in zip(model.state_dict().items(), loaded.state_dict().items(), strict=True):
+        assert name == other
+        assert torch.equal(mine, theirs)
+
+
+def test_tied_weights_stay_tied(make, tmp_path):
+    save_model(tmp_path, make(tied_embeddings="all"))
+    loaded = load_model(tmp_path)
+    assert loaded.decoder.output.weight is loaded.decoder.embedding.weight is loaded.encoder.embedding.weight
+
+
+@pytest.fixture
+def saved(make, tmp_path):
+    return save_model(tmp_path / "named.safetensors", make())
+
+
+def header_of(file):
+    content = file.read_bytes()
+    size = struct.unpack("<Q", content[:8])[0]
+    return json.loads(content[8 : 8 + size])["__metadata__"]
+
+
+def rewrite(file, tensors=None, **changes):
+    save_file(load_file(file) if tensors is None else tensors, file, metadata={**header_of(file), **changes})
+
+
+def test_missing(tmp_path):
+    with pytest.raises(RunError, match="there is no model at"):
+        load_model(tmp_path)
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", b"\xff" * 64, b"\x80\x04\x95cos\nsystem\n"])
+def test_foreign_content(content, tmp_path):
+    (tmp_path / "model.safetensors").write_bytes(content)
+    with pytest.raises(RunError, match="is not a whole safetensors file") as caught:
+        load_model(tmp_path)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("part", [0.001, 0.01, 0.5, 0.999])
+def test_truncated(part, saved):
+    content = saved.read_bytes()
+    saved.write_bytes(content[: int(len(content) * part)])
+    with pytest.raises(RunError, match="is not a whole safetensors file"):
+        load_model(saved)
+
+
+def test_tensors_of_someone_else(tmp_path):
+    save_file({"a": torch.ones(2)}, tmp_path / "model.safetensors")
+    with pytest.raises(RunError, match=r"holds no model .* knows \(recurrent_translator\)"):
+        load_model(tmp_path)
+
+
+def test_wrong_tensors(saved):
+    tensors = load_file(saved)
+    name = "decoder.bridge.bias"
+    for changed, message in (
+        ({key: value for key, value in tensors.items() if key != name}, f"lacks tensor {name}"),
+        ({**tensors, "extra": torch.ones(1)}, "has an unknown tensor extra"),
+        ({**tensors, name: torch.ones(3)}, rf"{name} must have shape \[28\]; it has \[3\]"),
+        ({**tensors, name: torch.ones(28, dtype=torch.int64)}, f"{name} must hold floating-point numbers"),
+    ):
+        rewrite(saved, changed)
+        with pytest.raises(RunError, match=message):
+            load_model(saved)
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ("", "not JSON"),
+        ("[" * 10**5, "not JSON"),
+        ("[]", "must be a mapping"),
+        ('{"source_vocabulary": 13}', "target_vocabulary"),
+        ('{"unheard": 1}', "'unheard' that this version of regard doesn't know"),
+        ('{"hidden_dim": "14"}', "hidden_dim must be int; it is '14'"),
+        ('{"input_feeding": 1}', "input_feeding must be bool"),
+        ('{"source_vocabulary": true}', "source_vocabulary must be int"),
+        ('{"source_vocabulary": 13, "target_vocabulary": 13, "cell": "x"}', "unknown cell 'x'"),
+        ('{"source_vocabulary": 13, "target_vocabulary": 13, "hidden_dim": 1000000}', "must have shape"),
+    ],
+)
+def test_wrong_configurations(config, message, saved):
+    rewrite(saved, config=config)
+    with pytest.raises(RunError, match=message) as caught:
+        load_model(saved)
+    assert "\n" not in str(caught.value)
+
+
+@given(place=st.floats(0, 1), value=st.integers(0, 255))
+def test_any_one_damaged_byte_gives_a_model_or_one_line(place, value, make, tmp_path_factory):
+    file = save_model(tmp_path_factory.mktemp("damaged"), make(embedding_dim=2, hidden_dim=2))
+    content = bytearray(file.read_bytes())
+    content[int(place * min(len(content) - 1, 4000))] = value
+    file.write_bytes(content)
+    try:
+        load_model(file)
+    except RunError as error:
+        assert "\n" not in str(error)
+
+
+def test_a_failure_while_writing_leaves_the_old_file(saved, make, monkeypatch):
+    before = saved.read_bytes()
+
+    def fail(*_):
+        raise OSError(28, "No space left on device")
+
+    for name in ("fsync", "replace"):
+        with monkeypatch.context() as patch:
+            patch.setattr(os, name, fail)
+            with pytest.raises(RunError, match="No space left on device; what was there before is intact"):
+                save_model(saved, make(cell="gru"))
+        assert saved.read_bytes() == before
+        assert [path.name for path in saved.parent.iterdir()] == [saved.name]
+
+
+def test_only_models_of_regard_are_saved(tmp_path):
+    with pytest.raises(ArgumentError, match="recurrent_translator; it is a Linear"):
+        save_model(tmp_path, torch.nn.Linear(2, 3))
+
+
+def test_every_model_has_a_configuration():
+    assert set(checkpoint.MODELS) == {"recurrent_translator"}

@@ -1,0 +1,101 @@
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.autograd import gradcheck
+from torch.nn import functional as F
+
+from regard.errors import ArgumentError
+from regard.models import vocabulary_loss
+
+
+def problem(rows=7, dim=3, vocabulary=11, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    shapes = (rows, dim), (vocabulary, dim), (vocabulary,)
+    features, weight, bias = (
+        torch.randn(shape, generator=generator, dtype=torch.float64, requires_grad=True) for shape in shapes
+    )
+    return features, weight, bias, torch.randint(0, vocabulary, (rows,), generator=generator)
+
+
+@given(
+    rows=st.integers(0, 9),
+    vocabulary=st.integers(1, 11),
+    smoothing=st.sampled_from([0.0, 0.1, 1.0]),
+    ignored=st.booleans(),
+    with_bias=st.booleans(),
+    chunk=st.integers(1, 40),
+)
+@settings(deadline=None, max_examples=60)
+def test_equals_cross_entropy_in_value_and_gradients(rows, vocabulary, smoothing, ignored, with_bias, chunk):
+    features, weight, bias, target = problem(rows, 3, vocabulary)
+    bias = bias if with_bias else None
+    ignore = 0 if ignored else None
+    inputs = [tensor for tensor in (features, weight, bias) if tensor is not None]
+    expected = F.cross_entropy(
+        F.linear(features, weight, bias),
+        target,
+        label_smoothing=smoothing,
+        ignore_index=-100 if ignore is None else ignore,
+        reduction="sum",
+    )
+    found = vocabulary_loss(
+        features, weight, bias, target, label_smoothing=smoothing, ignore=ignore, chunk_elements=chunk
+    )
+    torch.testing.assert_close(found.total, expected)
+    for mine, theirs in zip(
+        torch.autograd.grad(3 * found.total, inputs), torch.autograd.grad(3 * expected, inputs), strict=True
+    ):
+        torch.testing.assert_close(mine, theirs)
+
+
+def test_gradcheck():
+    features, weight, bias, target = problem()
+
+    def total(*inputs):
+        return vocabulary_loss(*inputs, target, label_smoothing=0.2, ignore=3, chunk_elements=22).total
+
+    assert gradcheck(total, (features, weight, bias))
+
+
+def test_negative_log_likelihood_is_not_smoothed():
+    features, weight, bias, target = problem()
+    found = vocabulary_loss(features, weight, bias, target, label_smoothing=0.3, ignore=int(target[2]))
+    expected = F.cross_entropy(F.linear(features, weight, bias), target, reduction="none")
+    torch.testing.assert_close(found.nll, expected * (target != target[2]))
+    assert not found.nll.requires_grad
+
+
+def test_large_logits_do_not_overflow():
+    features = torch.tensor([[900.0], [-900.0]], requires_grad=True)
+    weight = torch.tensor([[1.0], [0.0], [-1.0]], requires_grad=True)
+    found = vocabulary_loss(features, weight, None, torch.tensor([0, 0]))
+    torch.testing.assert_close(found.nll, torch.tensor([0.0, 1800.0]))
+    found.total.backward()
+    torch.testing.assert_close(features.grad, torch.tensor([[0.0], [-2.0]]))
+
+
+def test_without_gradient_the_value_is_the_same():
+    features, weight, bias, target = problem()
+    with torch.no_grad():
+        quiet = vocabulary_loss(features, weight, bias, target)
+    assert torch.equal(quiet.total, vocabulary_loss(features, weight, bias, target).total.detach())
+    assert not quiet.total.requires_grad
+
+
+def test_autocast_computes_in_half_precision_and_gives_full_gradients():
+    features, weight, bias, target = problem(rows=17, vocabulary=29)
+    inputs = [tensor.detach().float().requires_grad_() for tensor in (features, weight, bias)]
+    exact = vocabulary_loss(*inputs, target, label_smoothing=0.1).total
+    with torch.autocast("cpu", torch.bfloat16):
+        half = vocabulary_loss(*inputs, target, label_smoothing=0.1, chunk_elements=50).total
+    torch.testing.assert_close(half, exact, rtol=0.01, atol=0.01)
+    for mine, theirs in zip(torch.autograd.grad(half, inputs), torch.autograd.grad(exact, inputs), strict=True):
+        assert mine.dtype == torch.float32
+        torch.testing.assert_close(mine, theirs, rtol=0.03, atol=0.05)
+
+
+def test_bad_smoothing():
+    features, weight, bias, target = problem()
+    with pytest.raises(ArgumentError, match=r"label_smoothing must be in \[0, 1\]; it is 1.5"):
+        vocabulary_loss(features, weight, bias, target, label_smoothing=1.5)
