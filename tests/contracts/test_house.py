@@ -2,7 +2,6 @@
 
 import ast
 import importlib
-import os
 import re
 import statistics
 import subprocess
@@ -50,7 +49,7 @@ def test_imports_only_go_down(file):
     for module in imports(file):
         other = room_of(module)
         if other not in floors:
-            assert other == "__version__", f"{own} imports {module}, which is no room"
+            assert module == "regard" and own == "cli", f"{own} imports {module}, which is no room"
         elif other != own:
             assert floors[other] < floors[own], f"{own} imports {module}: rooms only import what is below them"
 
@@ -123,16 +122,15 @@ def test_importing_reads_no_environment():
 
 @pytest.mark.slow
 def test_importing_costs_little():
-    """`import regard` takes at most 1.2 times `import torch` (processor time, medians of interleaved runs)."""
-
-    def cost(package: str) -> float:
-        before = os.times()
-        subprocess.run([sys.executable, "-c", f"import {package}"], check=True)
-        after = os.times()
-        return after.children_user + after.children_system - before.children_user - before.children_system
-
-    pairs = [(cost("regard"), cost("torch")) for _ in range(5)]
-    assert statistics.median(ours for ours, _ in pairs) <= 1.2 * statistics.median(theirs for _, theirs in pairs)
+    """`import regard` takes at most 1.2 times `import torch` (processor time in one process; median of fresh ones)."""
+    code = (
+        "import time\n"
+        "start = time.process_time(); import torch\n"
+        "middle = time.process_time(); import regard\n"
+        "print((time.process_time() - start) / (middle - start))"
+    )
+    ratios = [float(subprocess.check_output([sys.executable, "-c", code], text=True)) for _ in range(3)]
+    assert statistics.median(ratios) <= 1.2
 
 
 def test_the_readme_tree_is_the_tree():
@@ -146,9 +144,9 @@ def test_the_readme_tree_is_the_tree():
         folders[depth:] = [name]
         path = "".join(folders) if name.endswith("/") else "".join(folders[:-1]) + name
         assert (ROOT / path).exists(), f"the README names {path}, which does not exist"
-        named.add(path)
+        named.add(path.rstrip("/"))
     for room in rooms():
-        assert f"src/regard/{room}/" in named or f"src/regard/{room}.py" in named
+        assert f"src/regard/{room}" in named or f"src/regard/{room}.py" in named
 
 
 def test_nothing_names_a_private_place():

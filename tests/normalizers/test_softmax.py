@@ -72,6 +72,13 @@ def test_the_sink_is_one_more_key_without_a_value(sink):
     torch.testing.assert_close(softmax_with_sink(sink)(scores), joined.softmax(-1)[..., :-1])
 
 
+@pytest.mark.parametrize(
+    ("sink", "score", "weight"), [(1e4, 0.0, 0.0), (-1e4, 0.0, 0.2), (0.0, 1e4, 0.2), (0.0, -1e4, 0.0)]
+)
+def test_a_sink_far_from_the_scores(sink, score, weight):
+    assert softmax_with_sink(sink)(torch.full((3, 5), score)) == pytest.approx(torch.full((3, 5), weight))
+
+
 def test_a_sink_for_each_head():
     scores, sinks = torch.randn(2, 3, 5, 7, dtype=torch.float64), torch.tensor([0.0, 1.0, -3.0], dtype=torch.float64)
     weights = softmax_with_sink(sinks)(scores)

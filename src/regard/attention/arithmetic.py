@@ -54,7 +54,7 @@ class _Speller:
 
     def lines(self) -> Iterator[str]:
         query, scores = self.rows["query"], self.rows["scores"]
-        yield f"The query {self.label} is ({', '.join(self._some(query.tolist()))})."
+        yield f"Query {self.label} = ({', '.join(self._some(query.tolist()))})"
         products = self.key.shape[-1] == len(query) and torch.allclose(self.key @ query, scores)
         yield from ("", "Scores: multiply it with each key, feature by feature, and add." if products else "Scores:")
         yield from self._each(
@@ -82,7 +82,9 @@ class _Speller:
     def _change(self, name: str, before: Tensor, after: Tensor) -> Iterator[str]:
         if name == "masked":
             hidden = [self.keys[k] for k in torch.isinf(after).nonzero().flatten().tolist()]
-            yield f"Mask: hidden from this query: {', '.join(hidden)}." if hidden else "Mask: this query sees every key."
+            yield (
+                f"Mask: hidden from this query: {', '.join(hidden)}." if hidden else "Mask: this query sees every key."
+            )
             return
         largest = before.abs().argmax() if len(before) else None
         scale = 1.0 if largest is None or before[largest] == 0 else (after[largest] / before[largest]).item()
@@ -129,7 +131,8 @@ class _Speller:
             yield f"  {line}"
 
     def _sum(self, left: Tensor, right: Tensor) -> str:
-        return " + ".join(_shortened([f"{self.text(a)}·{self.factor(b)}" for a, b in zip(left, right, strict=True)]))
+        terms = [f"{self.factor(a)}·{self.factor(b)}" for a, b in zip(left, right, strict=True)]
+        return " + ".join(_shortened(terms))
 
     def _some(self, numbers: list[float]) -> list[str]:
         return _shortened([self.text(number) for number in numbers])

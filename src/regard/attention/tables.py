@@ -70,13 +70,13 @@ class MatrixTable:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         rows = _shortened(len(self.rows), LIMIT)
         labels = ["…" if row is None else clipped(self.rows[row]) for row in rows]
-        # Each column has a space on either side.
-        room = options.max_width - max((cell_len(label) for label in labels), default=0) - 2
+        # A column has a space on either side, columns have a third between them, and the table one at either end.
+        room = options.max_width - max((cell_len(label) for label in labels), default=0) - 4
         most = LIMIT
         while True:
             drawn = [self._column(rows, column) for column in _shortened(len(self.columns), most)]
-            width = sum(2 + max(map(cell_len, cells)) for cells in drawn)
-            if most <= 3 or width <= room - 2:
+            width = sum(3 + max(map(cell_len, cells)) for cells in drawn)
+            if most <= 3 or width <= room:
                 break
             most -= 1
         table = Table(box=SIMPLE_HEAD)

@@ -4,14 +4,14 @@ import json
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from regard.attention.explanation import STEPS, Explanation
 from regard.attention.verbs import Normalizing, explain
-from regard.errors import ArgumentError, ShapeError
+from regard.errors import ArgumentError, ShapeError, UnknownNameError
 from regard.masks.mask import Mask
 from regard.scores import Scoring, as_score
 from regard.shapes import whole_number
@@ -63,9 +63,22 @@ class Worked:
                 return step.matrix
         raise KeyError(name)
 
-    def only(self, head: int) -> "Worked":
-        """Without the steps of all other heads (they count from 0)."""
-        return replace(self, steps=tuple(step for step in self.steps if step.head in (None, head)))
+    def only(self, head: int | None = None, names: Sequence[str] | None = None) -> "Worked":
+        """Fewer steps, in their order.
+
+        Args:
+            head: the one whose steps stay, from 0; None: all.
+            names: of the steps that stay; None: all.
+
+        Raises:
+            UnknownNameError: there is no step of a name.
+        """
+        known = {step.name: None for step in self.steps}
+        for name in names or ():
+            if name not in known:
+                raise UnknownNameError("step", name, known)
+        steps = [step for step in self.steps if head is None or step.head in (None, head)]
+        return replace(self, steps=tuple(step for step in steps if names is None or step.name in names))
 
     def renderable(self, decimals: int = 4) -> "RenderableType":
         """Aligned tables of every step, for Rich to print; they fit the terminal's width."""
@@ -79,7 +92,9 @@ class Worked:
         for number, step in enumerate(self.steps, start=1):
             if self.heads > 1 and step.head != head:
                 head = step.head
-                parts.append(Text("all heads" if head is None else f"head {head + 1} of {self.heads}", style="underline"))
+                parts.append(
+                    Text("all heads" if head is None else f"head {head + 1} of {self.heads}", style="underline")
+                )
                 parts.append(Text(""))
             parts.append(heading(number, step.name, step.matrix, step.note))
             parts.append(MatrixTable(step.matrix, step.row_labels, step.column_labels, decimals=decimals))
@@ -189,7 +204,9 @@ def work_through(
         if weight is not None:
             labels = query_labels if name == "query" else key_labels
             if not shared:
-                before.append(_step(f"{name} {input_name}", "what goes in", given[name], _names(name[0], given[name], labels)))
+                before.append(
+                    _step(f"{name} {input_name}", "what goes in", given[name], _names(name[0], given[name], labels))
+                )
             before.append(_step(f"W_{name}", f"{name} = {input_name} W_{name}", weight))
         projected[name] = _split(f"W_{name}", name, _projected(f"W_{name}", given[name], weight), heads)
     score = as_score(score)
@@ -225,12 +242,22 @@ def attention_steps(explanation: Explanation) -> Iterator[Step]:
         for name, _ in explanation.steps():
             yield Step(
                 name.replace("_", " "),
-                STEPS[name],
+                _note(explanation, name),
                 explanation.matrix(name, batch, head).double(),
                 tuple(explanation.row_labels(name)),
                 tuple(explanation.column_labels(name)),
                 head,
             )
+
+
+def _note(explanation: Explanation, name: str) -> str:
+    if name != "scaled" or not explanation.scores.numel():
+        return STEPS[name]
+    # One factor for all pairs can be named.
+    raw, scaled = (tensor.detach().double().flatten() for tensor in (explanation.scores, explanation.scaled))
+    largest = raw.abs().argmax()
+    factor = scaled[largest] / raw[largest]
+    return f"scores × {factor.item():.4g}" if torch.allclose(raw * factor, scaled) else STEPS[name]
 
 
 def decoder_output(state: Tensor, context: Tensor, weight: Tensor) -> Tensor:

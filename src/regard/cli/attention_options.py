@@ -30,7 +30,15 @@ MASKS: dict[str, Callable[..., Mask]] = {
 
 
 def make_score(
-    name: str, query_dim: int, key_dim: int, keys: int, *, scale: str | None, cap: float | None, weight: Tensor | None, seed: int
+    name: str,
+    query_dim: int,
+    key_dim: int,
+    keys: int,
+    *,
+    scale: str | None,
+    cap: float | None,
+    weight: Tensor | None,
+    seed: int,
 ) -> Score:
     """A score by name; one with weights of its own gets them from the seed, or (``general``) from ``weight``.
 

@@ -1,5 +1,6 @@
 """``regard explain``: every step of one attention, from numbers or from a sentence."""
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,6 +18,20 @@ NUMBERS, SENTENCE, ATTENTION, SHOWN = "Numbers", "A sentence, or positions", "At
 
 MOST_NUMBERS = 20_000_000
 """A calculation with more weighted values than this is no longer one to look at."""
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What is shown of a calculation, and where: the options of that panel."""
+
+    head: str
+    steps: str | None
+    row: int | None
+    decimals: int
+    title: str | None
+    picture: Path | None
+    dpi: float
+    json: Path | None
 
 
 def command(
@@ -48,9 +63,11 @@ def command(
     query_labels: Annotated[str | None, Option(help="Names of the queries.", rich_help_panel=SHOWN)] = None,
     row: Annotated[int | None, Option(help="Spell the arithmetic of this query, from 1, below the tables.", rich_help_panel=SHOWN)] = None,
     head: Annotated[str, Option(help="Which head's steps are shown, from 1, or all. JSON always has all.", rich_help_panel=SHOWN)] = "1",
+    steps: Annotated[str | None, Option(help="Only these steps, between commas, e.g. 'scores,weights,output'. JSON always has all.", rich_help_panel=SHOWN)] = None,
     decimals: Annotated[int, Option(min=0, max=15, help="Digits after the point.", rich_help_panel=SHOWN)] = 4,
     title: Annotated[str | None, Option(help="Over the picture. Default: none.", rich_help_panel=SHOWN)] = None,
     picture: Annotated[Path | None, Option(help="Draw every step into this .png, .svg or .pdf.", rich_help_panel=SHOWN)] = None,
+    dpi: Annotated[float, Option(help="Pixels an inch of a .png.", rich_help_panel=SHOWN)] = 150.0,
     json: Annotated[Path | None, Option(help="Write every step into this file; - prints it in place of the tables.", rich_help_panel=SHOWN)] = None,
 ) -> None:  # fmt: skip
     """Show every step of one attention, from numbers or from a sentence.
@@ -72,12 +89,13 @@ def command(
         "--query": query, "--key": key, "--value": value, "--input": inputs, "--w-query": w_query, "--w-key": w_key,
         "--w-value": w_value, "--w-output": w_output, "--w-decoder": w_decoder, "--w-score": w_score,
     }  # fmt: skip
+    shown = Shown(head, steps, row, decimals, title, picture, dpi, json)
     given = [name for name, text in texts.items() if text is not None]
     _one_source(sentence, positions, given)
     if positions is not None:
         if row is not None:
             raise ArgumentError("--row spells the arithmetic of an attention; --positions has none")
-        _show(_position_table(positions, dim), decimals, picture, json, title, table=True)
+        _show(_position_table(positions, dim), shown, table=True)
         return
     if sentence is not None:
         words = sentence.split()
@@ -128,7 +146,7 @@ def command(
             key_labels=names,
             input_name="input" if words is None else "embedding",
         )
-    _show(worked, decimals, picture, json, title, head=head, row=row)
+    _show(worked, shown)
 
 
 def _one_source(sentence: str | None, positions: int | None, given: list[str]) -> None:
@@ -175,46 +193,39 @@ def _labels(text: str | None) -> list[str] | None:
     return None if text is None else [name.strip() for name in text.split("," if "," in text else None)]
 
 
-def _show(
-    worked: "Worked",
-    decimals: int,
-    picture: Path | None,
-    json: Path | None,
-    title: str | None,
-    *,
-    head: str = "1",
-    row: int | None = None,
-    table: bool = False,
-) -> None:
+def _show(worked: "Worked", shown: Shown, *, table: bool = False) -> None:
     from rich.console import Console
     from rich.text import Text
 
     from regard.attention.arithmetic import arithmetic
     from regard.pictures import position_table, save
 
-    number = _head(head, worked.heads)
-    shown = worked if number is None else worked.only(number)
+    head = _head(shown.head, worked.heads)
+    names = None if shown.steps is None else [name.strip().replace("_", " ") for name in shown.steps.split(",")]
+    # Names of weights keep their underscore.
+    weights = {step.name.replace("_", " "): step.name for step in worked.steps}
+    selected = worked.only(head, None if names is None else [weights.get(name, name) for name in names])
     spelled = None
-    if row is not None and worked.explanation is not None:
-        spelled = arithmetic(worked.explanation, row - 1, head=number or 0, decimals=decimals)
-    if json is not None and str(json) == "-":
+    if shown.row is not None and worked.explanation is not None:
+        spelled = arithmetic(worked.explanation, shown.row - 1, head=head or 0, decimals=shown.decimals)
+    if shown.json == Path("-"):
         typer.echo(worked.to_json())
     else:
         console = Console()
-        console.print(shown.renderable(decimals))
-        if worked.heads > 1 and number is not None:
-            console.print(Text(f"Head {number + 1} of {worked.heads} is shown; --head all shows every one.", style="dim"))
+        console.print(selected.renderable(shown.decimals))
+        if worked.heads > 1 and head is not None:
+            console.print(Text(f"Head {head + 1} of {worked.heads} is shown; --head all shows every one.", style="dim"))
         if spelled is not None:
             console.print(Text(spelled), soft_wrap=True)
-    if json is not None and str(json) != "-":
-        try:
-            json.write_text(worked.to_json() + "\n", encoding="utf-8")
-        except OSError as error:
-            raise DataError(f"cannot write {json}: {error.strerror or error}") from error
-        typer.echo(f"numbers: {json}", err=True)
-    if picture is not None:
-        figure = position_table(worked["positions"], title=title) if table else shown.figure(title)
-        typer.echo(f"picture: {save(figure, picture)}", err=True)
+        if shown.json is not None:
+            try:
+                shown.json.write_text(worked.to_json() + "\n", encoding="utf-8")
+            except OSError as error:
+                raise DataError(f"cannot write {shown.json}: {error.strerror or error}") from error
+            typer.echo(f"numbers: {shown.json}", err=True)
+    if shown.picture is not None:
+        figure = position_table(worked["positions"], title=shown.title) if table else selected.figure(shown.title)
+        typer.echo(f"picture: {save(figure, shown.picture, dpi=shown.dpi)}", err=True)
 
 
 def _head(text: str, heads: int) -> int | None:

@@ -47,7 +47,9 @@ def _inline(option: str, text: str) -> list[list[float]]:
     values = []
     for number, row in enumerate(rows, start=1):
         if len(row) != len(rows[0]):
-            raise DataError(f"{option}: row {number} has {len(row)} numbers and row 1 has {len(rows[0])}; all need as many")
+            raise DataError(
+                f"{option}: row {number} has {len(row)} numbers and row 1 has {len(rows[0])}; all need as many"
+            )
         values.append([_number(option, number, cell) for cell in row])
     return values
 
@@ -57,7 +59,9 @@ def _number(option: str, row: int, cell: str) -> float:
         return float(cell)
     except ValueError:
         files = " or ".join(FILES)
-        raise DataError(f"{option}: {cell!r} in row {row} is not a number (a file's name must end in {files})") from None
+        raise DataError(
+            f"{option}: {cell!r} in row {row} is not a number (a file's name must end in {files})"
+        ) from None
 
 
 def _file(option: str, path: Path) -> Any:

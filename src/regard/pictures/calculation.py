@@ -177,7 +177,7 @@ def _draw(block: _Block, axes: Axes, lettering: Lettering) -> None:
         cell_width, cell_height = max(text_extent(probe)[0] + 0.14, 0.36), CELL_HEIGHT
         probe.remove()
     else:
-        cell_width = cell_height = min(0.2, max(LARGEST_BARE_SIDE / max(rows, columns), 0.01))
+        cell_width, cell_height = (min(0.2, max(LARGEST_BARE_SIDE / count, 0.01)) for count in (columns, rows))
 
     image = draw_cells(axes, block.matrix, **_colors(block))
     # Labels too many for their cells are thinned out.

@@ -1,0 +1,179 @@
+"""A run that is interrupted, however and wherever, and resumed, is the run that never was interrupted."""
+
+import json
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import textwrap
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from regard.errors import DataError, RunError, TrainingError
+from regard.training.checkpoint_io import SafeCheckpointIO, list_checkpoints
+from regard.training.progress import SilentReporter
+from regard.training.run_folder import RunFolder
+from regard.training.translation import train_translation
+
+TIMES = ("seconds", "tokens_per_second")
+
+
+class SignalAt(SilentReporter):
+    """Sends a signal to its own process when a step has been reported so many times."""
+
+    def __init__(self, step, number):
+        self.left, self.number = step, number
+
+    def step(self, fraction, text):
+        self.left -= 1
+        if self.left == 0:
+            os.kill(os.getpid(), self.number)
+
+
+def train(config, path, resume=False, reporter=None):
+    folder = RunFolder.open(path) if resume else RunFolder.create(path)
+    return train_translation(config, folder, resume=resume, reporter=reporter or SilentReporter())
+
+
+def results(path):
+    """Everything of a run that is no measurement of time: metrics, samples, the best weights and the last state."""
+    folder = RunFolder(path)
+    rows = [{name: value for name, value in row.items() if name not in TIMES} for row in folder.read_metrics()]
+    last = SafeCheckpointIO().load_checkpoint(list_checkpoints(folder.checkpoints)[-1])
+    tensors = {**load_file(folder.model), **{f"last.{name}": value for name, value in last["state_dict"].items()}}
+    for number, state in last["optimizer_states"][0]["state"].items():
+        tensors |= {f"optimizer.{number}.{name}": value for name, value in state.items()}
+    return rows, folder.read_samples(), tensors
+
+
+def assert_same(one, other):
+    assert one[:2] == other[:2]
+    assert one[2].keys() == other[2].keys()
+    for name, value in one[2].items():
+        assert torch.equal(value, other[2][name]), name
+
+
+@pytest.fixture
+def uninterrupted(tiny, tmp_path):
+    config = tiny(checkpoint_steps=4)
+    trained = train(config, tmp_path / "whole")
+    assert trained.progress.epoch == 2
+    return config, results(tmp_path / "whole"), trained.progress.step
+
+
+@pytest.mark.slow
+def test_killed_in_the_middle_of_an_epoch(uninterrupted, tmp_path):
+    config, expected, steps = uninterrupted
+    assert steps // 2 > 5
+    script = """
+        import json, sys
+        import datasets
+        datasets.config.HF_DATASETS_CACHE = sys.argv[2]
+        sys.path.insert(0, sys.argv[4])
+        from regard.training.config import RunConfig
+        from test_resume import SignalAt, train
+        train(RunConfig.from_dict(json.loads(sys.argv[3]), "test"), sys.argv[1], reporter=SignalAt(6, 9))
+    """
+    arguments = [tmp_path / "killed", tmp_path / "cache", json.dumps(config.to_dict()), os.path.dirname(__file__)]
+    ended = subprocess.run([sys.executable, "-c", textwrap.dedent(script), *map(str, arguments)], check=False)
+    assert ended.returncode == -signal.SIGKILL
+    assert [path.name for path in list_checkpoints(tmp_path / "killed" / "checkpoints")] == ["step-00000004.ckpt"]
+    train(config, tmp_path / "killed", resume=True)
+    assert_same(results(tmp_path / "killed"), expected)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_saves_and_stops(uninterrupted, tmp_path, number):
+    config, expected, steps = uninterrupted
+    for stop in (3, steps // 2 + 2):  # in the first epoch, and in the second
+        path = tmp_path / f"stopped-{stop}"
+        stopped = train(config, path, reporter=SignalAt(stop, number))
+        assert stopped.interrupted == number
+        assert stopped.progress.step == stop + 1
+        assert not train(config, path, resume=True).interrupted
+        assert_same(results(path), expected)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_a_finished_run_has_nothing_to_resume(uninterrupted, tmp_path):
+    config, expected, steps = uninterrupted
+    again = train(config, tmp_path / "whole", resume=True)
+    assert again.progress.step == steps
+    assert again.progress.finished
+    assert_same(results(tmp_path / "whole"), expected)
+
+
+def test_rows_that_the_checkpoint_does_not_know_are_written_again(uninterrupted, tmp_path):
+    config, expected, _ = uninterrupted
+    path = tmp_path / "stopped"
+    train(config, path, reporter=SignalAt(2, signal.SIGINT))
+    folder = RunFolder(path)
+    folder.write_metrics([{**row, "seconds": 0, "tokens_per_second": 0} for row in expected[0]])
+    folder.write_samples(expected[1])
+    train(config, path, resume=True)
+    assert_same(results(path), expected)
+
+
+def test_a_loss_that_is_no_number_stops_the_run(tiny, tmp_path):
+    config = tiny(learning_rate=1e30, clip=0, warmup=0, checkpoint_steps=1)
+    with pytest.raises(TrainingError, match=r"(at|after) step \d+"):
+        train(config, tmp_path / "run")
+    kept = list_checkpoints(tmp_path / "run" / "checkpoints")
+    for path in kept:
+        state = SafeCheckpointIO().load_checkpoint(path)["state_dict"]
+        assert all(value.isfinite().all() for value in state.values())
+
+
+class Hostile:
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return (open, (str(self.path), "w"))
+
+
+def test_a_strangers_checkpoint_executes_nothing(uninterrupted, tmp_path):
+    config, *_ = uninterrupted
+    trap = tmp_path / "executed"
+    place = list_checkpoints(tmp_path / "whole" / "checkpoints")[-1]
+    content = SafeCheckpointIO().load_checkpoint(place)
+    torch.save({**content, "more": Hostile(trap)}, place)
+    with pytest.raises(RunError, match="was not loaded"):
+        train(config, tmp_path / "whole", resume=True)
+    place.write_bytes(pickle.dumps(Hostile(trap)))
+    with pytest.raises(RunError, match="was not loaded|cannot be read"):
+        train(config, tmp_path / "whole", resume=True)
+    assert not trap.exists()
+
+
+@pytest.mark.parametrize("content", [b"", b"PK\x03\x04half a zip", {"state_dict": {}}])
+def test_a_damaged_checkpoint_is_an_error_of_one_line(tmp_path, content):
+    place = tmp_path / "step-00000001.ckpt"
+    if isinstance(content, bytes):
+        place.write_bytes(content)
+    else:
+        torch.save(content, place)
+    with pytest.raises(RunError) as caught:
+        SafeCheckpointIO().load_checkpoint(place)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_full_disk_leaves_the_old_checkpoint(tmp_path, monkeypatch):
+    place = tmp_path / "step-00000001.ckpt"
+    writer = SafeCheckpointIO()
+    content = {"state_dict": {"a": torch.ones(3)}, "regard": {}}
+    writer.save_checkpoint(content, place)
+
+    def full(content, path):
+        path.write_bytes(b"half")
+        raise RuntimeError("PytorchStreamWriter failed writing file data/0: file write failed")
+
+    monkeypatch.setattr(torch, "save", full)
+    with pytest.raises(DataError, match="intact"):
+        writer.save_checkpoint({"state_dict": {}, "regard": {}}, place)
+    monkeypatch.undo()
+    assert torch.equal(writer.load_checkpoint(place)["state_dict"]["a"], torch.ones(3))
+    assert os.listdir(tmp_path) == [place.name]
