@@ -123,6 +123,13 @@ def test_the_causal_hint_changes_nothing_and_suffices():
             torch.testing.assert_close(ours(x, x, x, need_weights=need_weights, **how), expected)
 
 
+def test_a_wrong_hint_does_no_harm():
+    _, ours = pair()
+    tensors = inputs(ours, BATCH)
+    attn_mask = masks(BATCH)["own masks"]["attn_mask"]
+    torch.testing.assert_close(ours(*tensors, attn_mask=attn_mask, is_causal=True), ours(*tensors, attn_mask=attn_mask))
+
+
 def test_the_hint_without_a_mask_lets_the_last_query_see_everything():
     _, ours = pair(add_bias_kv=True)
     _, weights = ours(*inputs(ours, BATCH), is_causal=True)

@@ -76,7 +76,13 @@ def test_the_sink_is_one_more_key_without_a_value(sink):
     ("sink", "score", "weight"), [(1e4, 0.0, 0.0), (-1e4, 0.0, 0.2), (0.0, 1e4, 0.2), (0.0, -1e4, 0.0)]
 )
 def test_a_sink_far_from_the_scores(sink, score, weight):
-    assert softmax_with_sink(sink)(torch.full((3, 5), score)) == pytest.approx(torch.full((3, 5), weight))
+    scores, learned = torch.full((3, 5), score, requires_grad=True), torch.tensor(sink, requires_grad=True)
+    weights = softmax_with_sink(learned)(scores)
+    torch.testing.assert_close(weights, torch.full((3, 5), weight))
+    (weights * torch.arange(5.0)).sum().backward()
+    for leaf in (scores, learned):
+        assert leaf.grad is not None
+        assert leaf.grad.isfinite().all()
 
 
 def test_a_sink_for_each_head():

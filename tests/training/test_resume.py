@@ -1,8 +1,10 @@
 """A run that is interrupted, however and wherever, and resumed, is the run that never was interrupted."""
 
 import json
+import math
 import os
 import pickle
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,7 +15,9 @@ import torch
 from safetensors.torch import load_file
 
 from regard.errors import DataError, RunError, TrainingError
+from regard.models.translator import RecurrentTranslator
 from regard.training.checkpoint_io import SafeCheckpointIO, list_checkpoints
+from regard.training.module import TranslationModule
 from regard.training.progress import SilentReporter
 from regard.training.run_folder import RunFolder
 from regard.training.translation import train_translation
@@ -56,12 +60,22 @@ def assert_same(one, other):
         assert torch.equal(value, other[2][name]), name
 
 
-@pytest.fixture
-def uninterrupted(tiny, tmp_path):
+@pytest.fixture(scope="module")
+def whole(tiny, tmp_path_factory):
+    """A run that nothing interrupted."""
+    path = tmp_path_factory.mktemp("runs") / "whole"
     config = tiny(checkpoint_steps=4)
-    trained = train(config, tmp_path / "whole")
+    trained = train(config, path)
     assert trained.progress.epoch == 2
-    return config, results(tmp_path / "whole"), trained.progress.step
+    return path, config, results(path), trained.progress.step
+
+
+@pytest.fixture
+def uninterrupted(whole, tmp_path):
+    """A copy of that run in ``tmp_path / "whole"``, with its configuration, results and number of steps."""
+    path, *rest = whole
+    shutil.copytree(path, tmp_path / "whole")
+    return rest
 
 
 @pytest.mark.slow
@@ -117,14 +131,33 @@ def test_rows_that_the_checkpoint_does_not_know_are_written_again(uninterrupted,
     assert_same(results(path), expected)
 
 
-def test_a_loss_that_is_no_number_stops_the_run(tiny, tmp_path):
-    config = tiny(learning_rate=1e30, clip=0, warmup=0, checkpoint_steps=1)
-    with pytest.raises(TrainingError, match=r"(at|after) step \d+"):
-        train(config, tmp_path / "run")
+def test_a_loss_that_is_no_number_stops_the_run(tiny, tmp_path, monkeypatch):
+    found = RecurrentTranslator.loss
+    calls = []
+
+    def loss(model, *arguments, **options):
+        calls.append(model.training)
+        true = found(model, *arguments, **options)
+        return true._replace(total=true.total * math.nan) if sum(calls) == 6 else true
+
+    monkeypatch.setattr(RecurrentTranslator, "loss", loss)
+    with pytest.raises(TrainingError, match="nan at step 6; the last good checkpoint is kept"):
+        train(tiny(checkpoint_steps=2), tmp_path / "run")
     kept = list_checkpoints(tmp_path / "run" / "checkpoints")
-    for path in kept:
-        state = SafeCheckpointIO().load_checkpoint(path)["state_dict"]
-        assert all(value.isfinite().all() for value in state.values())
+    assert [path.name for path in kept] == ["step-00000002.ckpt", "step-00000004.ckpt"]
+
+
+def test_weights_that_are_no_numbers_are_never_saved(tiny, tmp_path, monkeypatch):
+    def spoil(module, *rest):
+        if module.progress.step == 3:
+            next(module.parameters()).data[0] = math.inf
+
+    monkeypatch.setattr(TranslationModule, "on_train_batch_start", spoil)
+    with pytest.raises(TrainingError, match=r"step \d+"):
+        train(tiny(checkpoint_steps=2), tmp_path / "run")
+    (kept,) = list_checkpoints(tmp_path / "run" / "checkpoints")
+    state = SafeCheckpointIO().load_checkpoint(kept)["state_dict"]
+    assert all(value.isfinite().all() for value in state.values())
 
 
 class Hostile:
@@ -144,7 +177,7 @@ def test_a_strangers_checkpoint_executes_nothing(uninterrupted, tmp_path):
     with pytest.raises(RunError, match="was not loaded"):
         train(config, tmp_path / "whole", resume=True)
     place.write_bytes(pickle.dumps(Hostile(trap)))
-    with pytest.raises(RunError, match="was not loaded|cannot be read"):
+    with pytest.raises(RunError, match=r"was not loaded|cannot be read"):
         train(config, tmp_path / "whole", resume=True)
     assert not trap.exists()
 

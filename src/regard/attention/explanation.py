@@ -216,7 +216,8 @@ def explanation_of(names: Sequence[str], tensors: Sequence[Tensor], rank: int) -
     for tensor in tensors:
         if id(tensor) not in restored:
             restored[id(tensor)] = tensor if rank == 4 else tensor[0] if rank == 3 else tensor[0, 0]
-    return Explanation(**{name: restored[id(tensor)] for name, tensor in zip(names, tensors, strict=True)})
+    fields: dict[str, Any] = {name: restored[id(tensor)] for name, tensor in zip(names, tensors, strict=True)}
+    return Explanation(**fields)
 
 
 def finite_or_text(number: float, decimals: int) -> str:

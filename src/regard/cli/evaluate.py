@@ -18,8 +18,11 @@ def command(
     limit: Annotated[int | None, Option(help="Pairs; evaluate only the first so many. Default: all.")] = None,
     threads: Annotated[int, Option(help="CPU threads; 0: as many as PyTorch takes.")] = 0,
     device: Annotated[str, Option(help="cpu, cuda, cuda:1, mps, ...")] = "cpu",
-    output: Annotated[str | None, Option(help="Name of the results in the run folder. Default: that of the data.")] = None,
-) -> None:  # fmt: skip
+    output: Annotated[
+        str | None,
+        Option(help="Name of the results in the run folder. Default: that of the data."),
+    ] = None,
+) -> None:
     """Measure a trained translator: BLEU, chrF, perplexity, BLEU by source length, alignment error rate.
 
     Writes RUN/evaluation-NAME.json (with the signatures of sacreBLEU), RUN/evaluation-NAME.txt (the translations) and

@@ -1,5 +1,7 @@
 """``regard explain``: every step of one attention, from numbers or from a sentence."""
 
+# ruff: noqa: E501  # an option a line, however long its help
+
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -35,6 +37,7 @@ class Shown:
 
 
 def command(
+    ctx: typer.Context,
     sentence: Annotated[str | None, Argument(help="Words to attend to each other, with seeded random embeddings and weights (of two decimals, so that one can calculate with them).")] = None,
     query: Annotated[str | None, Option(help="Queries: '5 1 20; 3 12 45' (rows between semicolons), JSON, or a .json or .npy file. So are all matrices here.", rich_help_panel=NUMBERS)] = None,
     key: Annotated[str | None, Option(help="Keys. Default: the queries.", rich_help_panel=NUMBERS)] = None,
@@ -44,7 +47,7 @@ def command(
     w_key: Annotated[str | None, Option(help="Weights: key = input × W_key.", rich_help_panel=NUMBERS)] = None,
     w_value: Annotated[str | None, Option(help="Weights: value = input × W_value.", rich_help_panel=NUMBERS)] = None,
     w_output: Annotated[str | None, Option(help="Weights: projected = output × W_output.", rich_help_panel=NUMBERS)] = None,
-    w_decoder: Annotated[str | None, Option(help="Weights of a decoder's output tanh(W [query; output]); a row for each unit.", rich_help_panel=NUMBERS)] = None,
+    w_decoder: Annotated[str | None, Option(help="Weights of a decoder's output tanh(W × (query; output)); a row for each unit.", rich_help_panel=NUMBERS)] = None,
     w_score: Annotated[str | None, Option(help="Weights of --score general. Default: seeded.", rich_help_panel=NUMBERS)] = None,
     dim: Annotated[int, Option(help="Features of an embedding, or of a position.", rich_help_panel=SENTENCE)] = 5,
     head_dim: Annotated[int, Option(help="Features of each head's queries, keys and values.", rich_help_panel=SENTENCE)] = 3,
@@ -92,16 +95,13 @@ def command(
     shown = Shown(head, steps, row, decimals, title, picture, dpi, json)
     given = [name for name, text in texts.items() if text is not None]
     _one_source(sentence, positions, given)
+    _no_idle_option(ctx, sentence, positions)
     if positions is not None:
-        if row is not None:
-            raise ArgumentError("--row spells the arithmetic of an attention; --positions has none")
         _show(_position_table(positions, dim), shown, table=True)
         return
     if sentence is not None:
         words = sentence.split()
         tensors = seeded_sentence(words, dim, head_dim, heads, seed)
-        if labels or query_labels:
-            raise ArgumentError("a sentence's words are its labels; leave --labels and --query-labels out")
     else:
         words = None
         two_or_three = {"--query", "--key", "--value"}
@@ -122,8 +122,8 @@ def command(
     value_dim = _features(next(t for t in (mixed, compared, asked) if t is not None), tensors.get("--w-value"), 1)
     if asked.shape[-2] * keys * value_dim > MOST_NUMBERS:
         raise ArgumentError(
-            f"{asked.shape[-2]} queries × {keys} keys × {value_dim} features are more than the {MOST_NUMBERS:,} weighted "
-            "values that regard explain keeps"
+            f"{asked.shape[-2]} queries × {keys} keys × {value_dim} features are more than the {MOST_NUMBERS:,} "
+            "weighted values that regard explain keeps"
         )
     names = words or _labels(labels)
     with torch.no_grad():
@@ -168,6 +168,25 @@ def _one_source(sentence: str | None, positions: int | None, given: list[str]) -
         raise ArgumentError("--input stands for --query, --key and --value; give it or them")
 
 
+def _no_idle_option(ctx: typer.Context, sentence: str | None, positions: int | None) -> None:
+    """Options that would change nothing are refused."""
+    typed = [name for name in ctx.params if str(getattr(ctx.get_parameter_source(name), "name", "")) == "COMMANDLINE"]
+    if positions is not None:
+        idle = [
+            name for name in typed if name not in ("positions", "dim", "decimals", "title", "picture", "dpi", "json")
+        ]
+        kind = "--positions"
+    elif sentence is not None:
+        idle, kind = (
+            [name for name in typed if name in ("labels", "query_labels")],
+            "a sentence, whose words are its labels",
+        )
+    else:
+        idle, kind = [name for name in typed if name in ("dim", "head_dim")], "numbers, which have their own sizes"
+    if idle:
+        raise ArgumentError(f"--{idle[0].replace('_', '-')} does not go with {kind}; leave it out")
+
+
 def _position_table(length: int, dim: int) -> "Worked":
     import torch
 
@@ -201,10 +220,10 @@ def _show(worked: "Worked", shown: Shown, *, table: bool = False) -> None:
     from regard.pictures import position_table, save
 
     head = _head(shown.head, worked.heads)
-    names = None if shown.steps is None else [name.strip().replace("_", " ") for name in shown.steps.split(",")]
-    # Names of weights keep their underscore.
-    weights = {step.name.replace("_", " "): step.name for step in worked.steps}
-    selected = worked.only(head, None if names is None else [weights.get(name, name) for name in names])
+    # W_query may be written w-query, and weighted values weighted_values.
+    known = {_plain(step.name): step.name for step in worked.steps}
+    names = None if shown.steps is None else [known.get(_plain(name), name.strip()) for name in shown.steps.split(",")]
+    selected = worked.only(head, names)
     spelled = None
     if shown.row is not None and worked.explanation is not None:
         spelled = arithmetic(worked.explanation, shown.row - 1, head=head or 0, decimals=shown.decimals)
@@ -226,6 +245,10 @@ def _show(worked: "Worked", shown: Shown, *, table: bool = False) -> None:
     if shown.picture is not None:
         figure = position_table(worked["positions"], title=shown.title) if table else selected.figure(shown.title)
         typer.echo(f"picture: {save(figure, shown.picture, dpi=shown.dpi)}", err=True)
+
+
+def _plain(name: str) -> str:
+    return name.strip().lower().replace("_", " ").replace("-", " ")
 
 
 def _head(text: str, heads: int) -> int | None:

@@ -13,18 +13,36 @@ from regard.errors import DataError
 
 def command(
     run: Annotated[Path, Argument(help="Run folder, e.g. runs/translate-bahdanau.")],
-    sentences: Annotated[list[str] | None, Argument(help="Sentences. Default: the lines of --file or of standard input.")] = None,
+    sentences: Annotated[
+        list[str] | None,
+        Argument(help="Sentences. Default: the lines of --file or of standard input."),
+    ] = None,
     file: Annotated[Path | None, Option(help="UTF-8 text file, one sentence a line.")] = None,
     beam: Annotated[int, Option(help="Hypotheses of the beam; 1: greedy.")] = 5,
     length_penalty: Annotated[float, Option(help="Exponent of the beam's length normalization, 0 or more.")] = 1.0,
-    replace_unknown: Annotated[bool, Option("--replace-unknown", help="Write the most attended source word for an unknown word.")] = False,
-    pictures: Annotated[Path | None, Option(help="Folder for an alignment picture of each translation. Default: none are drawn.")] = None,
-    merge_words: Annotated[bool, Option("--merge-words", help="Merge sub-words to words, in pictures and in --json.")] = False,
-    as_json: Annotated[bool, Option("--json", help="One JSON object a line: source, translation, score in nats, tokens and weights [target][source].")] = False,
+    replace_unknown: Annotated[
+        bool,
+        Option("--replace-unknown", help="Write the most attended source word for an unknown word."),
+    ] = False,
+    pictures: Annotated[
+        Path | None,
+        Option(help="Folder for an alignment picture of each translation. Default: none are drawn."),
+    ] = None,
+    merge_words: Annotated[
+        bool,
+        Option("--merge-words", help="Merge sub-words to words, in pictures and in --json."),
+    ] = False,
+    as_json: Annotated[
+        bool,
+        Option(
+            "--json",
+            help="One JSON object a line: source, translation, score in nats, tokens and weights [target][source].",
+        ),
+    ] = False,
     batch_size: Annotated[int, Option(help="Sentences translated at once.")] = 64,
     threads: Annotated[int, Option(help="CPU threads; 0: as many as PyTorch takes.")] = 0,
     device: Annotated[str, Option(help="cpu, cuda, cuda:1, mps, ...")] = "cpu",
-) -> None:  # fmt: skip
+) -> None:
     """Translate sentences with a trained run: one line in, one line out."""
     import torch
 
@@ -96,4 +114,6 @@ def record(translation: Any, merge_words: bool) -> dict[str, Any]:
 
 
 def _word(tokens: list[str], group: range) -> str:
-    return "".join(tokens[position].removeprefix("·") if position > group.start else tokens[position] for position in group)
+    return "".join(
+        tokens[position].removeprefix("·") if position > group.start else tokens[position] for position in group
+    )

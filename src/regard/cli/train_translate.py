@@ -2,6 +2,7 @@
 
 import dataclasses
 import signal
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,7 +12,10 @@ from typer import Option
 from regard.errors import ArgumentError
 from regard.training.config import DataConfig, RunConfig, TrainingConfig
 
-DATA, MODEL, TRAINING, PLACE = "Data", "Model", "Training", "Run folder and machine"
+data_option = partial(Option, rich_help_panel="Data")
+model_option = partial(Option, rich_help_panel="Model")
+training_option = partial(Option, rich_help_panel="Training")
+place_option = partial(Option, rich_help_panel="Run folder and machine")
 
 # What may change when a run goes on: how long it goes on, and on what.
 RESUMABLE = (
@@ -22,59 +26,129 @@ RESUMABLE = (
 
 def command(
     ctx: typer.Context,
-    train: Annotated[str | None, Option("--train", "--data", help="Training pairs: a .tsv, .csv, .jsonl or .parquet file, two aligned text files as 'a.de,b.en', a Hugging Face data set 'owner/name', or 'bundled' for the generated English-Spanish corpus.", rich_help_panel=DATA)] = None,
-    validation: Annotated[str | None, Option(help="Validation pairs, in any of these forms. Default: the last 500 training pairs (at most a tenth).", rich_help_panel=DATA)] = None,
-    test: Annotated[str | None, Option(help="Test pairs, translated with a beam of 5 when training is over. Default: none.", rich_help_panel=DATA)] = None,
-    source_column: Annotated[str | None, Option(help="Column to translate from. Default: the first of a table with two columns.", rich_help_panel=DATA)] = None,
-    target_column: Annotated[str | None, Option(help="Column to translate to. Default: the second of a table with two columns.", rich_help_panel=DATA)] = None,
-    lowercase: Annotated[bool, Option("--lowercase", help="Turn all text into lower case, references included.", rich_help_panel=DATA)] = False,
-    bundled: Annotated[int, Option(help="Pairs of the generated corpus to train on, in place of --train.", rich_help_panel=DATA)] = 0,
-    tokenizer: Annotated[str, Option(help="bpe (sub-words), word or char.", rich_help_panel=DATA)] = "bpe",
-    vocabulary: Annotated[int, Option(help="Most tokens of each side's vocabulary.", rich_help_panel=DATA)] = 8000,
-    max_length: Annotated[int, Option(help="Tokens; training pairs with a longer side are left out.", rich_help_panel=DATA)] = 100,
-    attention: Annotated[str, Option(help="none, bahdanau, luong or hard.", rich_help_panel=MODEL)] = "bahdanau",
-    score: Annotated[str | None, Option(help="additive (concat), dot, scaled_dot, general or location. Default: additive for bahdanau and hard, general for luong.", rich_help_panel=MODEL)] = None,
-    scope: Annotated[str, Option(help="luong: global, local-m or local-p.", rich_help_panel=MODEL)] = "global",
-    window: Annotated[int, Option(help="luong, local scopes: half-width in source tokens.", rich_help_panel=MODEL)] = 10,
-    input_feeding: Annotated[bool, Option("--input-feeding/--no-input-feeding", help="luong: feed the attentional vector into the next step.", rich_help_panel=MODEL)] = True,
-    hard_estimator: Annotated[str, Option(help="hard: reinforce or straight_through.", rich_help_panel=MODEL)] = "reinforce",
-    cell: Annotated[str, Option(help="lstm or gru.", rich_help_panel=MODEL)] = "lstm",
-    embedding: Annotated[int, Option(help="Features of an embedded token.", rich_help_panel=MODEL)] = 256,
-    hidden: Annotated[int, Option(help="Features of an annotation and of a decoder state; even.", rich_help_panel=MODEL)] = 512,
-    encoder_layers: Annotated[int, Option(help="Layers of the encoder.", rich_help_panel=MODEL)] = 1,
-    decoder_layers: Annotated[int, Option(help="Layers of the decoder.", rich_help_panel=MODEL)] = 1,
-    readout: Annotated[str, Option(help="tanh or maxout.", rich_help_panel=MODEL)] = "tanh",
-    dropout: Annotated[float, Option(help="Dropout rate, 0 to below 1.", rich_help_panel=MODEL)] = 0.3,
-    tied: Annotated[str, Option(help="Embeddings that share their weights: none, target (with the output) or all (needs one vocabulary size on both sides).", rich_help_panel=MODEL)] = "target",
-    label_smoothing: Annotated[float, Option(help="Probability spread over all words, 0 to below 1.", rich_help_panel=TRAINING)] = 0.1,
-    scheduled_sampling: Annotated[float, Option(help="Probability of feeding the model's own word, 0 to below 1.", rich_help_panel=TRAINING)] = 0.0,
-    tokens_per_batch: Annotated[int, Option(help="Target tokens of a batch, padding included.", rich_help_panel=TRAINING)] = 2000,
-    optimizer: Annotated[str, Option(help="adam or adamw.", rich_help_panel=TRAINING)] = "adamw",
-    learning_rate: Annotated[float, Option(help="Peak learning rate.", rich_help_panel=TRAINING)] = 1e-3,
-    weight_decay: Annotated[float, Option(help="Decoupled weight decay of adamw, for each unit of learning rate.", rich_help_panel=TRAINING)] = 0.0,
-    schedule: Annotated[str, Option(help="constant, inverse_sqrt, cosine, linear (the last two decay to 0 over --epochs) or plateau (halves).", rich_help_panel=TRAINING)] = "constant",
-    warmup: Annotated[int, Option(help="Steps of linear warmup.", rich_help_panel=TRAINING)] = 0,
-    plateau_patience: Annotated[int, Option(help="plateau: validations without a better loss.", rich_help_panel=TRAINING)] = 2,
-    clip: Annotated[float, Option(help="Largest norm of the gradient; 0: not clipped.", rich_help_panel=TRAINING)] = 1.0,
-    epochs: Annotated[int, Option(help="Epochs after which training ends.", rich_help_panel=TRAINING)] = 20,
-    max_minutes: Annotated[float, Option(help="Minutes after which training ends; 0: no limit.", rich_help_panel=TRAINING)] = 0.0,
-    patience: Annotated[int, Option(help="Validations without a better BLEU after which training ends; 0: never.", rich_help_panel=TRAINING)] = 5,
-    validate_every: Annotated[int, Option(help="Steps between validations; 0: after each epoch.", rich_help_panel=TRAINING)] = 0,
-    validation_pairs: Annotated[int, Option(help="Pairs that each validation translates; 0: all.", rich_help_panel=TRAINING)] = 0,
-    checkpoint_minutes: Annotated[float, Option(help="Minutes between checkpoints, besides one after each validation.", rich_help_panel=TRAINING)] = 5.0,
-    checkpoint_steps: Annotated[int, Option(help="Steps between checkpoints; 0: by the clock alone.", rich_help_panel=TRAINING)] = 0,
-    seed: Annotated[int, Option(help="Of weights, order and dropout.", rich_help_panel=TRAINING)] = 1,
-    run: Annotated[str | None, Option(help="Name of the run. Default: translate-<attention>.", rich_help_panel=PLACE)] = None,
-    runs: Annotated[Path, Option(help="Folder that holds the run folders.", rich_help_panel=PLACE)] = Path("runs"),
-    resume: Annotated[bool, Option("--resume", help="Go on with an interrupted run, with its own options (--epochs, --max-minutes, --patience and the machine may change).", rich_help_panel=PLACE)] = False,
-    overwrite: Annotated[bool, Option("--overwrite", help="Delete the run of that name first.", rich_help_panel=PLACE)] = False,
-    tensorboard: Annotated[bool, Option("--tensorboard", help="Write TensorBoard logs besides metrics.csv.", rich_help_panel=PLACE)] = False,
-    precision: Annotated[str, Option(help="32, bf16-mixed or 16-mixed.", rich_help_panel=PLACE)] = "32",
-    threads: Annotated[int, Option(help="CPU threads; 0: as many as PyTorch takes.", rich_help_panel=PLACE)] = 0,
-    accelerator: Annotated[str, Option("--accelerator", "--device", help="auto, cpu, gpu, mps, ...", rich_help_panel=PLACE)] = "auto",
-    devices: Annotated[str, Option(help="A number of devices, a list of indices '0,1', or auto.", rich_help_panel=PLACE)] = "auto",
-    strategy: Annotated[str, Option(help="Lightning's strategy for several devices: auto or ddp.", rich_help_panel=PLACE)] = "auto",
-) -> None:  # fmt: skip
+    train: Annotated[
+        str | None,
+        data_option(
+            "--train",
+            "--data",
+            help="Training pairs: a .tsv, .csv, .jsonl or .parquet file, two aligned text files as 'a.de,b.en', a"
+            " Hugging Face data set 'owner/name', or 'bundled' for the generated English-Spanish corpus.",
+        ),
+    ] = None,
+    validation: Annotated[
+        str | None,
+        data_option(
+            help="Validation pairs, in any of these forms. Default: the last 500 training pairs (at most a tenth).",
+        ),
+    ] = None,
+    test: Annotated[
+        str | None,
+        data_option(help="Test pairs, translated with a beam of 5 when training is over. Default: none."),
+    ] = None,
+    source_column: Annotated[
+        str | None,
+        data_option(help="Column to translate from. Default: the first of a table with two columns."),
+    ] = None,
+    target_column: Annotated[
+        str | None,
+        data_option(help="Column to translate to. Default: the second of a table with two columns."),
+    ] = None,
+    lowercase: Annotated[
+        bool,
+        data_option("--lowercase", help="Turn all text into lower case, references included."),
+    ] = False,
+    bundled: Annotated[int, data_option(help="Pairs of the generated corpus to train on, in place of --train.")] = 0,
+    tokenizer: Annotated[str, data_option(help="bpe (sub-words), word or char.")] = "bpe",
+    vocabulary: Annotated[int, data_option(help="Most tokens of each side's vocabulary.")] = 8000,
+    max_length: Annotated[int, data_option(help="Tokens; training pairs with a longer side are left out.")] = 100,
+    attention: Annotated[str, model_option(help="none, bahdanau, luong or hard.")] = "bahdanau",
+    score: Annotated[
+        str | None,
+        model_option(
+            help="additive (concat), dot, scaled_dot, general or location. Default: additive for bahdanau and "
+            "hard, general for luong.",
+        ),
+    ] = None,
+    scope: Annotated[str, model_option(help="luong: global, local-m or local-p.")] = "global",
+    window: Annotated[int, model_option(help="luong, local scopes: half-width in source tokens.")] = 10,
+    input_feeding: Annotated[
+        bool,
+        model_option(
+            "--input-feeding/--no-input-feeding",
+            help="luong: feed the attentional vector into the next step.",
+        ),
+    ] = True,
+    hard_estimator: Annotated[str, model_option(help="hard: reinforce or straight_through.")] = "reinforce",
+    cell: Annotated[str, model_option(help="lstm or gru.")] = "lstm",
+    embedding: Annotated[int, model_option(help="Features of an embedded token.")] = 256,
+    hidden: Annotated[int, model_option(help="Features of an annotation and of a decoder state; even.")] = 512,
+    encoder_layers: Annotated[int, model_option(help="Layers of the encoder.")] = 1,
+    decoder_layers: Annotated[int, model_option(help="Layers of the decoder.")] = 1,
+    readout: Annotated[str, model_option(help="tanh or maxout.")] = "tanh",
+    dropout: Annotated[float, model_option(help="Dropout rate, 0 to below 1.")] = 0.3,
+    tied: Annotated[
+        str,
+        model_option(
+            help="Embeddings that share their weights: none, target (with the output) or all (needs one "
+            "vocabulary size on both sides).",
+        ),
+    ] = "target",
+    label_smoothing: Annotated[float, training_option(help="Probability spread over all words, 0 to below 1.")] = 0.1,
+    scheduled_sampling: Annotated[
+        float,
+        training_option(help="Probability of feeding the model's own word, 0 to below 1."),
+    ] = 0.0,
+    tokens_per_batch: Annotated[int, training_option(help="Target tokens of a batch, padding included.")] = 2000,
+    optimizer: Annotated[str, training_option(help="adam or adamw.")] = "adamw",
+    learning_rate: Annotated[float, training_option(help="Peak learning rate.")] = 1e-3,
+    weight_decay: Annotated[
+        float,
+        training_option(help="Decoupled weight decay of adamw, for each unit of learning rate."),
+    ] = 0.0,
+    schedule: Annotated[
+        str,
+        training_option(
+            help="constant, inverse_sqrt, cosine, linear (the last two decay to 0 over --epochs) or plateau (halves).",
+        ),
+    ] = "constant",
+    warmup: Annotated[int, training_option(help="Steps of linear warmup.")] = 0,
+    plateau_patience: Annotated[int, training_option(help="plateau: validations without a better loss.")] = 2,
+    clip: Annotated[float, training_option(help="Largest norm of the gradient; 0: not clipped.")] = 1.0,
+    epochs: Annotated[int, training_option(help="Epochs after which training ends.")] = 20,
+    max_minutes: Annotated[float, training_option(help="Minutes after which training ends; 0: no limit.")] = 0.0,
+    patience: Annotated[
+        int,
+        training_option(help="Validations without a better BLEU after which training ends; 0: never."),
+    ] = 5,
+    validate_every: Annotated[int, training_option(help="Steps between validations; 0: after each epoch.")] = 0,
+    validation_pairs: Annotated[int, training_option(help="Pairs that each validation translates; 0: all.")] = 0,
+    checkpoint_minutes: Annotated[
+        float,
+        training_option(help="Minutes between checkpoints, besides one after each validation."),
+    ] = 5.0,
+    checkpoint_steps: Annotated[int, training_option(help="Steps between checkpoints; 0: by the clock alone.")] = 0,
+    seed: Annotated[int, training_option(help="Of weights, order and dropout.")] = 1,
+    run: Annotated[str | None, place_option(help="Name of the run. Default: translate-<attention>.")] = None,
+    runs: Annotated[Path, place_option(help="Folder that holds the run folders.")] = Path("runs"),
+    resume: Annotated[
+        bool,
+        place_option(
+            "--resume",
+            help="Go on with an interrupted run, with its own options (--epochs, --max-minutes, --patience and "
+            "the machine may change).",
+        ),
+    ] = False,
+    overwrite: Annotated[bool, place_option("--overwrite", help="Delete the run of that name first.")] = False,
+    tensorboard: Annotated[
+        bool,
+        place_option("--tensorboard", help="Write TensorBoard logs besides metrics.csv."),
+    ] = False,
+    precision: Annotated[str, place_option(help="32, bf16-mixed or 16-mixed.")] = "32",
+    threads: Annotated[int, place_option(help="CPU threads; 0: as many as PyTorch takes.")] = 0,
+    accelerator: Annotated[str, place_option("--accelerator", "--device", help="auto, cpu, gpu, mps, ...")] = "auto",
+    devices: Annotated[str, place_option(help="A number of devices, a list of indices '0,1', or auto.")] = "auto",
+    strategy: Annotated[str, place_option(help="Lightning's strategy for several devices: auto or ddp.")] = "auto",
+) -> None:
     """Train a recurrent translator, with or without attention.
 
     Writes runs/NAME/ with the best model, tokenizers, metrics, samples, checkpoints and pictures; goes on after any
@@ -92,10 +166,10 @@ def command(
         finish(resume_run(runs / name, _typed(ctx, given)), test)
         return
     if given["train"] is None and not given["bundled"]:
-        raise ArgumentError("there is nothing to train on; give --train FILE, or --bundled 20000 for the bundled corpus")
-    config = RunConfig(
-        data=_pick(DataConfig, given), training=_pick(TrainingConfig, given), model=model_fields(given)
-    )
+        raise ArgumentError(
+            "there is nothing to train on; give --train FILE, or --bundled 20000 for the bundled corpus"
+        )
+    config = RunConfig(data=_pick(DataConfig, given), training=_pick(TrainingConfig, given), model=model_fields(given))
     finish(start_run(runs / name, config, overwrite), test)
 
 

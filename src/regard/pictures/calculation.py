@@ -181,9 +181,9 @@ def _draw(block: _Block, axes: Axes, lettering: Lettering) -> None:
 
     image = draw_cells(axes, block.matrix, **_colors(block))
     # Labels too many for their cells are thinned out.
-    step = max(1, int(np.ceil(0.14 / cell_height)))
+    row_step, column_step = (max(1, int(np.ceil(0.14 / size))) for size in (cell_height, cell_width))
     axes.tick_params(length=0, pad=3, labelsize=8.5)
-    row_ticks, column_ticks = range(0, len(block.rows), step), range(0, len(block.columns), step)
+    row_ticks, column_ticks = range(0, len(block.rows), row_step), range(0, len(block.columns), column_step)
     axes.set_yticks(row_ticks, [lettering.drawable(block.rows[row]) for row in row_ticks])
     axes.set_xticks(column_ticks, [lettering.drawable(block.columns[column]) for column in column_ticks])
     beside, above = axes.get_yticklabels(), axes.get_xticklabels()

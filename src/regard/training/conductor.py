@@ -175,7 +175,9 @@ class Conductor(Callback):
         loss = float(outputs["loss"] if isinstance(outputs, dict) else outputs)
         self._loss = loss if math.isnan(self._loss) else 0.98 * self._loss + 0.02 * loss
         speed = self.progress.tokens / max(1e-9, self.progress.training_seconds)
-        text = f"step {self.progress.step} · epoch {self.progress.epoch + 1}/{self.config.epochs} · loss {self._loss:.3f}"
+        text = (
+            f"step {self.progress.step} · epoch {self.progress.epoch + 1}/{self.config.epochs} · loss {self._loss:.3f}"
+        )
         self.reporter.step(self.fraction, text + (f" · {speed:.0f} tokens/s" if self.progress.tokens else ""))
 
     def _forget_what_follows(self) -> None:

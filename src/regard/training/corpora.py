@@ -89,9 +89,7 @@ def open_part(config: DataConfig, folder: RunFolder, part: str) -> "datasets.Dat
     """
     if config.bundled:
         return open_pairs(bundled_path(folder, part), "english", "spanish", lowercase=config.lowercase)
-    return open_pairs(
-        getattr(config, part), config.source_column, config.target_column, lowercase=config.lowercase
-    )
+    return open_pairs(getattr(config, part), config.source_column, config.target_column, lowercase=config.lowercase)
 
 
 def bundled_path(folder: RunFolder, part: str) -> Path:

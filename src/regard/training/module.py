@@ -56,7 +56,7 @@ class TranslationModule(LightningModule):
         )
         if not torch.isfinite(loss.total):
             raise TrainingError(
-                f"the loss is {float(loss.total)} at step {self.progress.step + 1}; the last good checkpoint is kept. "
+                f"the loss is {loss.total.item()} at step {self.progress.step + 1}; the last good checkpoint is kept. "
                 "Start again with a lower --learning-rate, a smaller --clip or --precision 32"
             )
         self.progress.loss_sum += float(loss.nll) * batch.target_tokens
@@ -83,6 +83,8 @@ class TranslationModule(LightningModule):
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         content = checkpoint["regard"]
         if content.get("format") != FORMAT:
-            raise RunError(f"the checkpoint has format {content.get('format')!r}; this version of regard reads {FORMAT}")
+            raise RunError(
+                f"the checkpoint has format {content.get('format')!r}; this version of regard reads {FORMAT}"
+            )
         for name, value in content["progress"].items():
             setattr(self.progress, name, value)

@@ -101,7 +101,9 @@ class TrainedTranslator:
                     found[row] = self._translation(sentences[row], ids[row], hypothesis, replace_unknown)
                 if on_batch:
                     on_batch(len(found))
-        return [found.get(row) or Translation(text, "", 0.0, [], [], [], [], None) for row, text in enumerate(sentences)]
+        return [
+            found.get(row) or Translation(text, "", 0.0, [], [], [], [], None) for row, text in enumerate(sentences)
+        ]
 
     def search(self, sources: Sequence[Sequence[int]], width: int, length_penalty: float) -> list[Hypothesis]:
         """The best hypothesis for each source, given as ids without begin and end; none may be empty."""
@@ -145,7 +147,11 @@ class TrainedTranslator:
         groups = self.source_tokenizer.word_groups(ids)
         words = self.source_tokenizer.words(ids)
         by_word = torch.stack([weights[:, group.start : group.stop].sum(-1) for group in groups], dim=-1)
-        chosen = [words[int(row.argmax())] for row, token in zip(by_word, written, strict=True) if token == self.target_tokenizer.UNK]
+        chosen = [
+            words[int(row.argmax())]
+            for row, token in zip(by_word, written, strict=True)
+            if token == self.target_tokenizer.UNK
+        ]
         pieces = self.target_tokenizer.decode(written, unknown=_SLOT).split(_SLOT)
         return pieces[0] + "".join(word + piece for word, piece in zip(chosen, pieces[1:], strict=True))
 

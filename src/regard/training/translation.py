@@ -4,6 +4,8 @@ import dataclasses
 import logging
 import os
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -183,16 +185,15 @@ def is_child() -> bool:
     return int(os.environ.get("LOCAL_RANK", "0")) > 0
 
 
-class _quiet(warnings.catch_warnings):  # noqa: N801 (a context, used as a function)
+@contextmanager
+def _quiet() -> Iterator[None]:
     """Lightning's hints about what it would do by itself are no news to the user of a command."""
-
-    def __enter__(self) -> Any:
-        entered = super().__enter__()
+    with warnings.catch_warnings():
         for name in ("lightning.pytorch", "lightning.fabric", "lightning.pytorch.utilities.rank_zero"):
             logging.getLogger(name).setLevel(logging.ERROR)
         warnings.filterwarnings("ignore", module="lightning")
         warnings.filterwarnings("ignore", module="torch.jit")
-        return entered
+        yield
 
 
 def _require_lightning() -> None:

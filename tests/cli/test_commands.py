@@ -1,0 +1,281 @@
+"""The commands: what they say, what they write, and how they fail."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+
+import datasets
+import pytest
+import typer
+
+from regard import cli
+from regard.cli.commands import COMMANDS, app
+from regard.data.generated import write_corpus
+
+TINY = ["--embedding", "6", "--hidden", "10", "--epochs", "1", "--tokens-per-batch", "300", "--tokenizer", "word",
+        "--vocabulary", "200", "--threads", "1", "--device", "cpu"]  # fmt: skip
+
+
+@pytest.fixture(scope="module", autouse=True)
+def own_cache(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path_factory.mktemp("cache"))
+        yield
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    return write_corpus(tmp_path_factory.mktemp("corpus"), {"train": 101, "validation": 7, "test": 11}, 3)
+
+
+@pytest.fixture
+def regard(capsys, monkeypatch):
+    """Calls the command as a shell would; gives its exit code, standard output and standard error."""
+
+    def call(*arguments):
+        capsys.readouterr()
+        monkeypatch.setattr(sys, "argv", ["regard", *map(str, arguments)])
+        code = 0
+        try:
+            cli.main()
+        except SystemExit as ended:
+            code = ended.code or 0
+        return code, *capsys.readouterr()
+
+    return call
+
+
+@pytest.fixture(scope="module")
+def trained(corpus, tmp_path_factory):
+    """A run folder that a command has made."""
+    runs = tmp_path_factory.mktemp("runs")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["regard", *map(str, training(corpus, runs))])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+    assert not ended.value.code
+    return runs / "tiny"
+
+
+def training(corpus, runs, *more):
+    columns = ["--source-column", "english", "--target-column", "spanish"]
+    data = ["--train", corpus["train"], "--validation", corpus["validation"]]
+    return ["train", "translate", *data, *columns, *TINY, "--runs", runs, "--run", "tiny", *more]
+
+
+def assert_one_line(found, *words):
+    """Exit code 2, one line on standard error that has these words, no traceback."""
+    code, _, error = found
+    lines = [line for line in error.splitlines() if line.startswith("regard: error:")]
+    assert code == 2, error
+    assert len(lines) == 1, error
+    assert "Traceback" not in error
+    for word in words:
+        assert str(word) in lines[0]
+
+
+def test_help_lists_every_command(regard):
+    code, output, _ = regard("--help")
+    assert code == 0
+    for name in COMMANDS:
+        assert re.search(rf"\b{name}\b", output), name
+
+
+@pytest.mark.parametrize("command", [*([name] for name in COMMANDS), ["train", "translate"]], ids=" ".join)
+def test_every_option_has_help(command):
+    group = typer.main.get_command(app)
+    for name in command:
+        group = group.get_command(typer.Context(group), name)
+    assert group.help
+    for parameter in group.params:
+        assert getattr(parameter, "help", None), f"{parameter.name} of {' '.join(command)} has no help"
+
+
+def test_version(regard):
+    import regard as package
+
+    assert regard("--version")[:2] == (0, f"regard {package.__version__}\n")
+
+
+def test_doctor(regard):
+    code, output, _ = regard("doctor", "--json")
+    found = json.loads(output)
+    assert code == 0
+    assert found["backends"]["reference"] == "available"
+    assert set(found) == {"versions", "machine", "backends", "optional parts"}
+    assert "reference" in regard("doctor")[1]
+
+
+def test_a_run_folder_holds_what_it_should(trained):
+    kept = {"config.yaml", "model.safetensors", "tokenizer-source.json", "tokenizer-target.json", "metrics.csv",
+            "samples.jsonl", "checkpoints", "pictures"}  # fmt: skip
+    assert {path.name for path in trained.iterdir()} == kept
+    assert (trained / "pictures" / "curves.png").stat().st_size > 0
+
+
+def test_evaluate(regard, trained, corpus):
+    code, output, error = regard("evaluate", trained, corpus["test"], "--beam", 2, "--limit", 5)
+    assert code == 0, error
+    found = json.loads((trained / "evaluation-test.json").read_text())
+    assert found["pairs"] == 5
+    assert f"BLEU {found['bleu']:.2f}" in output
+    assert 0 <= found["alignment_error_rate"] <= 1
+    assert len((trained / "evaluation-test.txt").read_text().splitlines()) == 5
+    assert (trained / "pictures" / "bleu-by-length-test.png").is_file()
+
+
+def test_predict_gives_a_line_for_a_line(regard, trained, tmp_path):
+    sentences = ["The dog sleeps.", "", "She reads a zzzz book."]
+    file = tmp_path / "sentences.txt"
+    file.write_text("\n".join(sentences) + "\n")
+    code, from_file, error = regard("predict", trained, "--file", file, "--beam", 1)
+    assert code == 0, error
+    assert len(from_file.splitlines()) == 3
+    assert from_file.splitlines()[1] == ""
+    alone = regard("predict", trained, sentences[0], sentences[2], "--beam", 1)[1].splitlines()
+    assert alone == [from_file.splitlines()[0], from_file.splitlines()[2]]
+
+
+def test_predict_draws_and_gives_weights(regard, trained, tmp_path):
+    code, output, error = regard(
+        "predict", trained, "The dog sleeps.", "--json", "--merge-words", "--pictures", tmp_path / "drawn"
+    )
+    assert code == 0, error
+    found = json.loads(output)
+    assert len(found["weights"]) == len(found["target_tokens"])
+    assert all(len(row) == len(found["source_tokens"]) for row in found["weights"])
+    if found["target_tokens"]:
+        assert (tmp_path / "drawn" / "alignment-1.png").is_file()
+
+
+def test_predict_reads_standard_input(trained):
+    ended = subprocess.run(
+        [sys.executable, "-c", "from regard.cli import main; main()", "predict", str(trained), "--beam", "1"],
+        input="The dog sleeps.\nA cat.\n", capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert ended.returncode == 0, ended.stderr
+    assert len(ended.stdout.splitlines()) == 2
+
+
+def test_a_run_that_exists_is_not_touched(regard, trained, corpus):
+    before = (trained / "model.safetensors").read_bytes()
+    assert_one_line(regard(*training(corpus, trained.parent)), trained, "--resume", "--overwrite")
+    assert (trained / "model.safetensors").read_bytes() == before
+
+
+def test_resume_takes_no_other_options(regard, trained, corpus):
+    place = ["train", "translate", "--resume", "--runs", trained.parent, "--run", "tiny"]
+    assert_one_line(regard(*place, "--hidden", 12), "--hidden", "10", "12")
+    code, output, error = regard(*place, "--patience", 3)
+    assert code == 0, error
+    assert "1 epochs are done" in output
+
+
+def test_resume_of_nothing(regard, tmp_path):
+    assert_one_line(regard("train", "translate", "--resume", "--runs", tmp_path, "--run", "none"), "no run folder")
+    assert_one_line(regard("train", "translate", "--runs", tmp_path), "nothing to train on")
+
+
+def test_overwrite_deletes_only_runs(regard, corpus, tmp_path):
+    (tmp_path / "tiny").mkdir()
+    (tmp_path / "tiny" / "letters.txt").write_text("dear")
+    assert_one_line(regard(*training(corpus, tmp_path, "--overwrite")), "isn't a run")
+    assert (tmp_path / "tiny" / "letters.txt").exists()
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"", ["empty"]),
+        (b"english\tfrench\nyes\toui\n", ["spanish", "french"]),
+        (b"english\tspanish\nyes\ts\xed\n", ["UTF-8"]),
+        (b"english\tspanish\n", ["data.tsv"]),
+        (None, ["no such file"]),
+    ],
+    ids=["empty", "column", "bytes", "header only", "missing"],
+)
+def test_data_that_cannot_be_used(regard, corpus, tmp_path, content, words):
+    file = tmp_path / "data.tsv"
+    if content is not None:
+        file.write_bytes(content)
+    assert_one_line(regard(*training({**corpus, "train": file}, tmp_path)), file, *words)
+
+
+def test_lines_that_do_not_match(regard, corpus, tmp_path):
+    (tmp_path / "a.en").write_text("one\ntwo\n")
+    (tmp_path / "a.es").write_text("uno\n")
+    data = {**corpus, "train": f"{tmp_path / 'a.en'},{tmp_path / 'a.es'}"}
+    assert_one_line(regard(*training(data, tmp_path)), "2", "1", "a.es")
+
+
+@pytest.mark.parametrize(
+    ("option", "words"),
+    [
+        (["--attention", "bahdenau"], ["bahdenau", "bahdanau"]),
+        (["--hidden", "11"], ["hidden_dim", "even"]),
+        (["--dropout", "1"], ["dropout"]),
+        (["--schedule", "cosin"], ["cosine"]),
+        (["--learning-rate", "0"], ["learning_rate"]),
+        (["--bundled", "100"], ["--bundled"]),
+    ],
+    ids=lambda value: " ".join(value),
+)
+def test_options_that_are_wrong(regard, corpus, tmp_path, option, words):
+    assert_one_line(regard(*training(corpus, tmp_path, *option)), *words)
+
+
+@pytest.mark.parametrize(
+    "command", [["evaluate", "{run}", "{data}"], ["predict", "{run}", "A word."]], ids=lambda c: c[0]
+)
+def test_a_folder_that_is_no_run(regard, trained, corpus, tmp_path, command):
+    def call(run):
+        return regard(*(part.format(run=run, data=corpus["test"]) for part in command))
+
+    assert_one_line(call(tmp_path / "none"), "no run folder")
+    assert_one_line(call(tmp_path), "not a run folder", "config.yaml")
+    (tmp_path / "config.yaml").write_text("- not\n- a run\n")
+    assert_one_line(call(tmp_path), "config.yaml")
+    (tmp_path / "config.yaml").write_text("!!python/object/apply:os.system ['touch executed']\n")
+    assert_one_line(call(tmp_path), "config.yaml")
+    assert not (tmp_path / "executed").exists()
+    (tmp_path / "config.yaml").write_text((trained / "config.yaml").read_text())
+    assert_one_line(call(tmp_path), "model.safetensors", "--resume")
+
+
+def test_predict_refuses_what_is_no_text(regard, trained, tmp_path):
+    file = tmp_path / "bytes.txt"
+    file.write_bytes(b"good\nb\xffd\n")
+    assert_one_line(regard("predict", trained, "--file", file), file, "line 2", "UTF-8")
+    file.write_bytes(b"")
+    assert_one_line(regard("predict", trained, "--file", file), "empty")
+    assert_one_line(regard("predict", trained, "A word.", "--file", file), "--file")
+
+
+def test_an_interrupt_is_no_traceback(regard, monkeypatch):
+    def interrupted(*arguments, **options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("regard.cli.doctor.inspect", interrupted)
+    code, _, error = regard("doctor")
+    assert code == 128 + signal.SIGINT
+    assert "Traceback" not in error
+
+
+@pytest.mark.slow
+def test_help_and_doctor_import_no_training_library():
+    script = """
+        import sys
+        from regard.cli.commands import app
+        try:
+            app(["doctor"])
+        except SystemExit:
+            pass
+        heavy = {"lightning", "datasets", "tokenizers", "matplotlib", "sacrebleu"} & set(sys.modules)
+        sys.exit(f"imported: {heavy}" if heavy else 0)
+    """
+    lines = "\n".join(line[8:] for line in script.splitlines())
+    ended = subprocess.run([sys.executable, "-c", lines], capture_output=True, text=True, check=False, env=os.environ)
+    assert ended.returncode == 0, ended.stderr
