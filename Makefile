@@ -6,7 +6,7 @@
 PYTHON ?= python3
 VENV   ?= .venv
 BIN     = $(VENV)/bin
-DEMO_OPTIONS ?=
+DEMO_OPTIONS ?= --overwrite
 TEST_OPTIONS ?= -n 2
 
 .PHONY: demo test check format bench clean

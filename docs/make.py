@@ -58,19 +58,23 @@ class Run:
         """The first step of this name, or that of a head."""
         return next(s for s in self.steps if s["name"] == name and head in (None, s["head"]))
 
-    def table(self, name: str, *, rows: bool = True, columns: bool = False, head: int | None = None) -> str:
+    def table(self, name: str, *, head: int | None = None) -> str:
         """A step as a table of Markdown."""
         step = self.step(name, head)
         texts = written(step["values"])
-        labels = step["columns"] if columns else ["·"] * len(step["columns"])
+        labels = step["columns"]
         lines = [["", *labels], ["---", *["---:"] * len(labels)]]
-        lines += [[f"**{label}**" if rows else "", *row] for label, row in zip(step["rows"], texts, strict=True)]
+        lines += [[f"**{label}**", *row] for label, row in zip(step["rows"], texts, strict=True)]
         return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
     @property
     def arithmetic(self) -> str:
         """What ``--row`` printed."""
         return self.printed[self.printed.index("Query ") :].rstrip()
+
+    def paragraph(self, number: int) -> str:
+        """One paragraph of the arithmetic, from 0."""
+        return self.arithmetic.split("\n\n")[number]
 
     def number(self, name: str, row: int, column: int) -> str:
         """One number of a step, as the pages write it."""
@@ -119,7 +123,7 @@ $$score(s, h) = s \\cdot h$$
 
 {command_block(ONE_PAIR)}
 
-{text_block(pair.arithmetic.split(chr(10) * 2)[1])}
+{text_block(pair.paragraph(1))}
 
 ## Four annotations
 
@@ -135,18 +139,18 @@ The annotations, keys and values at once:
 
 **Scores.** Each annotation's dot product with the state.
 
-{run.table("scores", columns=True)}
+{run.table("scores")}
 
 **Weights.** Softmax turns scores into positive weights that sum to 1:
 
 $$w_j = \\frac{{e^{{score_j}}}}{{\\sum_k e^{{score_k}}}}$$
 
-$e^{{929}}$ is more than any floating-point number. Subtracting the largest score from all of them changes no weight, since it
+$e^{{929}}$ is more than a 64-bit float can hold. Subtracting the largest score from all of them changes no weight, since it
 divides numerator and denominator by the same, and leaves $e^0 = 1$ as the largest power.
 
-{run.table("weights", columns=True)}
+{run.table("weights")}
 
-Two points of score make a weight more than seven times as large; the annotations that score hundreds less get nothing.
+Two points of score make a weight more than seven times as large; the annotations that score hundreds less get next to nothing.
 
 **Context.** The annotations are multiplied by their weights …
 
@@ -206,7 +210,7 @@ $$query = x \\, W_{{query}} \\qquad key = x \\, W_{{key}} \\qquad value = x \\, 
 
 $W_{{query}}$:
 
-{run.table("W_query", rows=False)}
+{run.table("W_query")}
 
 queries:
 
@@ -214,7 +218,7 @@ queries:
 
 $W_{{key}}$:
 
-{run.table("W_key", rows=False)}
+{run.table("W_key")}
 
 keys:
 
@@ -222,7 +226,7 @@ keys:
 
 $W_{{value}}$:
 
-{run.table("W_value", rows=False)}
+{run.table("W_value")}
 
 values:
 
@@ -232,12 +236,12 @@ values:
 
 $$scores = query \\; key^T$$
 
-{run.table("scores", columns=True)}
+{run.table("scores")}
 
 **Weights.** Softmax of each row, so that each row sums to 1. Equal scores get equal weights; the 16 leaves little for the
 others.
 
-{run.table("weights", columns=True)}
+{run.table("weights")}
 
 **Weighted values.** Every value times its weight: three vectors for each of three queries.
 
@@ -282,25 +286,33 @@ from a seed, rounded to two decimals so that you can calculate with them; what i
 
 **Weights.** Three matrices, 5 × 3, make a query, a key and a value of 3 features from each embedding.
 
-$W_{{query}}$, $W_{{key}}$ and $W_{{value}}$:
+$W_{{query}}$:
 
-{run.table("W_query", rows=False)}
+{run.table("W_query")}
 
-{run.table("W_key", rows=False)}
+$W_{{key}}$:
 
-{run.table("W_value", rows=False)}
+{run.table("W_key")}
 
-**Queries, keys, values.** Embedding times matrix.
+$W_{{value}}$:
+
+{run.table("W_value")}
+
+**Queries, keys, values.** Embedding times matrix. Queries:
 
 {run.table("query")}
 
+keys:
+
 {run.table("key")}
+
+values:
 
 {run.table("value")}
 
 **Scores.** The dot product of each word's query (rows) with each word's key (columns).
 
-{run.table("scores", columns=True)}
+{run.table("scores")}
 
 **Scaled.** Sums of many products are large, and softmax of large scores is nearly all or nothing. So they are divided by
 the square root of the features of a query and a key: $\\sqrt{{3}} \\approx 1.7321$. (`--scale 1/sqrt(5)` would divide by the
@@ -308,11 +320,11 @@ root of the embedding's width instead.)
 
 $$scaled = \\frac{{query \\; key^T}}{{\\sqrt{{dim}}}}$$
 
-{run.table("scaled", columns=True)}
+{run.table("scaled")}
 
 **Weights.** Softmax, row by row: how much each word (row) takes from each word (column). Rows sum to 1; columns need not.
 
-{run.table("weights", columns=True)}
+{run.table("weights")}
 
 **Weighted sum.** For each word, every word's value times its weight:
 
@@ -344,9 +356,9 @@ $$projected = [output_1; \\dots; output_8] \\, W_{{output}}$$
 `W_query` holds the columns of all heads; `query`, `weights` and `output` are those of one. Scores are divided by
 $\\sqrt{{64}} = 8$. The weights of the first two heads already differ:
 
-{heads.table("weights", columns=True, head=1)}
+{heads.table("weights", head=1)}
 
-{heads.table("weights", columns=True, head=2)}
+{heads.table("weights", head=2)}
 
 ![The weights of eight heads, concatenated and projected](../pictures/eight-heads.png)
 """
@@ -366,7 +378,7 @@ A few of them, for 8 features; positions and features count from 0:
 
 {command_block(FEW_POSITIONS)}
 
-{few.table("positions", columns=True)}
+{few.table("positions")}
 
 Position 0 is 0, 1, 0, 1, …, since $\\sin 0 = 0$ and $\\cos 0 = 1$; $PE(1, 0) = \\sin 1 \\approx {few.number("positions", 1, 0)}$ and
 $PE(1, 2) = \\sin(1 / 10000^{{2/8}}) = \\sin 0.1 \\approx {few.number("positions", 1, 2)}$. Left features turn fast, right ones

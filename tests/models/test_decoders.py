@@ -30,19 +30,19 @@ networks = pytest.mark.parametrize(("cell", "layers"), [("lstm", 1), ("lstm", 2)
 
 
 @everywhere
-@networks
+@pytest.mark.parametrize(("cell", "layers"), [("lstm", 1), ("gru", 2)])
 def test_learns_seven_pairs(kind, cell, layers, make, batch):
     model = make(**KINDS[kind], cell=cell, decoder_layers=layers, encoder_layers=layers)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.03)
     losses = []
-    for _ in range(15):
+    for _ in range(12):
         loss = model.loss(*batch, label_smoothing=0.0)
         optimizer.zero_grad()
         loss.total.backward()
         assert all(parameter.grad is not None for parameter in model.parameters())
         optimizer.step()
         losses.append(loss.nll.item())
-    assert losses[-1] < 0.75 * losses[0]
+    assert losses[-1] < 0.8 * losses[0]
 
 
 @everywhere

@@ -37,7 +37,9 @@ def test_unrolled_equals_fused_in_values_and_all_gradients(cell, layers):
         run_unrolled(recurrence, known, fed, state),
     ):
         everything = [outputs, *(tensor for layer in after for tensor in layer)]
-        weights = [torch.linspace(0.3, 2, tensor.numel(), dtype=tensor.dtype).view(tensor.shape) for tensor in everything]
+        weights = [
+            torch.linspace(0.3, 2, tensor.numel(), dtype=tensor.dtype).view(tensor.shape) for tensor in everything
+        ]
         total = sum((tensor * weight).sum() for tensor, weight in zip(everything, weights, strict=True))
         found.append([*everything, *torch.autograd.grad(total, inputs)])
     for fused, unrolled in zip(*found, strict=True):

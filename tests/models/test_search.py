@@ -50,7 +50,9 @@ class Prefixes:
 
 
 def encoded(*lengths):
-    return Encoded(torch.zeros(len(lengths), 3, 1), torch.tensor(lengths, dtype=torch.int64), torch.zeros(len(lengths), 1))
+    return Encoded(
+        torch.zeros(len(lengths), 3, 1), torch.tensor(lengths, dtype=torch.int64), torch.zeros(len(lengths), 1)
+    )
 
 
 def penalty(words, alpha):
@@ -119,12 +121,12 @@ def test_a_wider_beam_finds_better_sentences_on_average():
 
 
 def test_samples_follow_the_model():
-    decoder, count = Table(4), 3000
+    decoder, count = Table(4), 1000
     generator = torch.Generator().manual_seed(0)
     drawn = sample(decoder, encoded(*[2] * count), **IDS, max_length=1, generator=generator)
     allowed = decoder.next((2, (BOS,)))[1:].softmax(-1)  # bos is never written
     counts = torch.tensor([sum(h.tokens == words for h in drawn) for words in ([], [2], [3])]) / count
-    torch.testing.assert_close(counts, allowed, atol=0.03, rtol=0)
+    torch.testing.assert_close(counts, allowed, atol=0.05, rtol=0)
 
 
 def test_cold_or_narrow_sampling_is_greedy():

@@ -3,7 +3,7 @@
 import importlib.metadata
 import os
 import platform
-from typing import Annotated
+from typing import Annotated, Any, cast
 
 import typer
 from typer import Option
@@ -87,7 +87,7 @@ def _try_backend(name: str) -> str:
 
     query = torch.ones(1, 1, 3, 8)
     try:
-        regard.attend(query, query, query, backend=name)
+        regard.attend(query, query, query, backend=cast(Any, name))
     except RegardError as error:
         return f"missing: {error}"
     return "available"

@@ -230,7 +230,8 @@ def finish(trained: Any, test: str | None) -> None:
         )
         raise typer.Exit(128 + trained.interrupted)
     typer.echo(
-        f"{progress.finished}; best validation BLEU {progress.best_bleu:.2f} at step {progress.best_step} · {folder.path}"
+        f"{progress.finished}; best validation BLEU {progress.best_bleu:.2f} at step {progress.best_step} · "
+        f"{folder.path}"
     )
     curves = draw_curves(folder)
     if curves:

@@ -13,8 +13,8 @@ from functools import cached_property
 from pathlib import Path
 
 from regard.data.alignment import Alignment, Link
-from regard.data.phrases import Dice, finished, joined
-from regard.data.sentences import sentence
+from regard.data.grammar.phrases import Dice, finished, joined
+from regard.data.grammar.sentences import sentence
 from regard.errors import ArgumentError, DataError
 
 SHORTEST, LONGEST = 4, 16

@@ -19,7 +19,8 @@ class BahdanauDecoder(RecurrentDecoder):
         s_t = cell([y_{t−1}; c_t], s_{t−1})
         readout = tanh or maxout of W [s_t; y_{t−1}; c_t]
 
-    Bahdanau et al. 2015, §3.1 and A.2.2; of a deep decoder it is the top layer that asks, and the bottom one that is fed.
+    Bahdanau et al. 2015, §3.1 and A.2.2; of a deep decoder it is the top layer that asks, and the bottom one that is
+    fed.
 
     Args:
         embedding: target tokens → ``[..., embedding_dim]``.

@@ -21,7 +21,8 @@ MODELS: dict[str, tuple[type[Any], type[Any]]] = {"recurrent_translator": (Recur
 def save_model(path: str | Path, model: nn.Module) -> Path:
     """Write a model so that `load_model` can make it again.
 
-    The file is written beside the old one, synced to disk, and then takes its place: whoever is killed in between leaves
+    The file is written beside the old one, synced to disk, and then takes its place: whoever is killed in between
+        leaves
     the old one whole. Tensors that are tied are written once.
 
     Args:
@@ -88,19 +89,19 @@ def load_model(path: str | Path) -> nn.Module:
 
 
 def _build(kind: type[Any], config: Any, tensors: dict[str, Tensor], file: Path) -> nn.Module:
-    """A model with these tensors, which are compared with its shapes before any memory is taken for them."""
-    import torch
-
-    with torch.device("meta"):
-        shapes = {name: tensor.shape for name, tensor in _untied(kind(config)).items()}
-    for name in [*(shapes.keys() - tensors.keys()), *(tensors.keys() - shapes.keys())]:
-        raise RunError(f"{file} {'lacks' if name in shapes else 'has an unknown'} tensor {name}")
-    for name, shape in shapes.items():
-        if tensors[name].shape != shape:
-            raise RunError(f"{file}: {name} must have shape {list(shape)}; it has {list(tensors[name].shape)}")
+    """A model with these tensors."""
+    held = sum(tensor.numel() for tensor in tensors.values())
+    if config.least_numbers > held:  # before any memory is taken for what a few bytes of configuration ask for
+        raise RunError(f"{file}: its configuration needs {config.least_numbers:,} numbers or more; it holds {held:,}")
+    model = kind(config)
+    wanted = _untied(model)
+    for name in [*(wanted.keys() - tensors.keys()), *(tensors.keys() - wanted.keys())]:
+        raise RunError(f"{file} {'lacks' if name in wanted else 'has an unknown'} tensor {name}")
+    for name, tensor in wanted.items():
+        if tensors[name].shape != tensor.shape:
+            raise RunError(f"{file}: {name} must have shape {list(tensor.shape)}; it has {list(tensors[name].shape)}")
         if not tensors[name].is_floating_point():
             raise RunError(f"{file}: {name} must hold floating-point numbers; it holds {tensors[name].dtype}")
-    model = kind(config)
     model.load_state_dict(tensors, strict=False)  # all names were compared above; tied ones follow their first
     return model
 

@@ -39,7 +39,9 @@ class RecurrentEncoder(nn.Module):
         dropout: rate on embeddings, between layers and on annotations.
     """
 
-    def __init__(self, embedding: nn.Embedding, hidden_dim: int, layers: int = 1, cell: str = "lstm", dropout: float = 0.0):
+    def __init__(
+        self, embedding: nn.Embedding, hidden_dim: int, layers: int = 1, cell: str = "lstm", dropout: float = 0.0
+    ):
         super().__init__()
         if hidden_dim % 2:
             raise ArgumentError(f"hidden_dim must be even, half for each direction; it is {hidden_dim}")

@@ -61,8 +61,8 @@ class HardChoice(nn.Module):
 class ReinforceBaseline(nn.Module):
     """A moving average of the log-probability of a token: what a choice must beat to be reinforced.
 
-    ``b ← decay · b + (1 − decay) · mean log p(y)``. Xu et al. average whole sentences (their decay is 0.9); one token is the
-    unit here, so that rows of different lengths and the rest of a sentence have fitting baselines.
+    ``b ← decay · b + (1 − decay) · mean log p(y)``. Xu et al. average whole sentences (their decay is 0.9); one token
+    is the unit here, so that rows of different lengths and the rest of a sentence have fitting baselines.
     """
 
     value: Tensor
@@ -91,8 +91,8 @@ def reinforce_loss(
 
         − Σ_t [ λ_r · log p(s_t) · Σ_{u ≥ t} (r_u − b) + λ_e · H(s_t) ]
 
-    Xu et al. 2015, §4.1, eq. 11-12; they weigh each choice by the reward of the whole sentence, here by that of the words
-    from it on, since earlier ones don't depend on it: the same expectation, with less variance.
+    Xu et al. 2015, §4.1, eq. 11-12; they weigh each choice by the reward of the whole sentence, here by that of the
+    words from it on, since earlier ones don't depend on it: the same expectation, with less variance.
 
     Args:
         log_probability: of the choices, ``[batch, steps]``; differentiable.

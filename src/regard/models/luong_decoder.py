@@ -23,9 +23,9 @@ class LuongDecoder(RecurrentDecoder):
         c_t = attention(h_t, annotations)
         h̃_t = tanh(W [c_t; h_t])                     or maxout
 
-    Luong et al. 2015, §3, eq. 5 and §3.3. Our ``h̃`` has ``embedding_dim`` features, so that the output matrix can be tied
-    to the embedding. Without input feeding the recurrence runs fused over the whole sentence, and the attention of all words
-    is one call.
+    Luong et al. 2015, §3, eq. 5 and §3.3. Our ``h̃`` has ``embedding_dim`` features, so that the output matrix can be
+    tied to the embedding. Without input feeding the recurrence runs fused over the whole sentence, and the attention of
+    all words is one call.
 
     Args:
         embedding: target tokens → ``[..., embedding_dim]``.
@@ -39,7 +39,8 @@ class LuongDecoder(RecurrentDecoder):
         readout: ``"tanh"`` or ``"maxout"``.
         dropout: rate on embeddings, between layers and on the readout.
         input_feeding: whether each step sees the last one's attentional vector.
-        scope: ``"global"``; ``"local-m"``: only keys around ``p_t = t``; ``"local-p"``: only keys around a predicted ``p_t``.
+        scope: ``"global"``; ``"local-m"``: only keys around ``p_t = t``; ``"local-p"``: only keys around a predicted
+            ``p_t``.
         window: the half-width D of a local scope, in keys: those with ``|s − p_t| ≤ D`` are seen.
     """
 

@@ -1,15 +1,16 @@
 """LSTM and GRU layers that run fused over a known sequence, or step by step when part of their input comes late.
 
-A decoder that attends learns part of its input (the context) only as it goes, so no fused kernel can run it. What can be
-taken out of the loop is: the product of the known part of the input (the embedded tokens) with its weights, for all steps
-at once before the loop; and the gradients of all weights, for all steps at once after it (`regard.models.shared_weight`).
+A decoder that attends learns part of its input (the context) only as it goes, so no fused kernel can run it. What can
+be taken out of the loop is: the product of the known part of the input (the embedded tokens) with its weights, for all
+steps at once before the loop; and the gradients of all weights, for all steps at once after it
+(`regard.models.shared_weight`).
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import FunctionCtx, once_differentiable
+from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from regard.errors import UnknownNameError
@@ -25,7 +26,8 @@ class Recurrence(nn.Module):
     """A stack of LSTM or GRU layers with one set of weights and two ways to run it.
 
     Args:
-        cell: ``"lstm"`` (Hochreiter & Schmidhuber 1997, with forget gates that start open) or ``"gru"`` (Cho et al. 2014).
+        cell: ``"lstm"`` (Hochreiter & Schmidhuber 1997, with forget gates that start open) or ``"gru"`` (Cho et al.
+            2014).
         input_dim: features of the input.
         hidden_dim: features of each layer's state.
         layers: how many.
@@ -84,7 +86,8 @@ class Unrolled:
         for layer in range(recurrence.layers):
             parameters = (f"{name}_l{layer}" for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh"))
             from_input, from_hidden, input_bias, hidden_bias = (getattr(recurrence.rnn, name) for name in parameters)
-            # The GRU's candidate needs the hidden state's share by itself, before the reset gate; elsewhere biases add up.
+            # The GRU's candidate needs the hidden state's share by itself, before the reset gate; elsewhere biases add
+            # up.
             bias = input_bias + hidden_bias if recurrence.cell == "lstm" else input_bias
             if layer == 0:
                 share = F.linear(time_first, from_input[:, :width], bias).unbind(0)
@@ -120,7 +123,13 @@ class Unrolled:
 
 
 class _LayerRun(NamedTuple):
-    """Attributes: known: the known inputs' share of the gates, one ``[batch, gates · hidden_dim]`` a step; fed, hidden: weights."""
+    """One layer of a run.
+
+    Attributes:
+        known: the known inputs' share of the gates, ``[batch, gates · hidden_dim]`` for each step.
+        fed: weights of the rest of the input.
+        hidden: weights of the hidden state.
+    """
 
     known: tuple[Tensor, ...]
     fed: SharedWeight
@@ -139,7 +148,7 @@ class _LSTMStep(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: FunctionCtx,
+        ctx: Any,
         known: Tensor,
         fed: Tensor,
         hidden: Tensor,
@@ -168,7 +177,7 @@ class _LSTMStep(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: FunctionCtx, grad_hidden: Tensor, grad_cell: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, grad_hidden: Tensor, grad_cell: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
         gates, cell, squashed, fed, hidden, fed_weight, hidden_weight = ctx.saved_tensors
         i, f, g, o = gates.chunk(4, dim=1)
         grad_hidden = grad_hidden.to(gates.dtype)
@@ -204,7 +213,7 @@ class _GRUStep(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: FunctionCtx,
+        ctx: Any,
         known: Tensor,
         fed: Tensor,
         hidden: Tensor,
@@ -232,7 +241,7 @@ class _GRUStep(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: FunctionCtx, grad_output: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
         gates, n, share, fed, hidden, fed_weight, hidden_weight = ctx.saved_tensors
         r, z = gates.chunk(2, dim=1)
         H = hidden.shape[1]
@@ -258,7 +267,7 @@ class _GRUStep(torch.autograd.Function):
 
 
 def open_forget_gates(rnn: nn.RNNBase) -> None:
-    """Start the forget gates of an LSTM with bias 1, so that gradients reach far from the first step (Gers et al. 2000)."""
+    """Start the forget gates of an LSTM open, with bias 1, so that gradients reach far back (Gers et al. 2000)."""
     for name, bias in rnn.named_parameters():
         if "bias" in name:
             H = rnn.hidden_size

@@ -74,7 +74,13 @@ class Decoded(NamedTuple):
 
 
 class Step(NamedTuple):
-    """One step of a search: ``log_probabilities [rows, vocabulary]``, the state after it, ``weights [rows, source]`` or None."""
+    """One step of a search.
+
+    Attributes:
+        log_probabilities: of the next word, float32 ``[rows, vocabulary]``.
+        state: after the step.
+        weights: ``[rows, source]``, or None without attention.
+    """
 
     log_probabilities: Tensor
     state: DecoderState
@@ -149,8 +155,8 @@ class RecurrentDecoder(nn.Module, ABC):
     def decode_sampling(self, tokens: Tensor, state: DecoderState, probability: float) -> Decoded:
         """`decode` with scheduled sampling (Bengio et al. 2015, §2.4).
 
-        Each token after the first is replaced, with this probability, by the word that the model itself finds most likely
-        there. No gradient passes through that choice.
+        Each token after the first is replaced, with this probability, by the word that the model itself finds most
+        likely there. No gradient passes through that choice.
         """
         steps = []
         before = tokens[:, 0]
@@ -173,7 +179,7 @@ class RecurrentDecoder(nn.Module, ABC):
 
 
 class BottleneckDecoder(RecurrentDecoder):
-    """No attention: all that this decoder knows of the source is its first state (Cho et al. 2014; Sutskever et al. 2014).
+    """No attention: of the source this decoder knows its first state alone (Cho et al. 2014; Sutskever et al. 2014).
 
     The baseline that shows what attention is for. Nothing comes late, so the fused kernel runs all steps.
 

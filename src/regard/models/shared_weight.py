@@ -1,22 +1,24 @@
 """A weight that a loop uses at every step, and whose gradient is taken once for all steps.
 
-Autograd would multiply ``gradientᵀ · input`` and add up a matrix of the weight's size at each step. With ``T`` steps the
-sum is one product of the concatenated steps:
+Autograd would multiply ``gradientᵀ · input`` and add up a matrix of the weight's size at each step. With ``T`` steps
+the sum is one product of the concatenated steps:
 
     ∂L/∂W = Σ_t gradient_tᵀ input_t = [gradient_1; …; gradient_T]ᵀ [input_1; …; input_T]
 """
 
+from typing import Any
+
 import torch
 from torch import Tensor
-from torch.autograd.function import FunctionCtx, once_differentiable
+from torch.autograd.function import once_differentiable
 
 
 class SharedWeight:
     """A weight (and bias) to hand to the steps of one loop.
 
-    Each step's own autograd function takes `weight` (and `bias`) as inputs, returns no gradient for them, and calls `add`
-    in its backward pass instead. Autograd runs this weight's backward after that of all its uses; there the product is
-    taken.
+    Each step's own autograd function takes `weight` (and `bias`) as inputs, returns no gradient for them, and calls
+    `add` in its backward pass instead. Autograd runs this weight's backward after that of all its uses; there the
+    product is taken.
 
     Args:
         weight: ``[out, in]``.
@@ -47,7 +49,7 @@ class SharedWeight:
 class _Share(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: FunctionCtx, weight: Tensor, bias: Tensor | None, dtype: torch.dtype, uses: list[tuple[Tensor, Tensor]]
+        ctx: Any, weight: Tensor, bias: Tensor | None, dtype: torch.dtype, uses: list[tuple[Tensor, Tensor]]
     ) -> tuple[Tensor, Tensor | None]:
         ctx.set_materialize_grads(False)
         ctx.uses = uses
@@ -59,7 +61,7 @@ class _Share(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: FunctionCtx, *_: None) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, *_: None) -> tuple[Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
         if not ctx.uses:
             return None, None, None, None
         inputs = torch.cat([use[0] for use in ctx.uses])
@@ -71,7 +73,7 @@ class _Share(torch.autograd.Function):
 
 
 def compute_dtype(tensor: Tensor) -> torch.dtype:
-    """What a matrix product with this tensor computes in: autocast's dtype where autocast is on, else the tensor's own."""
+    """What a matrix product with this tensor computes in: autocast's dtype where that is on, else the tensor's own."""
     kind = tensor.device.type
     if torch.is_autocast_enabled(kind) and tensor.dtype != torch.float64:
         return torch.get_autocast_dtype(kind)

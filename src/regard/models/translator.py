@@ -40,7 +40,7 @@ class TranslatorConfig:
     cell: str = "lstm"
     """``lstm`` or ``gru``."""
     attention: str = "bahdanau"
-    """``none``, ``bahdanau`` (before the cell), ``luong`` (after the cell) or ``hard`` (as bahdanau, one annotation)."""
+    """``none``, ``bahdanau`` (before the cell), ``luong`` (after it) or ``hard`` (bahdanau's, of one annotation)."""
     score: str | None = None
     """``additive`` (``concat`` is the same), ``dot``, ``scaled_dot``, ``general`` or ``location``; None: additive for
     bahdanau and hard, general for luong."""
@@ -99,6 +99,14 @@ class TranslatorConfig:
     def score_name(self) -> str:
         """The score by its name: what ``score`` says, or the usual one of this attention."""
         return self.score or ("general" if self.attention == "luong" else "additive")
+
+    @property
+    def least_numbers(self) -> int:
+        """A lower bound, of the right order, of how many numbers the model's tensors hold."""
+        vocabularies = self.target_vocabulary + (0 if self.tied_embeddings == "all" else self.source_vocabulary)
+        layers = self.encoder_layers + self.decoder_layers
+        located = self.max_source * self.hidden_dim if self.score_name == "location" else 0
+        return vocabularies * self.embedding_dim + layers * self.hidden_dim**2 + located
 
 
 class TranslatorOutput(NamedTuple):
@@ -220,9 +228,11 @@ class RecurrentTranslator(nn.Module):
         Args:
             source: ``int64 [batch, source]``.
             source_lengths: ``int64 [batch]``, tokens of each source.
-            target: ``int64 [batch, target]``, from ``bos`` to ``eos``; position t of the output predicts ``target[:, t + 1]``.
+            target: ``int64 [batch, target]``, from ``bos`` to ``eos``; position t of the output predicts ``target[:, t
+                + 1]``.
             target_lengths: ``int64 [batch]``; not needed to predict: no word depends on later ones.
-            sampling_probability: of feeding the model's own word instead of the true one (Bengio et al. 2015); in [0, 1].
+            sampling_probability: of feeding the model's own word instead of the true one (Bengio et al. 2015); in [0,
+                1].
         """
         if not 0 <= sampling_probability <= 1:
             raise ArgumentError(f"sampling_probability must be in [0, 1]; it is {sampling_probability}")
@@ -273,7 +283,8 @@ class RecurrentTranslator(nn.Module):
         if predicted.choices is not None and self.baseline is not None:
             reward = -found.nll.view_as(wanted)
             total = total + reinforce_loss(
-                *predicted.choices,
+                predicted.choices.log_probability,
+                predicted.choices.entropy,
                 reward,
                 counted,
                 self.baseline.value.clone(),
@@ -299,13 +310,11 @@ def _decoder(
         return BottleneckDecoder(
             embedding, output, summary_dim, hidden, config.decoder_layers, config.cell, config.readout, config.dropout
         )
-    extra = {"max_keys": config.max_source} if config.score_name == "location" else {}
-    attention = Attention.create(config.score_name, hidden, hidden, **extra)
-    shape = (embedding, output, attention, hidden, summary_dim, hidden)
-    rest = (config.decoder_layers, config.cell, config.readout, config.dropout)
+    max_keys = config.max_source if config.score_name == "location" else None
+    attention = Attention.create(config.score_name, hidden, hidden, max_keys=max_keys)
+    sizes = hidden, summary_dim, hidden, config.decoder_layers, config.cell, config.readout, config.dropout
     if config.attention == "luong":
-        return LuongDecoder(
-            *shape, *rest, input_feeding=config.input_feeding, scope=config.scope, window=config.window
-        )
+        where = config.input_feeding, config.scope, config.window
+        return LuongDecoder(embedding, output, attention, *sizes, *where)
     choice = HardChoice(config.hard_estimator) if config.attention == "hard" else None
-    return BahdanauDecoder(*shape, *rest, choice=choice)
+    return BahdanauDecoder(embedding, output, attention, *sizes, choice)

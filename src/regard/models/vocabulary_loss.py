@@ -1,15 +1,15 @@
 """Cross-entropy over a vocabulary, from the features before the output matrix, without ever holding all logits.
 
 For 2,000 tokens and 8,000 words the logits are 64 MB, and autograd would keep them, their log-softmax and its gradient;
-moving these through memory costs more than the matrix products. Here some rows are taken at a time: their logits, loss and
-gradient are computed while they lie in the cache, in the forward pass, and forgotten.
+moving these through memory costs more than the matrix products. Here some rows are taken at a time: their logits, loss
+and gradient are computed while they lie in the cache, in the forward pass, and forgotten.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.autograd.function import FunctionCtx, once_differentiable
+from torch.autograd.function import once_differentiable
 
 from regard.errors import ArgumentError
 from regard.models.shared_weight import compute_dtype
@@ -58,7 +58,8 @@ def vocabulary_loss(
     Raises:
         ArgumentError: ``label_smoothing`` is outside [0, 1].
 
-    Numerics: products in autocast's dtype where it is on; log-sum-exp, losses and their sum in float32 (or float64). The
+    Numerics: products in autocast's dtype where it is on; log-sum-exp, losses and their sum in float32 (or float64).
+        The
     gradient is computed in the forward pass, so there is no second derivative.
     """
     if not 0 <= label_smoothing <= 1:
@@ -78,7 +79,7 @@ def vocabulary_loss(
 class _Loss(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: FunctionCtx,
+        ctx: Any,
         features: Tensor,
         weight: Tensor,
         bias: Tensor | None,
@@ -139,7 +140,7 @@ class _Loss(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: FunctionCtx, of_total: Tensor, of_nll: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, of_total: Tensor, of_nll: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
         gradients = [
             None if gradient is None else (gradient * of_total.to(gradient.dtype)).to(dtype)
             for gradient, dtype in zip(ctx.saved_tensors, ctx.dtypes, strict=True)

@@ -107,7 +107,7 @@ class _Entmax(torch.autograd.Function):
         if isinstance(alpha, float) and alpha == 2.0:
             mobility = support.to(weights.dtype)
         else:
-            # For α > 2 this grows without bound as a weight vanishes; its square must stay finite.
+            # For α > 2 this is huge where weights are small; sums of it must stay finite.
             ceiling = math.sqrt(torch.finfo(weights.dtype).max)
             mobility = inside.pow(2.0 - alpha).clamp(max=ceiling).masked_fill(~support, 0.0)
         total = mobility.sum(ctx.dim, keepdim=True)

@@ -66,7 +66,7 @@ class TrainingConfig:
     plateau_patience: int = 2
     """Validations without a better loss before ``plateau`` halves the learning rate."""
     label_smoothing: float = 0.1
-    """ε in [0, 1): the share of probability that every word of the vocabulary should have (Szegedy et al. 2016, § 7)."""
+    """ε in [0, 1): probability that is spread evenly over the vocabulary (Szegedy et al. 2016, section 7)."""
     scheduled_sampling: float = 0.0
     """Probability in [0, 1) that a step of the decoder sees its own word and not the true one (Bengio et al. 2015)."""
     clip: float = 1.0

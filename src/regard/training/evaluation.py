@@ -76,7 +76,7 @@ def evaluate(
 
     Args:
         translator: the trained model.
-        data: as `open_pairs` takes it. A table with a column ``alignment`` (Pharaoh format, as the bundled corpus has it)
+        data: as `open_pairs` takes it. A table with a column ``alignment`` (Pharaoh format, as in the bundled corpus)
             has its alignment error rate measured too.
         source_column: as in `open_pairs`.
         target_column: as in `open_pairs`.

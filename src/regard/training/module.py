@@ -37,7 +37,7 @@ class TranslationModule(LightningModule):
 
     def configure_optimizers(self) -> Any:
         kind = torch.optim.AdamW if self.config.optimizer == "adamw" else torch.optim.Adam
-        decay = {"weight_decay": self.config.weight_decay} if self.config.optimizer == "adamw" else {}
+        decay: Any = {"weight_decay": self.config.weight_decay} if self.config.optimizer == "adamw" else {}
         # A fused optimizer unscales the gradients of 16-mixed itself, which would come after clipping.
         fused = self.config.precision != "16-mixed"
         optimizer = kind(self.parameters(), lr=self.config.learning_rate, betas=(0.9, 0.98), fused=fused, **decay)
@@ -66,7 +66,7 @@ class TranslationModule(LightningModule):
     def configure_gradient_clipping(
         self, optimizer: Any, gradient_clip_val: float | None = None, gradient_clip_algorithm: str | None = None
     ) -> None:
-        # Under autocast Lightning refuses to clip for a fused optimizer, which may unscale later; bfloat16 has no scale.
+        # With autocast Lightning refuses to clip for a fused optimizer, which may unscale later; bfloat16 has no scale.
         if self.config.precision == "bf16-mixed" and gradient_clip_val:
             nn.utils.clip_grad_norm_(self.parameters(), gradient_clip_val)
         else:

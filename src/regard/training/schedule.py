@@ -11,7 +11,7 @@ class Schedule:
     - ``constant``, ``plateau``: 1
     - ``inverse_sqrt``: √(max(w, 1) / max(t + 1, w, 1))   (Vaswani et al. 2017, section 5.3, with its peak at 1)
     - ``linear``: (n − t) / (n − w) after the warmup
-    - ``cosine``: (1 + cos(π (t − w) / (n − w))) / 2 after the warmup (Loshchilov & Hutter 2017, equation 5, no restarts)
+    - ``cosine``: (1 + cos(π (t − w) / (n − w))) / 2 after the warmup (Loshchilov & Hutter 2017, equation 5)
 
     ``plateau`` halves the factor for good whenever :meth:`observe` has seen ``patience`` losses in a row that are no
     better than the best. The object is given to ``LambdaLR``, which keeps its attributes in a checkpoint.

@@ -27,9 +27,9 @@ def beam(
 
         score(Y) = log p(Y) / ((5 + |Y|) / 6)^α
 
-    Wu et al. 2016, §7, eq. 14 (without the coverage penalty); ``|Y|`` counts ``eos``. A hypothesis that ends while it is
-    among the ``width`` best extensions is finished. A sentence is done when it has ``width`` finished ones, or when no
-    unfinished one can still get a better score. With ``width=1`` this is `greedy`.
+    Wu et al. 2016, §7, eq. 14 (without the coverage penalty); ``|Y|`` counts ``eos``. A hypothesis that ends while it
+    is among the ``width`` best extensions is finished. A sentence is done when it has ``width`` finished ones, or when
+    no unfinished one can still get a better score. With ``width=1`` this is `greedy`.
 
     Args:
         decoder: what to search.
@@ -124,9 +124,9 @@ class _Search:
         self._origins.append(blank.index_copy(0, alive, origin))
         self._words.append(blank.index_copy(0, alive, word))
         if weights is not None:
-            weights = weights.view(len(alive), self.width, -1)
-            everywhere = weights.new_zeros(self.sentences, *weights.shape[1:])
-            self._weights.append(everywhere.index_copy(0, alive, weights))
+            looked = weights.view(len(alive), self.width, -1)
+            everywhere = looked.new_zeros(self.sentences, *looked.shape[1:])
+            self._weights.append(everywhere.index_copy(0, alive, looked))
 
     def unfinished(self, alive: Tensor, best_total: Tensor) -> Tensor:
         """Which of the sentences ``alive`` go on, as indices into it.

@@ -14,7 +14,8 @@ def replace_unknown(
 
     Args:
         tokens: target words.
-        weights: ``[len(tokens), len(source_words)]``; None (a model without attention) leaves unknown words as they are.
+        weights: ``[len(tokens), len(source_words)]``; None (a model without attention) leaves unknown words as they
+            are.
         source_words: source words, one for each key.
         unknown: how an unknown word is written.
 
@@ -31,4 +32,4 @@ def replace_unknown(
     if not tokens:
         return []
     best = weights.argmax(-1).tolist()
-    return [source_words[key] if token == unknown else token for token, key in zip(tokens, best, strict=True)]
+    return [str(source_words[key]) if token == unknown else token for token, key in zip(tokens, best, strict=True)]

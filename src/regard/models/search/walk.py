@@ -77,9 +77,7 @@ def sample(
 
 
 @torch.no_grad()
-def _walk(
-    decoder: Searchable, encoded: Encoded, limits: Limits, pick: Callable[[Tensor], Tensor]
-) -> list[Hypothesis]:
+def _walk(decoder: Searchable, encoded: Encoded, limits: Limits, pick: Callable[[Tensor], Tensor]) -> list[Hypothesis]:
     """One hypothesis a row, each word picked from log-probabilities ``[rows, vocabulary]``."""
     rows = len(encoded.lengths)
     alive = torch.arange(rows, device=encoded.lengths.device)  # the sentences that the state's rows belong to

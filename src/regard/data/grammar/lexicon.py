@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from regard.data.morphology import EnglishVerb, SpanishVerb, english_plural, spanish_plural
-from regard.data.spanish_verbs import spanish_verb
+from regard.data.grammar.morphology import EnglishVerb, SpanishVerb, english_plural, spanish_plural
+from regard.data.grammar.spanish_verbs import spanish_verb
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """The Spanish verbs of the bundled corpus that are irregular, and where."""
 
-from regard.data.morphology import SpanishVerb
+from regard.data.grammar.morphology import SpanishVerb
 
 _IRREGULAR = {
     verb.infinitive: verb

@@ -1,6 +1,6 @@
 """Where and when something happens, in both languages at once."""
 
-from regard.data.phrases import Dice, Source, Target, noun_phrase
+from regard.data.grammar.phrases import Dice, Source, Target, noun_phrase
 
 # English, Spanish, the tenses that it goes with (None: all), and for each Spanish word the English word that it
 # renders (None: none of them alone).

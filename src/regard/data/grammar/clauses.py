@@ -8,10 +8,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from regard.data import lexicon
-from regard.data.adverbials import where
-from regard.data.lexicon import ADJECTIVES, Verb
-from regard.data.morphology import EnglishVerb, agree
-from regard.data.phrases import (
+from regard.data.grammar.adverbials import where
+from regard.data.grammar.lexicon import ADJECTIVES, Verb
+from regard.data.grammar.morphology import EnglishVerb, agree
+from regard.data.grammar.phrases import (
     DATIVES,
     PRONOUNS,
     Dice,
@@ -22,8 +22,8 @@ from regard.data.phrases import (
     pronoun,
     with_personal_a,
 )
-from regard.data.spanish_verbs import spanish_verb
-from regard.data.verb_groups import VerbGroup, be, choose_tense, conjugated
+from regard.data.grammar.spanish_verbs import spanish_verb
+from regard.data.grammar.verb_groups import VerbGroup, be, choose_tense, conjugated
 
 
 @dataclass(eq=False, slots=True)
@@ -36,7 +36,7 @@ class Clause:
         rest: the English words after helper and subject.
         predicate: the Spanish words that a question puts before the subject.
         tail: the Spanish words after them.
-        tense: one of the names in `regard.data.verb_groups.TENSES`.
+        tense: one of the names in `regard.data.grammar.verb_groups.TENSES`.
         roomy: whether a place can still be added.
     """
 

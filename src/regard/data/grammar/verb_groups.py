@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass
 
-from regard.data.lexicon import Verb
-from regard.data.morphology import EnglishVerb
-from regard.data.phrases import Dice, Phrase, Source, Target
-from regard.data.spanish_verbs import spanish_verb
+from regard.data.grammar.lexicon import Verb
+from regard.data.grammar.morphology import EnglishVerb
+from regard.data.grammar.phrases import Dice, Phrase, Source, Target
+from regard.data.grammar.spanish_verbs import spanish_verb
 
 TENSES = (
     ("present", 5.0),

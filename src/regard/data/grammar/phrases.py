@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from regard.data.alignment import Link
-from regard.data.lexicon import ADJECTIVES, NAMES, NOUNS, Adjective, Noun
-from regard.data.morphology import agree
+from regard.data.grammar.lexicon import ADJECTIVES, NAMES, NOUNS, Adjective, Noun
+from regard.data.grammar.morphology import agree
 
 T = TypeVar("T")
 
@@ -60,7 +60,7 @@ class Phrase:
     Attributes:
         source: its English words.
         target: its Spanish words; none for a subject pronoun, which is dropped.
-        person: one of `regard.data.morphology.PERSONS`, for the Spanish verb; *you* has a plural verb in English.
+        person: one of `regard.data.grammar.morphology.PERSONS`, for the Spanish verb; *you* has a plural verb in English.
         gender: ``"m"`` or ``"f"``.
         human: whether a direct object takes the personal *a*.
     """

@@ -1,18 +1,18 @@
 """The sentences of the bundled corpus: statements, questions, and clauses put together."""
 
 from regard.data import lexicon
-from regard.data.adverbials import when, where
-from regard.data.clauses import (
+from regard.data.grammar.adverbials import when, where
+from regard.data.grammar.clauses import (
     CLAUSES,
     Clause,
     intransitive,
     subject_of,
     transitive,
 )
-from regard.data.morphology import english_plural
-from regard.data.phrases import Dice, Phrase, Source, Target, name, noun_phrase
-from regard.data.spanish_verbs import spanish_verb
-from regard.data.verb_groups import choose_tense, conjugated
+from regard.data.grammar.morphology import english_plural
+from regard.data.grammar.phrases import Dice, Phrase, Source, Target, name, noun_phrase
+from regard.data.grammar.spanish_verbs import spanish_verb
+from regard.data.grammar.verb_groups import choose_tense, conjugated
 
 Words = tuple[list[Source], list[Target]]
 
