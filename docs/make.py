@@ -8,6 +8,8 @@
 Every number on the pages comes out of the command that stands above it; the sentences around them are here.
 """
 
+# ruff: noqa: E501  # pages are written as they are read
+
 import json
 import shlex
 import sys

@@ -12,6 +12,8 @@ from regard import masks, normalizers, scores
 from regard.cli import main
 
 NUMBERS = ["--query", "5 1 20", "--key", "3 12 45; 59 2 5; 1 43 5; 4 3 45.3"]
+WEIGHT = torch.tensor([[1.0, 2], [3, 4]], dtype=torch.float64)
+DOCUMENTS = torch.tensor([[0, 1]]), torch.tensor([[1, 0, 1]])
 
 
 @pytest.fixture
@@ -84,7 +86,7 @@ def test_files_may_have_heads(call, tmp_path):
         (["--score", "distance"], {"score": "distance"}),
         (["--scale", "1/sqrt(7)"], {"score": scores.ScaledDot(7**-0.5)}),
         (["--score", "dot", "--cap", "2"], {"score": scores.SoftCap("dot", 2.0)}),
-        (["--score", "general", "--w-score", "1 2; 3 4"], {"score": scores.General(torch.tensor([[1.0, 2], [3, 4]]).double())}),
+        (["--score", "general", "--w-score", "1 2; 3 4"], {"score": scores.General(WEIGHT)}),
         (["--normalizer", "sparsemax"], {"normalizer": "sparsemax"}),
         (["--normalizer", "hard"], {"normalizer": "hard"}),
         (["--normalizer", "sigmoid"], {"normalizer": "sigmoid"}),
@@ -95,7 +97,7 @@ def test_files_may_have_heads(call, tmp_path):
         (["--mask", "window(1, after=0) | prefix(1)"], {"mask": masks.window(1, 0) | masks.prefix(1)}),
         (["--mask", "causal & ~prefix(1)"], {"mask": masks.causal() & ~masks.prefix(1)}),
         (["--mask", "keep([[1, 0, 1], [0, 0, 0]])"], {"mask": torch.tensor([[1, 0, 1], [0, 0, 0]]).bool()}),
-        (["--mask", "documents([0, 1], [1, 0, 1])"], {"mask": masks.documents(torch.tensor([[0, 1]]), torch.tensor([[1, 0, 1]]))}),
+        (["--mask", "documents([0, 1], [1, 0, 1])"], {"mask": masks.documents(*DOCUMENTS)}),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )  # fmt: skip
@@ -205,7 +207,7 @@ BAD = {
     "two sources": (["a b", "--query", "1"], "exclude each other"),
     "input and query": (["--input", "1 2", "--query", "1 2"], "--input stands for"),
     "no query": (["--key", "1 2"], "nothing that asks"),
-    "ragged": (["--query", "1 2; 3"], "--query: row 2 has 1 numbers, but row 1 has 2"),
+    "ragged": (["--query", "1 2; 3"], "--query: row 2 has 1 numbers and row 1 has 2"),
     "not a number": (["--query", "1 x"], "--query: 'x' in row 1 is not a number"),
     "nan": (["--query", "1 nan"], "must be finite; row 1, column 2 is NaN"),
     "empty": (["--query", ";"], "--query is empty"),

@@ -2,7 +2,7 @@ import itertools
 
 import pytest
 
-from regard.data import lexicon
+from regard.data.grammar import lexicon
 from regard.data.alignment import Alignment
 from regard.data.generated import LONGEST, SHORTEST, generate, write_corpus
 from regard.data.grammar.morphology import agree, english_plural, spanish_plural

@@ -28,7 +28,7 @@ def command(
 ) -> None:
     """Train a small English-Spanish translator on the bundled corpus, and show where it looks.
 
-    Generates the corpus, trains with Bahdanau's attention for about three minutes on two CPUs, measures BLEU and the
+    Generates the corpus, trains with Luong's attention for about three minutes on two CPUs, measures BLEU and the
     alignment error rate (AER) on sentences it has never seen, translates three sentences and draws their alignments
     into the run folder. Fails if the goal is missed: BLEU 90 and AER 0.15.
     """
@@ -47,18 +47,19 @@ def command(
     config = RunConfig(
         data=DataConfig(bundled=10_000 if short else 40_000, tokenizer="word", vocabulary=4000),
         training=TrainingConfig(
-            epochs=1 if short else 4,
-            tokens_per_batch=1000,
-            learning_rate=3e-3,
+            epochs=1 if short else 3,
+            tokens_per_batch=500,
+            learning_rate=4e-3,
             schedule="linear",
             warmup=100,
             patience=0,
-            validation_pairs=250,
+            validation_pairs=100,
             seed=seed,
             threads=threads,
             accelerator="cpu",
         ),
-        model={"attention": "bahdanau", "embedding_dim": 128, "hidden_dim": 256, "dropout": 0.1},
+        # Without input feeding all target words run through the recurrent kernel at once.
+        model={"attention": "luong", "input_feeding": False, "embedding_dim": 128, "hidden_dim": 256, "dropout": 0.1},
     )
     least_bleu, most_errors = (5.0, 0.6) if short else (90.0, 0.15)
     folder = RunFolder.create(runs / run, overwrite)

@@ -7,7 +7,7 @@ conjugated verb, adjectives after their noun (but *good* and *great*), and every
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from regard.data import lexicon
+from regard.data.grammar import lexicon
 from regard.data.grammar.adverbials import where
 from regard.data.grammar.lexicon import ADJECTIVES, Verb
 from regard.data.grammar.morphology import EnglishVerb, agree

@@ -1,6 +1,6 @@
 """The sentences of the bundled corpus: statements, questions, and clauses put together."""
 
-from regard.data import lexicon
+from regard.data.grammar import lexicon
 from regard.data.grammar.adverbials import when, where
 from regard.data.grammar.clauses import (
     CLAUSES,
