@@ -44,9 +44,7 @@ class Grid:
         spans = range(batch), range(queries), range(keys)
         return cls(batch, heads, queries, keys, torch.device(device), *spans)
 
-    def tile(
-        self, *, batch: range | None = None, queries: range | None = None, keys: range | None = None
-    ) -> "Grid":
+    def tile(self, *, batch: range | None = None, queries: range | None = None, keys: range | None = None) -> "Grid":
         """The part of the problem in these spans (positions of the whole problem); a span not given stays as it is."""
         return replace(
             self,
@@ -133,9 +131,7 @@ def check_broadcast(name: str, tensor: Tensor, shape: tuple[int, ...], axes: str
         have in (1, want) for have, want in zip(reversed(tensor.shape), reversed(shape), strict=False)
     )
     if not fits:
-        raise ShapeError(
-            f"{name} must broadcast to {axes} = {list(shape)}; it has shape {list(tensor.shape)}"
-        )
+        raise ShapeError(f"{name} must broadcast to {axes} = {list(shape)}; it has shape {list(tensor.shape)}")
 
 
 def check_floating(name: str, tensor: object) -> None:

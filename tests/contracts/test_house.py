@@ -49,7 +49,7 @@ def test_imports_only_go_down(file):
     for module in imports(file):
         other = room_of(module)
         if other not in floors:
-            assert module == "regard" and own == "cli", f"{own} imports {module}, which is no room"
+            assert (own, module) == ("cli", "regard"), f"{own} imports {module}, which is no room"
         elif other != own:
             assert floors[other] < floors[own], f"{own} imports {module}: rooms only import what is below them"
 

@@ -2,12 +2,12 @@ import itertools
 
 import pytest
 
-from regard.data.grammar import lexicon
 from regard.data.alignment import Alignment
 from regard.data.generated import LONGEST, SHORTEST, generate, write_corpus
+from regard.data.grammar import lexicon
 from regard.data.grammar.morphology import agree, english_plural, spanish_plural
-from regard.data.sources import open_pairs
 from regard.data.grammar.spanish_verbs import spanish_verb
+from regard.data.sources import open_pairs
 from regard.data.words import split_words
 from regard.errors import ArgumentError, DataError
 

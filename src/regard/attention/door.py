@@ -11,7 +11,7 @@ from regard.errors import ArgumentError, KindError, ShapeError
 from regard.masks import as_mask
 from regard.normalizers import as_normalizer
 from regard.positions import as_bias
-from regard.scores import as_score
+from regard.scores import Scoring, as_score
 from regard.shapes import Grid, check_floating
 
 
@@ -20,7 +20,7 @@ def open_problem(
     key: Tensor,
     value: Tensor,
     *,
-    score: object = "scaled_dot",
+    score: Scoring = "scaled_dot",
     normalizer: object = "softmax",
     mask: object = None,
     bias: object = None,

@@ -87,4 +87,6 @@ def nothing(inputs: Inputs) -> Tensor:
     """The output of a tile without pairs: zeros, whose gradient to query, key and value is zero as well."""
     prepared, value, grid = inputs.prepared, inputs.value, inputs.grid
     zeros = value.new_zeros(*grid.shape[:3], value.shape[-1])
-    return zeros + sum(tensor.narrow(2, 0, 0).sum() for tensor in (prepared.query, prepared.key, value)).to(value.dtype)
+    for tensor in (prepared.query, prepared.key, value):
+        zeros = zeros + tensor.narrow(2, 0, 0).sum().to(value.dtype)
+    return zeros

@@ -16,7 +16,7 @@ def main() -> None:
     try:
         from regard.cli.commands import app
 
-        app()
+        app(prog_name="regard")
     except RegardError as error:
         print(f"regard: error: {' '.join(str(error).split())}", file=sys.stderr)
         sys.exit(2)

@@ -13,7 +13,7 @@ from regard import masks, normalizers, scores
 from regard.errors import ArgumentError, UnknownNameError
 from regard.masks.mask import Mask
 from regard.normalizers.normalizer import Normalizer
-from regard.scores.names import NAMES as SCORE_NAMES
+from regard.scores.names import NAMES, WEIGHTED
 from regard.scores.score import Score
 
 NORMALIZERS = ("softmax", "sparsemax", "entmax15", "entmax", "sigmoid", "hard", "softmax_with_sink")
@@ -55,8 +55,8 @@ def make_score(
         score = _scaled(name, make_scale(scale))
     elif weight is not None:
         score = scores.General(weight)
-    elif name == "cosine":
-        score = scores.Cosine()
+    elif name not in WEIGHTED:
+        score = scores.as_score(name)
     else:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
@@ -74,8 +74,8 @@ def _scaled(name: str, scale: float) -> Score:
         if scale <= 0:
             raise ArgumentError(f"--scale must be above 0 for the cosine; it is {scale}")
         return scores.Cosine(1 / scale)
-    if name not in SCORE_NAMES:
-        raise UnknownNameError("score", name, SCORE_NAMES)
+    if name not in NAMES:
+        raise UnknownNameError("score", name, NAMES)
     raise ArgumentError(f"--scale goes with the scores dot, scaled_dot and cosine; the score is {name}")
 
 

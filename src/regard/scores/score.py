@@ -78,7 +78,7 @@ class Pairwise(Primitive):
     """Any function of a tile of queries and keys.
 
     Attributes:
-        function: ``(query [batch, heads, queries, dim], key [batch, heads, keys, dim]) -> [batch, heads, queries, keys]``;
+        function: ``(query, key) -> scores``, of ``[batch, heads, queries, dim]`` and ``[batch, heads, keys, dim]``;
             must score each pair by itself.
         width: numbers it holds at once for each pair.
     """

@@ -60,7 +60,7 @@ class Phrase:
     Attributes:
         source: its English words.
         target: its Spanish words; none for a subject pronoun, which is dropped.
-        person: one of `regard.data.grammar.morphology.PERSONS`, for the Spanish verb; *you* has a plural verb in English.
+        person: one of `morphology.PERSONS`, for the Spanish verb; *you* has a plural verb in English.
         gender: ``"m"`` or ``"f"``.
         human: whether a direct object takes the personal *a*.
     """
