@@ -57,6 +57,9 @@ class AppendedBias(Bias):
     def check(self, query: Tensor, grid: Grid) -> None:
         self.bias.check(query, _given(grid, self.appended))
 
+    def needs_gradient(self, query: Tensor) -> bool:
+        return self.bias.needs_gradient(query)
+
     def forward(self, query: Tensor, grid: Grid) -> Tensor:
         given = _given(grid, self.appended)
         return _pad(self.bias(query, given), grid, given, 0.0)

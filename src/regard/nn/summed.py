@@ -24,6 +24,9 @@ class SummedBias(Bias):
         for bias in self.biases:
             cast(Bias, bias).check(query, grid)
 
+    def needs_gradient(self, query: Tensor) -> bool:
+        return any(cast(Bias, bias).needs_gradient(query) for bias in self.biases)
+
     def forward(self, query: Tensor, grid: Grid) -> Tensor:
         first, *others = self.biases
         total = first(query, grid)

@@ -143,7 +143,7 @@ def bleu_by_length(
         axes.tick_params(labelbottom=False)
         for label in lowest.get_xticklabels():
             lettering.letter(label)
-    lowest.set_xlabel("source length (tokens)", fontsize=9.5)
+    lowest.set_xlabel("source length", fontsize=9.5)
     if heading:
         lettering.letter(figure.suptitle("", fontsize=12, x=0.01, ha="left"), heading)
     return figure

@@ -1,0 +1,108 @@
+"""Run folders: made once, read safely, written whole."""
+
+import os
+
+import pytest
+
+from regard.errors import ArgumentError, DataError, RunError, UnknownNameError
+from regard.training.config import DataConfig, RunConfig, TrainingConfig
+from regard.training.run_folder import AtomicFile, RunFolder, write_atomically
+
+
+def test_a_configuration_comes_back(tiny, tmp_path):
+    folder = RunFolder.create(tmp_path / "run")
+    config = tiny(model={"score": None, "attention": "luong"}, max_minutes=1.5)
+    folder.write_config(config)
+    assert RunFolder.open(tmp_path / "run").read_config() == config
+
+
+def test_a_folder_with_something_in_it_is_left_alone(tiny, tmp_path):
+    RunFolder.create(tmp_path / "run").write_config(tiny())
+    with pytest.raises(RunError, match="--resume"):
+        RunFolder.create(tmp_path / "run")
+    (tmp_path / "run" / "model.safetensors").write_bytes(b"old")
+    RunFolder.create(tmp_path / "run", overwrite=True)
+    assert sorted(os.listdir(tmp_path / "run")) == ["checkpoints", "pictures"]
+
+
+def test_what_is_no_run_is_never_deleted(tmp_path):
+    (tmp_path / "letters.txt").write_text("dear")
+    with pytest.raises(RunError, match="isn't a run"):
+        RunFolder.create(tmp_path, overwrite=True)
+    with pytest.raises(RunError, match="is a file"):
+        RunFolder.create(tmp_path / "letters.txt", overwrite=True)
+    assert (tmp_path / "letters.txt").read_text() == "dear"
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "",
+        "[1, 2]",
+        "data: {}",
+        "{",
+        "data: {train: x}\nmodel: {}\ntraining: {epochs: many}",
+        "data: {train: x}\nmodel: {}\ntraining: {speed: 3}",
+        "data: {train: x}\nmodel: {}\ntraining: {epochs: 0}",
+        "data: {train: x, lowercase: 3}\nmodel: {}\ntraining: {}",
+        "!!python/object/apply:os.system ['true']",
+    ],
+)
+def test_a_foreign_configuration_is_an_error_of_one_line(tmp_path, content):
+    folder = RunFolder(tmp_path)
+    folder.config.write_text(content)
+    with pytest.raises(RunError, match=r"config\.yaml") as caught:
+        folder.read_config()
+    assert "\n" not in str(caught.value)
+
+
+def test_metrics_come_back(tmp_path):
+    folder = RunFolder(tmp_path)
+    assert folder.read_metrics() == []
+    rows = [{"step": 3, "val_loss": 1.25}, {"step": 1_234_567, "val_loss": 0.5}]
+    folder.write_metrics(rows)
+    assert folder.read_metrics() == rows
+    folder.metrics.write_text("step,val_loss\n3,much\n")
+    with pytest.raises(RunError, match="damaged"):
+        folder.read_metrics()
+
+
+def test_a_write_that_fails_leaves_the_old_file(tmp_path):
+    place = tmp_path / "file"
+    write_atomically(place, b"old")
+    with pytest.raises(DataError, match="No space left"), AtomicFile(place) as temporary:
+        temporary.write_bytes(b"ne")
+        raise OSError(28, "No space left on device")
+    with pytest.raises(KeyboardInterrupt), AtomicFile(place) as temporary:
+        temporary.write_bytes(b"ne")
+        raise KeyboardInterrupt
+    assert place.read_bytes() == b"old"
+    assert os.listdir(tmp_path) == ["file"]
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ({"epochs": 0}, "epochs must be at least 1"),
+        ({"clip": -1.0}, "clip must be at least 0"),
+        ({"learning_rate": float("nan")}, "learning_rate must be above 0"),
+        ({"label_smoothing": 1.0}, "label_smoothing"),
+        ({"max_minutes": float("nan")}, "max_minutes"),
+    ],
+)
+def test_training_options_out_of_range(options, error):
+    with pytest.raises(ArgumentError, match=error):
+        TrainingConfig(**options)
+
+
+def test_unknown_names_and_contradictions():
+    with pytest.raises(UnknownNameError, match="did you mean 'cosine'"):
+        TrainingConfig(schedule="cosinus")
+    with pytest.raises(UnknownNameError, match="precision"):
+        TrainingConfig(precision="64")
+    with pytest.raises(ArgumentError, match="either a path"):
+        DataConfig()
+    with pytest.raises(ArgumentError, match="either a path"):
+        DataConfig(train="pairs.tsv", bundled=3)
+    with pytest.raises(RunError, match="must have data"):
+        RunConfig.from_dict(None, "here")
