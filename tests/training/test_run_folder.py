@@ -70,12 +70,16 @@ def test_metrics_come_back(tmp_path):
 def test_a_write_that_fails_leaves_the_old_file(tmp_path):
     place = tmp_path / "file"
     write_atomically(place, b"old")
-    with pytest.raises(DataError, match="No space left"), AtomicFile(place) as temporary:
-        temporary.write_bytes(b"ne")
-        raise OSError(28, "No space left on device")
-    with pytest.raises(KeyboardInterrupt), AtomicFile(place) as temporary:
-        temporary.write_bytes(b"ne")
-        raise KeyboardInterrupt
+
+    def fail(error):
+        with AtomicFile(place) as temporary:
+            temporary.write_bytes(b"ne")
+            raise error
+
+    with pytest.raises(DataError, match="No space left"):
+        fail(OSError(28, "No space left on device"))
+    with pytest.raises(KeyboardInterrupt):
+        fail(KeyboardInterrupt())
     assert place.read_bytes() == b"old"
     assert os.listdir(tmp_path) == ["file"]
 

@@ -14,7 +14,7 @@ from regard.training.schedule import Schedule
 def test_between_nothing_and_the_peak(name, warmup, total, step):
     factor = Schedule(name, warmup, total)(step)
     assert 0 <= factor <= 1
-    if 0 < warmup and step < warmup:
+    if step < warmup:
         assert factor == pytest.approx((step + 1) / warmup, rel=1e-12)
 
 

@@ -31,7 +31,9 @@ class LazyGroup(TyperGroup):
         module, attribute = COMMANDS[cmd_name].split(":")
         found = getattr(import_module(module), attribute)
         if isinstance(found, typer.Typer):
-            return get_command(found)
+            group = get_command(found)
+            group.name = cmd_name
+            return group
         if not callable(found) or hasattr(found, "make_context"):
             return found
         wrapped = typer.Typer(add_completion=False, pretty_exceptions_enable=False)

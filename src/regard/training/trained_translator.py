@@ -9,6 +9,7 @@ from torch import Tensor
 
 from regard.data.batches import PairBatch
 from regard.data.tokenizers import Tokenizer
+from regard.data.words import split_words
 from regard.errors import ArgumentError, RunError
 from regard.models.checkpoint import load_model
 from regard.models.search import Hypothesis, beam, greedy
@@ -130,7 +131,7 @@ class TrainedTranslator:
         reading, writing = self.source_tokenizer, self.target_tokenizer
         text = writing.decode(hypothesis.tokens)
         if replace_unknown and hypothesis.weights is not None and writing.UNK in hypothesis.tokens:
-            text = self._replaced(ids, hypothesis.tokens, hypothesis.weights)
+            text = self._replaced(source, ids, hypothesis.tokens, hypothesis.weights)
         return Translation(
             source=source,
             text=text,
@@ -142,18 +143,24 @@ class TrainedTranslator:
             weights=hypothesis.weights,
         )
 
-    def _replaced(self, ids: list[int], written: list[int], weights: Tensor) -> str:
+    def _replaced(self, source: str, ids: list[int], written: list[int], weights: Tensor) -> str:
         # The text with the source word that each unknown token looked at most in its place.
         groups = self.source_tokenizer.word_groups(ids)
-        words = self.source_tokenizer.words(ids)
+        words = split_words(source)
+        if len(words) != len(groups):  # a word that is cut differently where part of it is unknown
+            words = self.source_tokenizer.words(ids)
         by_word = torch.stack([weights[:, group.start : group.stop].sum(-1) for group in groups], dim=-1)
+        unknown = self.target_tokenizer.UNK
         chosen = [
-            words[int(row.argmax())]
-            for row, token in zip(by_word, written, strict=True)
-            if token == self.target_tokenizer.UNK
-        ]
+            words[int(row.argmax())] for row, token in zip(by_word, written, strict=True) if token == unknown
+        ]  # fmt: skip
         pieces = self.target_tokenizer.decode(written, unknown=_SLOT).split(_SLOT)
-        return pieces[0] + "".join(word + piece for word, piece in zip(chosen, pieces[1:], strict=True))
+        text = pieces[0]
+        for word, piece in zip(chosen, pieces[1:], strict=True):
+            # The unknown piece has lost whether a space came before it; between words there is one.
+            space = " " if text and self.target_tokenizer.kind == "word" and word[0].isalnum() else ""
+            text += space + word + piece
+        return text
 
 
 # A private-use character, which no tokenizer learns from text that people write.
