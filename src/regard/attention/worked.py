@@ -220,7 +220,7 @@ def work_through(
     after: list[Step] = []
     output = explanation.output
     if output.dim() == 3:
-        output = output.flatten(0, 1).reshape(len(query), -1)
+        output = output.transpose(0, 1).flatten(1)
         after.append(_step("concatenated", "the heads' outputs side by side", output, explanation.row_labels("output")))
     if w_output is not None:
         output = _projected("W_output", output, w_output)
