@@ -45,7 +45,7 @@ def command(
     if threads:
         torch.set_num_threads(threads)
     config = RunConfig(
-        data=DataConfig(bundled=10_000 if short else 40_000, tokenizer="word", vocabulary=4000),
+        data=DataConfig(bundled=20_000 if short else 40_000, tokenizer="word", vocabulary=4000),
         training=TrainingConfig(
             epochs=1 if short else 3,
             tokens_per_batch=500,
