@@ -156,8 +156,9 @@ def test_no_room_for_words():
 
 
 def test_a_translator_is_searched_row_by_row_and_left_in_its_mode(make, batch):
-    for attention in ("none", "bahdanau", "luong", "hard"):
-        model = make(attention=attention, dropout=0.4, decoder_layers=2)
+    local = {"scope": "local-p", "window": 1}
+    for attention, options in (("none", {}), ("bahdanau", {}), ("luong", {}), ("luong", local), ("hard", {})):
+        model = make(attention=attention, dropout=0.4, decoder_layers=2, **options)
         for width in (1, 3):
             together = model.translate(batch.source, batch.source_lengths, width=width, max_length=6)
             assert model.training
