@@ -10,8 +10,8 @@ from regard.errors import TrainingError
 
 SENTENCES = (
     "My sister gives the old book to her friend.",
-    "The white cats do not sleep under the table.",
-    "Does the happy girl want to buy a red car?",
+    "The tall girl sees them in the small house.",
+    "The happy girl wants to buy a red car.",
 )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,8 +64,10 @@ def training_curves(
         kinds = [label for label in ("BLEU", "chrF") if any(label.lower() in name.lower() for name in measured)]
         _dress(axes, axis or "row", kind if index == 0 else ", ".join(kinds) or kind)
         axes.xaxis.set_major_locator(MaxNLocator("auto", integer=True))
+        highest = max(measured, key=lambda name: np.nanmax(columns[name]), default=None)
         for number, name in enumerate(measured):
-            _draw_curve(axes, lettering, steps, columns[name], name, number, best=index == 1)
+            mark = None if index == 0 else "above" if name == highest else "below"
+            _draw_curve(axes, lettering, steps, columns[name], name, number, mark)
         if index == 1 and measured:
             axes.set_ylim(bottom=0)
         if measured:
@@ -175,7 +177,13 @@ def _number(name: str, row: int, value: Any) -> float:
 
 
 def _draw_curve(
-    axes: Axes, lettering: Lettering, steps: Column, values: Column, name: str, number: int, *, best: bool
+    axes: Axes,
+    lettering: Lettering,
+    steps: Column,
+    values: Column,
+    name: str,
+    number: int,
+    mark: Literal["above", "below"] | None,
 ) -> None:
     measured = np.isfinite(steps) & np.isfinite(values)
     order = np.argsort(steps[measured], kind="stable")
@@ -190,10 +198,12 @@ def _draw_curve(
     else:
         shown = marker if len(x) <= 60 else None
         axes.plot(x, y, color=color, marker=shown, markersize=4, linewidth=1.6, label=label)
-    if best:
+    if mark:
         top = int(y.argmax())
+        offset, anchor = ((0, 6), "bottom") if mark == "above" else ((0, -7), "top")
+        text = f"{y[top]:.1f}"
         axes.annotate(
-            f"{y[top]:.1f}", (x[top], y[top]), (0, 6), textcoords="offset points", ha="center", fontsize=9, color=color
+            text, (x[top], y[top]), offset, textcoords="offset points", ha="center", va=anchor, fontsize=9, color=color
         )
         axes.margins(y=0.14)
 
