@@ -220,7 +220,10 @@ def resume_run(path: Path, typed: dict[str, Any]) -> Any:
 def finish(trained: Any, test: str | None) -> None:
     """Say how a training ended, draw its curves, and test it if wanted."""
     from regard.training.report import draw_curves
+    from regard.training.translation import is_child
 
+    if is_child():  # of several processes, the first one speaks
+        return
     folder, progress = trained.folder, trained.progress
     if trained.interrupted:
         typer.echo(
