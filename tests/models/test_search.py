@@ -72,6 +72,39 @@ def test_a_beam_as_wide_as_all_sentences_finds_the_best(seed, alpha, longest):
         assert hypothesis.log_probability == pytest.approx(decoder.log_probability(source, best), abs=1e-5)
 
 
+def plain_beam(decoder, source, width, alpha, longest):
+    """One sentence, one list of hypotheses, and the rules of `beam` word for word."""
+    alive, finished = [(0.0, ())], []
+    for length in range(longest + 1):
+        words = [EOS] if length == longest else [EOS, 2, 3]
+        extended = [
+            (total + float(decoder.next((source, (BOS, *before)))[word]), (*before, word))
+            for total, before in alive
+            for word in words
+        ]
+        extended.sort(reverse=True)
+        ended = [
+            (total / penalty(words[:-1], alpha), words[:-1]) for total, words in extended[:width] if words[-1] == EOS
+        ]
+        finished = (finished + ended)[:width]
+        alive = [(total, words) for total, words in extended if words[-1] != EOS][:width]
+        if len(finished) == width or not alive:
+            break
+        if finished and alive[0][0] / penalty(range(longest), alpha) <= max(finished)[0]:
+            break
+    return max(finished)
+
+
+@given(st.integers(0, 10**6), st.integers(2, 4), st.sampled_from([0.0, 1.0]))
+def test_a_narrow_beam_is_the_plain_one(seed, width, alpha):
+    decoder = Table(seed)
+    found = beam(decoder, encoded(1, 2), **IDS, width=width, length_penalty=alpha, max_length=5)
+    for source, hypothesis in zip((1, 2), found, strict=True):
+        score, words = plain_beam(decoder, source, width, alpha, 5)
+        assert hypothesis.tokens == list(words)
+        assert hypothesis.score == pytest.approx(score, abs=1e-5)
+
+
 @given(st.integers(0, 10**6))
 def test_a_beam_of_one_is_greedy(seed):
     decoder = Table(seed)
