@@ -64,10 +64,6 @@ class Hard(Normalizer):
         self.random = mode in ("sample", "gumbel")
         self.generator = generator
 
-    @property
-    def replayable(self) -> bool:
-        return self.generator is None
-
     def forward(self, scores: Tensor, dim: int = -1) -> Tensor:
         check_rows(scores, dim)
         row = accurate(scores)

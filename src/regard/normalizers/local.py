@@ -77,10 +77,6 @@ class LocalGaussian(Normalizer):
             check_broadcast("sigma", self.sigma, rows, axes)
         return self.center, self.sigma
 
-    @property
-    def replayable(self) -> bool:
-        return self.normalizer.replayable
-
     def log_sum_exp(self, scores: Tensor) -> Tensor:
         return self.normalizer.log_sum_exp(scores)
 

@@ -17,7 +17,7 @@ class Normalizer(nn.Module, ABC):
     Attributes:
         random: whether weights are drawn at random, so that weighing the same scores twice gives different weights.
         generator: what they are drawn from; None is PyTorch's global generator. A backend that weighs again in its
-            backward pass must first put its state back.
+            backward pass must put its state back, or decline.
     """
 
     random: bool = False
@@ -47,8 +47,3 @@ class Normalizer(nn.Module, ABC):
         Backends with a kernel for scaled softmax fold the factor into their own scale.
         """
         return None
-
-    @property
-    def replayable(self) -> bool:
-        """Whether the same state of PyTorch's global generator gives the same weights again, as recomputation needs."""
-        return True

@@ -22,7 +22,7 @@ class Tiled(Backend):
     name = "tiled"
 
     def declines(self, problem: Problem) -> str | None:
-        if torch.is_grad_enabled() and not problem.normalizer.replayable:
+        if torch.is_grad_enabled() and problem.normalizer.generator is not None:
             return "the normalizer draws from a generator of its own, which the backward pass cannot rewind"
         return None
 
