@@ -4,6 +4,7 @@ from regard.masks.content import Documents, Lengths, documents, lengths
 from regard.masks.given import Keep, Where, as_mask, ignore, keep, where
 from regard.masks.mask import And, Mask, Not, Or, Visibility, visible_keys
 from regard.masks.positional import Band, Dilated, Prefix, causal, dilated, prefix, window
+from regard.masks.spans import Spans
 
 __all__ = [
     "And",
@@ -16,6 +17,7 @@ __all__ = [
     "Not",
     "Or",
     "Prefix",
+    "Spans",
     "Visibility",
     "Where",
     "as_mask",

@@ -8,6 +8,7 @@ from torch import Tensor
 from regard.errors import KindError, ShapeError
 from regard.masks.mask import Mask, Visibility
 from regard.masks.rows import Integers, RowInteger
+from regard.masks.spans import Spans
 from regard.shapes import Grid, check_device
 
 
@@ -39,6 +40,13 @@ class Lengths(Mask):
             return Visibility.EMPTY
         return Visibility.FULL if full else Visibility.PARTIAL
 
+    def spans(self, grid: Grid) -> Spans:
+        stop = self.keys.on_host(grid)
+        if self.queries is not None:
+            query = torch.arange(grid.query_span.start, grid.query_span.stop)[None, None]
+            stop = stop * (query < self.queries.on_host(grid))
+        return Spans.within(grid, 0, stop)
+
     def __repr__(self) -> str:
         return f"lengths({self.keys!r}{'' if self.queries is None else f', queries={self.queries!r}'})"
 
@@ -62,6 +70,7 @@ class Documents(Mask):
     def __init__(self, query_ids: Tensor, key_ids: Tensor | None = None):
         self.query_ids = _ids("query_ids", query_ids)
         self.key_ids = None if key_ids is None else _ids("key_ids", key_ids)
+        self._found: tuple[Grid, Spans | None] | None = None
 
     def check(self, grid: Grid) -> None:
         if self.key_ids is None and grid.queries != grid.keys:
@@ -105,6 +114,32 @@ class Documents(Mask):
         query_low, key_low = query.amin(-1), key.amin(-1)
         one_document = (query_low == query_high) & (key_low == key_high) & (query_low == key_low) & (query_low >= 0)
         return Visibility.FULL if bool(one_document.all()) else Visibility.PARTIAL
+
+    def spans(self, grid: Grid) -> Spans | None:
+        found = self._found
+        if found is None or found[0] != grid:
+            # Kept for the next layer, which asks the same: ids are sorted once for a batch.
+            self._found = found = grid, self._find_spans(grid)
+        return found[1]
+
+    def _find_spans(self, grid: Grid) -> Spans | None:
+        """From the keys sorted by id: where each query's id begins and ends among them, and which keys those are."""
+        if 0 in grid.shape:
+            return Spans.within(grid, 0, 0)
+        query_ids, key_ids = self._on_host
+        query = _part(query_ids, grid.batch_span, grid.query_span)
+        # Stable: the keys of one id stay in the order of their positions.
+        ids, order = _part(key_ids, grid.batch_span, grid.key_span).sort(stable=True, dim=-1)
+        rows = max(len(query), len(ids))
+        query, ids, order = (x.expand(rows, -1).contiguous() for x in (query, ids, order))  # B Q, B K, B K
+        low, high = torch.searchsorted(ids, query), torch.searchsorted(ids, query, right=True)
+        count = (high - low) * (query >= 0)
+        first = order.gather(-1, low.clamp(max=ids.shape[-1] - 1))
+        last = order.gather(-1, (high - 1).clamp(min=0))
+        if bool(((count > 0) & (last - first >= count)).any()):
+            return None
+        start = first + grid.key_span.start
+        return Spans.within(grid, start[:, None], (start + count)[:, None])
 
     def __repr__(self) -> str:
         of_keys = "" if self.key_ids is None else f", key_ids=<{list(self.key_ids.shape)}>"

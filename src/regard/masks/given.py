@@ -7,6 +7,7 @@ from torch import Tensor
 
 from regard.errors import KindError
 from regard.masks.mask import Mask, Not
+from regard.masks.spans import Spans
 from regard.shapes import Grid, check_broadcast, check_device
 
 MaskFunction = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
@@ -77,8 +78,40 @@ class Keep(Mask):
     def allows(self, grid: Grid) -> Tensor:
         return grid.cut(self.tensor)
 
+    def spans(self, grid: Grid) -> Spans | None:
+        marked = self._alike(grid)
+        return None if marked is None else _runs(marked, grid)
+
+    def hidden_spans(self, grid: Grid) -> Spans | None:
+        # Not the complement of `spans`: where padding stands on both sides, what is left of the keys is still a run.
+        marked = self._alike(grid)
+        return None if marked is None else _runs(~marked, grid)
+
+    def _alike(self, grid: Grid) -> Tensor | None:
+        """The tile's part on the CPU, with four axes, of which queries or keys have length 1; None if both vary."""
+        part = grid.cut(self.tensor)
+        part = part[(None,) * (4 - part.dim())]
+        # An axis without a stride repeats one element: a padding mask that was expanded over its queries.
+        part = part[:, :, :1] if part.stride(2) == 0 else part
+        part = part[..., :1] if part.stride(3) == 0 else part
+        return part.cpu() if 1 in part.shape[2:] else None
+
     def __repr__(self) -> str:
         return f"keep(<{list(self.tensor.shape)}>)"
+
+
+def _runs(marked: Tensor, grid: Grid) -> Spans | None:
+    """The marked keys of each row if they are one run: ``[batch or 1, heads or 1, queries or 1, keys or 1]``."""
+    if 0 in grid.shape:
+        return Spans.within(grid, 0, 0)
+    span = grid.key_span
+    if marked.shape[-1] == 1:
+        return Spans.within(grid, span.start, torch.where(marked[..., 0], span.stop, span.start))
+    key = torch.arange(span.start, span.stop)
+    start = torch.where(marked, key, span.stop).amin(-1)
+    stop = torch.where(marked, key + 1, span.start).amax(-1)
+    runs = (stop - start).clamp(min=0) == marked.sum(-1)
+    return Spans.within(grid, start, stop) if bool(runs.all()) else None
 
 
 def keep(tensor: Tensor) -> Keep:

@@ -5,10 +5,12 @@
 
 import enum
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 
 from torch import Tensor
 
 from regard.errors import KindError
+from regard.masks.spans import Spans
 from regard.shapes import Grid
 
 
@@ -36,6 +38,19 @@ class Mask(ABC):
         if bool(allowed.all()):
             return Visibility.FULL
         return Visibility.PARTIAL if bool(allowed.any()) else Visibility.EMPTY
+
+    def spans(self, grid: Grid) -> Spans | None:
+        """The keys of the tile that each row sees, if in every row they are one run; must be exact or None.
+
+        Costs time and memory linear in queries + keys (sorted ids: times a logarithm) of each batch row and head, never
+        their product; a mask that cannot tell at this price says None, as most masks do.
+        """
+        return None
+
+    def hidden_spans(self, grid: Grid) -> Spans | None:
+        """The same for the keys of the tile that each row does *not* see: what `spans` is for ``~mask``."""
+        seen = self.spans(grid)
+        return None if seen is None else seen.complement(grid)
 
     def dense(self, grid: Grid) -> Tensor:
         """`allows`, expanded to the tile's four axes."""
@@ -78,6 +93,12 @@ class And(Mask):
         right = self.right.visibility(grid)
         return right if left is Visibility.FULL or right is Visibility.EMPTY else left
 
+    def spans(self, grid: Grid) -> Spans | None:
+        return _intersection(self.left.spans(grid), lambda: self.right.spans(grid))
+
+    def hidden_spans(self, grid: Grid) -> Spans | None:
+        return _union(self.left.hidden_spans(grid), lambda: self.right.hidden_spans(grid))
+
     def __repr__(self) -> str:
         return f"({self.left!r} & {self.right!r})"
 
@@ -102,6 +123,12 @@ class Or(Mask):
         right = self.right.visibility(grid)
         return right if left is Visibility.EMPTY or right is Visibility.FULL else left
 
+    def spans(self, grid: Grid) -> Spans | None:
+        return _union(self.left.spans(grid), lambda: self.right.spans(grid))
+
+    def hidden_spans(self, grid: Grid) -> Spans | None:
+        return _intersection(self.left.hidden_spans(grid), lambda: self.right.hidden_spans(grid))
+
     def __repr__(self) -> str:
         return f"({self.left!r} | {self.right!r})"
 
@@ -123,8 +150,27 @@ class Not(Mask):
         inner = self.mask.visibility(grid)
         return opposite.get(inner, inner)
 
+    def spans(self, grid: Grid) -> Spans | None:
+        return self.mask.hidden_spans(grid)
+
+    def hidden_spans(self, grid: Grid) -> Spans | None:
+        return self.mask.spans(grid)
+
     def __repr__(self) -> str:
         return f"~{self.mask!r}"
+
+
+def _intersection(left: Spans | None, right: Callable[[], Spans | None]) -> Spans | None:
+    # The right mask is asked only if the left one is made of runs: it may lie on a GPU.
+    if left is None or (other := right()) is None:
+        return None
+    return left.intersection(other)
+
+
+def _union(left: Spans | None, right: Callable[[], Spans | None]) -> Spans | None:
+    if left is None or (other := right()) is None:
+        return None
+    return left.union(other)
 
 
 def visible_keys(mask: Mask, grid: Grid, block: int) -> range:

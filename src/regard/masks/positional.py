@@ -11,6 +11,7 @@ from torch import Tensor
 from regard.errors import UnknownNameError
 from regard.masks.mask import Mask, Visibility
 from regard.masks.rows import Integers, RowInteger
+from regard.masks.spans import Spans
 from regard.shapes import Grid, whole_number
 
 Align = Literal["end", "start"]
@@ -41,8 +42,9 @@ class Band(Mask):
 
     def offset_on(self, grid: Grid) -> int | Tensor:
         """The key position of query 0: an int, or ``int64 [batch, 1, 1, 1]`` of the tile's batch rows."""
-        if self.offset is not None:
-            return self.offset.on(grid)
+        return self._aligned(grid) if self.offset is None else self.offset.on(grid)
+
+    def _aligned(self, grid: Grid) -> int:
         return grid.offset if self.align == "end" else 0
 
     def allows(self, grid: Grid) -> Tensor:
@@ -59,7 +61,7 @@ class Band(Mask):
         if 0 in grid.shape:
             return Visibility.EMPTY
         if self.offset is None:
-            low = high = grid.offset if self.align == "end" else 0
+            low = high = self._aligned(grid)
         else:
             low, high = self.offset.bounds(grid)
         # How far a key stands behind the query's own key, least and greatest; each row's distances leave no gap.
@@ -71,6 +73,19 @@ class Band(Mask):
             return Visibility.EMPTY
         full = (self.before is None or least >= -self.before) and (self.after is None or greatest <= self.after)
         return Visibility.FULL if full else Visibility.PARTIAL
+
+    def spans(self, grid: Grid) -> Spans:
+        span = grid.query_span
+        offset = self._aligned(grid) if self.offset is None else self.offset.on_host(grid)
+
+        def beside(distance: int) -> Tensor:
+            if isinstance(offset, int):
+                shift = offset + distance
+                return torch.arange(span.start + shift, span.stop + shift)[None, None]
+            return torch.arange(span.start, span.stop) + (offset + distance)
+
+        start = 0 if self.before is None else beside(-self.before)
+        return Spans.within(grid, start, grid.keys if self.after is None else beside(self.after + 1))
 
     def __repr__(self) -> str:
         arguments = []
@@ -138,6 +153,9 @@ class Prefix(Mask):
             return Visibility.EMPTY
         return Visibility.FULL if grid.key_span[-1] < least else Visibility.PARTIAL
 
+    def spans(self, grid: Grid) -> Spans:
+        return Spans.within(grid, 0, self.n.on_host(grid))
+
     def __repr__(self) -> str:
         return f"prefix({self.n!r})"
 
@@ -173,6 +191,9 @@ class Dilated(Mask):
         if greatest // self.step * self.step < least:  # the last multiple of step up to `greatest`
             return Visibility.EMPTY
         return Visibility.FULL if self.step == 1 or least == greatest else Visibility.PARTIAL
+
+    def spans(self, grid: Grid) -> Spans | None:
+        return Spans.within(grid, 0, grid.keys) if self.step == 1 else None
 
     def __repr__(self) -> str:
         return f"dilated({self.step})"

@@ -63,6 +63,13 @@ class RowInteger:
             return self._tensor[rows][:, None, None, None]
         return torch.tensor(self._values[rows], dtype=torch.int64, device=grid.device)[:, None, None, None]
 
+    def on_host(self, grid: Grid) -> int | Tensor:
+        """The integer, or ``int64 [batch, 1, 1]`` of the tile's batch rows on the CPU."""
+        if self._single is not None:
+            return self._single
+        rows = self._values[grid.batch_span.start : grid.batch_span.stop]
+        return torch.tensor(rows, dtype=torch.int64)[:, None, None]
+
     def bounds(self, grid: Grid) -> tuple[int, int]:
         """The least and the greatest among the tile's batch rows, of which there must be one."""
         if self._single is not None:

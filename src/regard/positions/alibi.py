@@ -4,11 +4,11 @@ import torch
 from torch import Tensor
 
 from regard.errors import ShapeError
-from regard.positions.bias import Bias
-from regard.shapes import Grid, accurate, whole_number
+from regard.positions.bias import DiagonalBias, relative_positions
+from regard.shapes import Grid, whole_number
 
 
-class Alibi(Bias):
+class Alibi(DiagonalBias):
     """See `alibi`.
 
     Attributes:
@@ -26,11 +26,9 @@ class Alibi(Bias):
         if grid.heads != self.heads:
             raise ShapeError(f"alibi was made for {self.heads} heads; query has {grid.heads}")
 
-    def forward(self, query: Tensor, grid: Grid) -> Tensor:
-        dtype = accurate(query).dtype
+    def diagonals(self, grid: Grid, dtype: torch.dtype) -> Tensor:
         slopes = torch.tensor(self.slopes, dtype=torch.float64).to(grid.device, dtype)
-        distance = (grid.query_index + grid.offset - grid.key_index).abs()  # Q K
-        return -slopes[:, None, None] * distance.to(dtype)
+        return -slopes[:, None] * relative_positions(grid).abs().to(dtype)
 
     def extra_repr(self) -> str:
         return str(self.heads)

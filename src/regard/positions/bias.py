@@ -1,4 +1,4 @@
-"""What a bias is: a number added to each score, tile by tile."""
+"""What a bias is: a number added to each score, tile by tile; or diagonal by diagonal, if distance alone decides."""
 
 from abc import ABC, abstractmethod
 
@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.errors import KindError
-from regard.shapes import Grid, check_broadcast, check_device, check_floating
+from regard.shapes import Grid, accurate, check_broadcast, check_device, check_floating
 
 
 class Bias(nn.Module, ABC):
@@ -30,6 +30,47 @@ class Bias(nn.Module, ABC):
         Returns:
             Broadcastable to the tile's ``[batch, heads, queries, keys]``; differentiable.
         """
+
+    def diagonals(self, grid: Grid, dtype: torch.dtype) -> Tensor | None:
+        """The bias of one tile by its diagonals, if it depends on key − query alone; None if not, as in most.
+
+        Args:
+            grid: which tile.
+            dtype: what the numbers are given in, float32 or float64.
+
+        Returns:
+            ``[heads or 1, queries + keys − 1]``, on the grid's device, differentiable: entry ``j − i + queries − 1``
+            belongs to the tile's query i and key j, both counted from its first. Linear memory.
+        """
+        return None
+
+
+class DiagonalBias(Bias):
+    """A bias that depends on key − query alone: given by its diagonals, of which `forward` is the unfolding."""
+
+    @abstractmethod
+    def diagonals(self, grid: Grid, dtype: torch.dtype) -> Tensor: ...
+
+    def forward(self, query: Tensor, grid: Grid) -> Tensor:
+        _, _, queries, keys = grid.shape
+        diagonals = self.diagonals(grid, accurate(query).dtype)  # H Q+K-1
+        if queries == 0 or keys == 0:
+            return diagonals.new_zeros(len(diagonals), queries, keys)
+        # Each row is a window of the diagonals, one to the left of the row above's.
+        return diagonals.unfold(-1, keys, 1).flip(-2)  # H Q K
+
+
+def relative_positions(grid: Grid) -> Tensor:
+    """``key − query − offset`` on each diagonal of a tile, from its last query's first key on.
+
+    The last query stands at the last key: ``offset = keys − queries`` of the whole problem.
+
+    Returns:
+        int64 ``[queries + keys − 1]`` of the tile, on the grid's device.
+    """
+    _, _, queries, keys = grid.shape
+    least = grid.key_span.start - (grid.query_span.stop - 1) - grid.offset
+    return torch.arange(least, least + max(queries + keys - 1, 0), device=grid.device)
 
 
 class TensorBias(Bias):

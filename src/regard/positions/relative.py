@@ -7,12 +7,12 @@ import torch
 from torch import Tensor, nn
 
 from regard.errors import ArgumentError, ShapeError
-from regard.positions.bias import Bias
+from regard.positions.bias import Bias, DiagonalBias, relative_positions
 from regard.positions.index import positive_number
 from regard.shapes import Grid, accurate, check_device, whole_number
 
 
-class RelativeBias(Bias):
+class RelativeBias(DiagonalBias):
     """A learned number for each head and each range of relative positions: near ones alone, far ones together.
 
         bias[h, i, j] = weight[bucket(j − i − offset), h]
@@ -62,16 +62,8 @@ class RelativeBias(Bias):
             return torch.bucketize((-relative).clamp(min=0), limits, right=True)
         return torch.bucketize(relative.abs(), limits, right=True) + (relative > 0) * (self.buckets // 2)
 
-    def forward(self, query: Tensor, grid: Grid) -> Tensor:
-        _, _, queries, keys = grid.shape
-        weight = accurate(self.weight).to(accurate(query).dtype)
-        if queries == 0 or keys == 0:
-            return weight.new_zeros(self.heads, queries, keys)
-        # One number for each diagonal of the tile; each row is a window of them, one to the left of the row above's.
-        least = grid.key_span[0] - grid.query_span[-1] - grid.offset
-        diagonals = torch.arange(least, least + queries + keys - 1, device=grid.device)
-        numbers = weight.t()[:, self.bucket(diagonals)]  # H Q+K-1
-        return numbers.unfold(-1, keys, 1).flip(-2)  # H Q K
+    def diagonals(self, grid: Grid, dtype: torch.dtype) -> Tensor:
+        return self.weight.to(dtype).t()[:, self.bucket(relative_positions(grid))]
 
     def extra_repr(self) -> str:
         return f"{self.heads}, {self.buckets}, {self.max_distance}, bidirectional={self.bidirectional}"
