@@ -24,10 +24,22 @@ def test_small_problems_without_a_kernel_run_on_the_reference():
 
 def test_large_problems_without_a_kernel_run_on_tiled():
     inputs = problem(torch.float32, queries=1024, keys=1024)
-    plan = regard.plan(*inputs, score=scores.Additive(torch.ones(D)))
+    plan = regard.plan(*inputs, normalizer="hard")
     assert plan.backend == "tiled"
     assert "would hold" in plan.reasons["reference"]
+    assert "no kernel for Hard" in plan.reasons["cpu"]
+
+
+def test_large_additive_problems_run_fused(monkeypatch):
+    inputs = problem(torch.float32, queries=1024, keys=1024)
+    arguments = {"score": scores.Additive(torch.ones(D))}
+    plan = regard.plan(*inputs, **arguments)
+    assert plan.backend == "cpu"
     assert "TanhSum" in plan.reasons["sdpa"]
+    monkeypatch.setattr("regard.attention.backends.cpu.why_missing", lambda: "Numba is not installed")
+    plan = regard.plan(*inputs, **arguments)
+    assert plan.backend == "tiled"
+    assert "Numba is not installed" in plan.reasons["cpu"]
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from regard.attention.backends.backend import Backend
 from regard.attention.backends.blocks import BLOCK_ELEMENTS
+from regard.attention.backends.cpu import Fused
 from regard.attention.backends.reference import Reference
 from regard.attention.backends.sdpa import ScaledDotProduct
 from regard.attention.backends.tiled import Tiled
@@ -63,6 +64,7 @@ def _too_large(problem: Problem) -> str | None:
 RULES = (
     Rule(ScaledDotProduct(), _never, "PyTorch's own kernel computes this exactly, and is the fastest that does"),
     Rule(Reference(), _too_large, "so few pairs that computing them all at once costs least"),
+    Rule(Fused(), _never, "fused kernels, in linear memory"),
     Rule(Tiled(), _never, "runs everything in linear memory"),
 )
 """In this order ``"auto"`` looks for a backend; `Reference` can run everything, if need be in quadratic memory."""

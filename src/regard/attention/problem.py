@@ -5,7 +5,7 @@ from functools import cached_property
 
 from torch import Tensor
 
-from regard.masks.mask import Mask
+from regard.masks import Mask, Spans
 from regard.normalizers.normalizer import Normalizer
 from regard.positions.bias import Bias
 from regard.scores.score import Prepared, Score
@@ -44,6 +44,11 @@ class Problem:
     def prepared(self) -> Prepared:
         """The score lowered for these inputs, once."""
         return self.score.prepare(self.query, self.key)
+
+    @cached_property
+    def spans(self) -> Spans | None:
+        """The visible keys of each row, if there is a mask and they are one run in every row."""
+        return None if self.mask is None else self.mask.spans(self.grid)
 
     @property
     def is_empty(self) -> bool:

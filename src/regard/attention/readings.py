@@ -77,37 +77,46 @@ class Gatherer:
     """Gathers the readings of one problem from tiles of weights.
 
     A tile has every key that its queries may see; keys outside it have weight 0. Tiles may come in any order and are
-    forgotten once they were added.
+    forgotten once they were added. A backend that gathers by itself fills the attributes instead.
+
+    Attributes:
+        read: which readings are wanted; the tensors of others are empty.
+        lse, entropy, peak, top_weights, top_indices, received, distance, rows, tile, weights: as in `Observed`, with
+            all axes; they begin as "nothing seen".
+        cells: rows and columns of the coarse map.
+        pooled_sum, pooled_max: ``[batch, heads, rows, columns]`` of the coarse map.
+        chosen: indices of the queries whose rows are wanted, ascending; ``rows`` has them in this order.
+        rectangle: the wanted tile's queries and keys, each ``(first, end)``.
     """
 
     def __init__(self, problem: Problem, read: Readings):
         grid = problem.grid
         check_readings(read, grid)
         self.read = read
-        self._normalizer = problem.normalizer
-        self._grid = grid
+        self.normalizer = problem.normalizer
+        self.grid = grid
         dtype = torch.float64 if problem.query.dtype == torch.float64 else torch.float32
         B, H, Q, K = grid.shape
 
         def zeros(*shape: int, wanted: object = True) -> Tensor:
             return torch.zeros(shape if wanted else (0,), dtype=dtype, device=grid.device)
 
-        self._lse = torch.full((B, H, Q), -torch.inf, dtype=dtype, device=grid.device)
-        self._entropy = zeros(B, H, Q, wanted=read.entropy)
-        self._peak = zeros(B, H, Q, wanted=read.peak)
-        self._top_weights = zeros(B, H, Q, read.top_k)
-        self._top_indices = torch.full((B, H, Q, read.top_k), -1, dtype=torch.int64, device=grid.device)
-        self._received = zeros(B, H, K, wanted=read.received)
-        self._distance = zeros(B, H, Q, wanted=read.distance)
-        self._cells = _cells(read.pooled, grid)
-        self._pooled_sum = zeros(B, H, *self._cells)
-        self._pooled_max = zeros(B, H, *self._cells)
-        self._chosen = _chosen(read.rows, grid)
-        self._rows = zeros(B, H, len(self._chosen), K)
-        self._rectangle = read.tile or ((0, 0), (0, 0))
-        (q0, q1), (k0, k1) = self._rectangle
-        self._tile = zeros(B, H, q1 - q0, k1 - k0)
-        self._weights = zeros(B, H, Q, K, wanted=read.weights)
+        self.lse = torch.full((B, H, Q), -torch.inf, dtype=dtype, device=grid.device)
+        self.entropy = zeros(B, H, Q, wanted=read.entropy)
+        self.peak = zeros(B, H, Q, wanted=read.peak)
+        self.top_weights = zeros(B, H, Q, read.top_k)
+        self.top_indices = torch.full((B, H, Q, read.top_k), -1, dtype=torch.int64, device=grid.device)
+        self.received = zeros(B, H, K, wanted=read.received)
+        self.distance = zeros(B, H, Q, wanted=read.distance)
+        self.cells = _cells(read.pooled, grid)
+        self.pooled_sum = zeros(B, H, *self.cells)
+        self.pooled_max = zeros(B, H, *self.cells)
+        self.chosen = sorted(set(_chosen(read.rows, grid)))
+        self.rows = zeros(B, H, len(self.chosen), K)
+        self.rectangle = read.tile or ((0, 0), (0, 0))
+        (q0, q1), (k0, k1) = self.rectangle
+        self.tile = zeros(B, H, q1 - q0, k1 - k0)
+        self.weights = zeros(B, H, Q, K, wanted=read.weights)
 
     @torch.no_grad()
     def add(self, masked: Tensor, weights: Tensor, grid: Grid) -> None:
@@ -122,46 +131,46 @@ class Gatherer:
         read = self.read
         if not grid.key_span:
             return
-        self._lse[b, :, q] = self._normalizer.log_sum_exp(masked)
+        self.lse[b, :, q] = self.normalizer.log_sum_exp(masked)
         if read.entropy:
-            self._entropy[b, :, q] = torch.special.entr(weights).sum(-1)
+            self.entropy[b, :, q] = torch.special.entr(weights).sum(-1)
         if read.peak:
-            self._peak[b, :, q] = weights.amax(-1)
+            self.peak[b, :, q] = weights.amax(-1)
         if read.top_k:
             self._add_top(weights, grid, b, q)
         if read.received:
-            self._received[b, :, k] += weights.sum(-2)
+            self.received[b, :, k] += weights.sum(-2)
         if read.distance:
             gap = (grid.query_index + grid.offset - grid.key_index).abs().to(weights.dtype)
-            self._distance[b, :, q] = (weights * gap).sum(-1)
+            self.distance[b, :, q] = (weights * gap).sum(-1)
         if read.pooled is not None:
             self._add_pooled(weights, grid, b)
-        for place, row in enumerate(self._chosen):
+        for place, row in enumerate(self.chosen):
             if row in grid.query_span:
-                self._rows[b, :, place, k] = weights[:, :, row - q.start]
+                self.rows[b, :, place, k] = weights[:, :, row - q.start]
         if read.tile is not None:
             self._add_rectangle(weights, grid, b)
         if read.weights:
-            self._weights[b, :, q, k] = weights
+            self.weights[b, :, q, k] = weights
 
     def _add_top(self, weights: Tensor, grid: Grid, b: slice, q: slice) -> None:
         k = min(self.read.top_k, len(grid.key_span))
         top, place = weights.topk(k, dim=-1)
-        self._top_weights[b, :, q, :k] = top
-        self._top_indices[b, :, q, :k] = torch.where(top > 0, place + grid.key_span.start, -1)
+        self.top_weights[b, :, q, :k] = top
+        self.top_indices[b, :, q, :k] = torch.where(top > 0, place + grid.key_span.start, -1)
 
     def _add_pooled(self, weights: Tensor, grid: Grid, b: slice) -> None:
-        rows, columns = self._cells
+        rows, columns = self.cells
         B, H, Q, K = weights.shape
         row = (grid.query_index * rows).div(grid.queries, rounding_mode="floor").expand(B, H, Q, columns)
         column = (grid.key_index * columns).div(grid.keys, rounding_mode="floor").expand(B, H, Q, K)
-        weights = weights.to(self._pooled_sum.dtype)
+        weights = weights.to(self.pooled_sum.dtype)
         nothing = weights.new_zeros(B, H, Q, columns)
-        self._pooled_sum[b].scatter_reduce_(-2, row, nothing.scatter_reduce(-1, column, weights, "sum"), "sum")
-        self._pooled_max[b].scatter_reduce_(-2, row, nothing.scatter_reduce(-1, column, weights, "amax"), "amax")
+        self.pooled_sum[b].scatter_reduce_(-2, row, nothing.scatter_reduce(-1, column, weights, "sum"), "sum")
+        self.pooled_max[b].scatter_reduce_(-2, row, nothing.scatter_reduce(-1, column, weights, "amax"), "amax")
 
     def _add_rectangle(self, weights: Tensor, grid: Grid, b: slice) -> None:
-        (q0, q1), (k0, k1) = self._rectangle
+        (q0, q1), (k0, k1) = self.rectangle
         queries = range(max(q0, grid.query_span.start), min(q1, grid.query_span.stop))
         keys = range(max(k0, grid.key_span.start), min(k1, grid.key_span.stop))
         if queries and keys:
@@ -171,7 +180,7 @@ class Gatherer:
                 queries.start - grid.query_span.start : queries.stop - grid.query_span.start,
                 keys.start - grid.key_span.start : keys.stop - grid.key_span.start,
             ]
-            self._tile[b, :, queries.start - q0 : queries.stop - q0, keys.start - k0 : keys.stop - k0] = cut
+            self.tile[b, :, queries.start - q0 : queries.stop - q0, keys.start - k0 : keys.stop - k0] = cut
 
     def observed(self, output: Tensor, problem: Problem) -> Observed:
         """The readings of all tiles that were added, with the axes that the user's tensors had."""
@@ -180,24 +189,28 @@ class Gatherer:
         def give(wanted: object, tensor: Tensor) -> Tensor | None:
             return problem.restore(tensor) if wanted else None
 
-        pooled_mean = self._pooled_sum
+        pooled_mean = self.pooled_sum
         if read.pooled is not None:
-            pooled_mean = self._pooled_sum / _cell_sizes(self._cells, self._grid)
+            pooled_mean = self.pooled_sum / _cell_sizes(self.cells, self.grid)
         return Observed(
             output=output,
-            lse=problem.restore(self._lse),
-            entropy=give(read.entropy, self._entropy),
-            peak=give(read.peak, self._peak),
-            top_weights=give(read.top_k, self._top_weights),
-            top_indices=give(read.top_k, self._top_indices),
-            received=give(read.received, self._received),
-            distance=give(read.distance, self._distance),
+            lse=problem.restore(self.lse),
+            entropy=give(read.entropy, self.entropy),
+            peak=give(read.peak, self.peak),
+            top_weights=give(read.top_k, self.top_weights),
+            top_indices=give(read.top_k, self.top_indices),
+            received=give(read.received, self.received),
+            distance=give(read.distance, self.distance),
             pooled_mean=give(read.pooled is not None, pooled_mean),
-            pooled_max=give(read.pooled is not None, self._pooled_max),
-            rows=give(read.rows is not None, self._rows),
-            tile=give(read.tile is not None, self._tile),
-            weights=give(read.weights, self._weights),
+            pooled_max=give(read.pooled is not None, self.pooled_max),
+            rows=give(read.rows is not None, self._in_order()),
+            tile=give(read.tile is not None, self.tile),
+            weights=give(read.weights, self.weights),
         )
+
+    def _in_order(self) -> Tensor:
+        """The chosen rows as they were named: in that order, and as often."""
+        return self.rows[:, :, [self.chosen.index(row) for row in _chosen(self.read.rows, self.grid)]]
 
 
 def check_readings(read: Readings, grid: Grid) -> None:

@@ -18,7 +18,7 @@ from regard.normalizers.normalizer import Normalizer
 from regard.positions.bias import Bias
 from regard.scores import Scoring
 
-BackendName = Literal["auto", "reference", "tiled", "sdpa"]
+BackendName = Literal["auto", "reference", "tiled", "sdpa", "cpu"]
 Normalizing = str | Normalizer | Callable[[Tensor], Tensor]
 
 

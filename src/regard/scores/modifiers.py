@@ -5,12 +5,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from numbers import Real
 
-import torch
 from torch import Tensor
 
 from regard.errors import ArgumentError, KindError, ShapeError
 from regard.scores.names import Scoring, as_score
-from regard.scores.score import Prepared, Score
+from regard.scores.score import Cap, Modifier, Prepared, Score
 from regard.shapes import Grid, accurate
 
 ScoreFunction = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
@@ -24,9 +23,10 @@ class Wrapper(Score, ABC):
         super().__init__()
         self.score = as_score(score)
 
+    @property
     @abstractmethod
-    def modify(self, scores: Tensor, grid: Grid) -> Tensor:
-        """The changed scores of one tile, of the same shape."""
+    def modifier(self) -> Modifier:
+        """What changes the scores of a tile."""
 
     @abstractmethod
     def around(self, score: Score) -> Score:
@@ -45,7 +45,7 @@ class Wrapper(Score, ABC):
         return self.around(self.score.projected())
 
     def prepare(self, query: Tensor, key: Tensor) -> Prepared:
-        return self.score.prepare(query, key).modified_by(self.modify)
+        return self.score.prepare(query, key).modified_by(self.modifier)
 
 
 class SoftCap(Wrapper):
@@ -75,8 +75,9 @@ class SoftCap(Wrapper):
             raise ArgumentError(f"cap must be finite and above 0; it is {cap}")
         self.cap = float(cap)
 
-    def modify(self, scores: Tensor, grid: Grid) -> Tensor:
-        return self.cap * torch.tanh(scores / self.cap)
+    @property
+    def modifier(self) -> Modifier:
+        return Cap(self.cap)
 
     def around(self, score: Score) -> Score:
         return SoftCap(score, self.cap)
@@ -112,7 +113,11 @@ class Modified(Wrapper):
             raise KindError(f"fn must be a callable (score, batch, head, query_index, key_index); it is {fn!r}")
         self.fn = fn
 
-    def modify(self, scores: Tensor, grid: Grid) -> Tensor:
+    @property
+    def modifier(self) -> Modifier:
+        return self._modify
+
+    def _modify(self, scores: Tensor, grid: Grid) -> Tensor:
         changed = self.fn(scores, grid.batch_index, grid.head_index, grid.query_index, grid.key_index)
         if not isinstance(changed, Tensor) or changed.shape != scores.shape:
             got = list(changed.shape) if isinstance(changed, Tensor) else type(changed).__name__

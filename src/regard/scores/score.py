@@ -104,6 +104,20 @@ Modifier = Callable[[Tensor, Grid], Tensor]
 
 
 @dataclass(frozen=True)
+class Cap:
+    """The modifier ``cap · tanh(scores / cap)``.
+
+    Attributes:
+        cap: above 0.
+    """
+
+    cap: float
+
+    def __call__(self, scores: Tensor, grid: Grid) -> Tensor:
+        return self.cap * torch.tanh(scores / self.cap)
+
+
+@dataclass(frozen=True)
 class Prepared:
     """A score lowered for one problem: ``modifiers(scale · primitive(query, key))``.
 

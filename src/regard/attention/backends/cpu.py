@@ -1,0 +1,33 @@
+"""``cpu``: fused kernels, compiled at run time from Python; linear memory, forward and backward."""
+
+import torch
+from torch import Tensor
+
+from regard.attention.backends.backend import Backend
+from regard.attention.backends.dense_rows import DenseRows
+from regard.attention.backends.fused_readings import read
+from regard.attention.backends.lowering import dense_mask, lower, obstacle, with_exponentials
+from regard.attention.problem import Problem
+from regard.attention.readings import Gatherer
+from regard.kernels.availability import why_missing
+
+
+class Fused(Backend):
+    """Inner products and additive scores × softmax (with a sink), sparsemax, entmax, sigmoid, local windows × masks."""
+
+    name = "cpu"
+
+    def declines(self, problem: Problem) -> str | None:
+        return why_missing() or obstacle(problem)
+
+    def run(self, problem: Problem, gatherer: Gatherer | None = None) -> Tensor:
+        from regard.kernels import operators
+
+        call = with_exponentials(lower(problem))
+        if call.dropout:
+            call = call._replace(seed=int(torch.randint(2**62, ()).item()))
+        mask = dense_mask(problem)
+        output = operators.attend(*call)[0] if mask is None else DenseRows.apply(mask, problem.grid, *call)
+        if gatherer is not None:
+            read(call, mask, gatherer)
+        return output.to(problem.value.dtype)

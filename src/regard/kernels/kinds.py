@@ -1,0 +1,7 @@
+"""How kernels tell normalizers and biases apart: numbers that compiled and uncompiled code share."""
+
+SOFTMAX, ENTMAX15, SPARSEMAX, ENTMAX, SIGMOID = range(5)
+"""How scores become weights."""
+
+NO_BIAS, DENSE_BIAS, DIAGONAL_BIAS = range(3)
+"""What is added to scores: nothing, a tensor over pairs, or a number for each distance."""
