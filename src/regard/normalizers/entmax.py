@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from regard.kernels.availability import why_missing
 from regard.normalizers.normalizer import Normalizer
 from regard.normalizers.parameter import along_heads, set_parameter
 from regard.normalizers.rows import check_rows
@@ -33,7 +34,8 @@ class Entmax(Normalizer):
         ArgumentError: an alpha that is not finite or not above 1.
 
     Numerics: alpha 2 and 1.5, given as numbers, are solved by sorting; others and tensors by Newton's method, and
-    above 2 by bisection, to the precision of the dtype. Above 2 a weight leaves 0 like a root of the score, so the
+    above 2 by bisection, to the precision of the dtype. Many scores on a CPU are weighed by compiled loops, if Numba is
+    installed, which find all thresholds by Newton's method. Above 2 a weight leaves 0 like a root of the score, so the
     smallest weights have fewer digits. Half precision is computed in float32. The gradient to the scores and to alpha
     is exact; it is that of the support, so where a weight just becomes 0 it is one of the two one-sided ones.
     """
@@ -47,6 +49,10 @@ class Entmax(Normalizer):
     def forward(self, scores: Tensor, dim: int = -1) -> Tensor:
         check_rows(scores, dim)
         row = accurate(scores)
+        if _suits_kernels(row, self.alpha):
+            from regard.kernels.row_operators import entmax as entmax_rows
+
+            return entmax_rows(row.movedim(dim, -1), self.alpha).movedim(-1, dim).to(scores.dtype)
         return _Entmax.apply(row, along_heads("alpha", self.alpha, row, dim), dim).to(scores.dtype)
 
     def extra_repr(self) -> str:
@@ -75,6 +81,21 @@ sparsemax = Sparsemax()
 def entmax(alpha: float | Tensor) -> Entmax:
     """Entmax with this alpha, a number above 1 or a learned tensor: see `Entmax`."""
     return Entmax(alpha)
+
+
+KERNEL_NUMBERS = 1 << 14
+"""From how many scores on compiled loops are worth their call (`make bench`, task rows)."""
+
+
+def _suits_kernels(row: Tensor, alpha: float | Tensor) -> bool:
+    """Whether the compiled loops run this: they know rows on a CPU and an alpha that is a number."""
+    return (
+        row.numel() >= KERNEL_NUMBERS
+        and row.device.type == "cpu"
+        and row.dtype in (torch.float32, torch.float64)
+        and not isinstance(alpha, Tensor)
+        and why_missing() is None
+    )
 
 
 class _Entmax(torch.autograd.Function):
