@@ -143,11 +143,14 @@ def pass_to_additive(p, b, h, group, chunk, row, rows, first, count, gradient, w
     while at < first + count:
         tile = at // TILE
         stop = min((tile + 1) * TILE, first + count)
+        bound = reach(example) - key_extents[tile]
+        differentiate_tile(
+            powers, extents[:rows], bound, key_powers, padded, at, weight, gradient, at - first, stop - at,
+            sums, by_keys, by_weight,
+        )  # fmt: skip
         for r in range(rows):
-            part = gradient[r, at - first : stop - first]
-            if extents[r] + key_extents[tile] <= reach(example):
-                differentiate_tile(powers[r], key_powers, padded, at, weight, part, sums[r], by_keys, by_weight)
-            else:
+            if not extents[r] <= bound:
+                part = gradient[r, at - first : stop - first]
                 query = raw[r * p.query_row : r * p.query_row + p.dim]
                 differentiate_tile_directly(
                     query, key, p.key_row, padded, at, weight, p.dim, part, sums[r], by_keys, by_weight

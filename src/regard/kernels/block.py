@@ -80,7 +80,7 @@ def score_block(p, b, h, row, rows, first, count, scores, query_powers, query_ex
         tile = at // TILE
         stop = min((tile + 1) * TILE, end)
         for r in range(rows):
-            if query_extents[r] + extents[tile] <= reach(example):
+            if query_extents[r] <= reach(example) - extents[tile]:
                 part = scores[r, at - first : stop - first]
                 score_tile(query_powers[r], powers, padded, at, weight, total, part)
             else:

@@ -122,47 +122,78 @@ def score_tile_directly(query, key, key_row, first, weight, dim, scores):
 
 
 @inlined
-def differentiate_tile(query, keys, padded, first, weight, gradient, by_query, by_keys, by_weight):
-    """Add what the scores of one query and some keys pass back.
+def differentiate_tile(
+    queries, extents, bound, keys, padded, first, weight, gradient, column, count, by_query, by_keys, by_weight
+):
+    """Add what the scores of some queries and some keys pass back; feature by feature, so that a few rows stay at hand.
 
     Args:
-        query, keys, padded, first, weight: as for `score_tile`.
-        gradient: of the scores.
-        by_query: ``[even dim]``.
+        queries: e^{2a}, ``[rows, even dim]``.
+        extents: largest |2a| of each row; rows beyond ``bound`` are passed over.
+        bound: `reach` less the keys' largest |2b|.
+        keys, padded, first, weight: as for `score_tile`.
+        gradient: of the scores, ``[rows, width]``; the tile's keys begin at ``column``, and there are ``count``.
+        by_query: ``[rows, even dim]``.
         by_keys: ``[even dim · padded]``.
         by_weight: ``[even dim]``; gets −2 Σ gradient · r, to which the caller adds Σ gradient.
     """
     real = gradient.dtype.type
+    one = real(1)
+    for d in range(0, weight.size, 2):
+        w1, w2 = real(4) * weight[d], real(4) * weight[d + 1]
+        at = d * padded + first
+        b1, b2 = keys[at : at + count], keys[at + padded : at + padded + count]
+        g1, g2 = by_keys[at : at + count], by_keys[at + padded : at + padded + count]
+        for r in range(extents.size):
+            if not extents[r] <= bound:
+                continue
+            a1, a2 = queries[r, d], queries[r, d + 1]
+            passed = gradient[r, column : column + count]
+            s1, s2, t1, t2 = real(0), real(0), real(0), real(0)
+            for j in range(count):
+                x1 = one + a1 * b1[j]
+                x2 = one + a2 * b2[j]
+                inverse = one / (x1 * x2)
+                v1, v2 = passed[j] * (x2 * inverse), passed[j] * (x1 * inverse)
+                u1, u2 = v1 - v1 * (x2 * inverse), v2 - v2 * (x1 * inverse)
+                s1 += u1
+                s2 += u2
+                t1 += v1
+                t2 += v2
+                g1[j] += w1 * u1
+                g2[j] += w2 * u2
+            by_query[r, d] += w1 * s1
+            by_query[r, d + 1] += w2 * s2
+            by_weight[d] -= real(2) * t1
+            by_weight[d + 1] -= real(2) * t2
+
+
+@inlined
+def differentiate_query(query, keys, padded, first, weight, gradient, by_query):
+    """As `differentiate_tile`, for one query and what it gets alone."""
+    real = gradient.dtype.type
     one, n = real(1), gradient.size
     for d in range(0, weight.size, 2):
-        a1, a2, w1, w2 = query[d], query[d + 1], real(4) * weight[d], real(4) * weight[d + 1]
+        a1, a2 = query[d], query[d + 1]
         at = d * padded + first
         b1, b2 = keys[at : at + n], keys[at + padded : at + padded + n]
-        g1, g2 = by_keys[at : at + n], by_keys[at + padded : at + padded + n]
-        s1, s2, t1, t2 = real(0), real(0), real(0), real(0)
+        s1, s2 = real(0), real(0)
         for j in range(n):
             x1 = one + a1 * b1[j]
             x2 = one + a2 * b2[j]
             inverse = one / (x1 * x2)
             v1, v2 = gradient[j] * (x2 * inverse), gradient[j] * (x1 * inverse)
-            u1, u2 = v1 - v1 * (x2 * inverse), v2 - v2 * (x1 * inverse)
-            s1 += u1
-            s2 += u2
-            t1 += v1
-            t2 += v2
-            g1[j] += w1 * u1
-            g2[j] += w2 * u2
-        by_query[d] += w1 * s1
-        by_query[d + 1] += w2 * s2
-        by_weight[d] -= real(2) * t1
-        by_weight[d + 1] -= real(2) * t2
+            s1 += v1 - v1 * (x2 * inverse)
+            s2 += v2 - v2 * (x1 * inverse)
+        by_query[d] += real(4) * weight[d] * s1
+        by_query[d + 1] += real(4) * weight[d + 1] * s2
 
 
 @inlined
 def differentiate_tile_directly(
     query, key, key_row, padded, first, weight, dim, gradient, by_query, by_keys, by_weight
 ):
-    """As `differentiate_tile`, from the raw query row and keys."""
+    """As `differentiate_tile`, for one raw query row and raw keys, whose exponents may have any size."""
     real = gradient.dtype.type
     limit = real(reach(gradient[0]))
     for j in range(gradient.size):
