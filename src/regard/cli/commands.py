@@ -13,6 +13,7 @@ COMMANDS = {
     "train": "regard.cli.train:app",
     "evaluate": "regard.cli.evaluate:command",
     "predict": "regard.cli.predict:command",
+    "bench": "regard.cli.bench:command",
     "doctor": "regard.cli.doctor:command",
 }
 

@@ -1,0 +1,229 @@
+"""How the time grows with the length: measured from 64 to 65,536, and drawn."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from regard.bench.columns import COLUMNS, LINES
+from regard.bench.inner_product import everyone, sizes
+from regard.bench.limits import available_bytes
+from regard.bench.peers import absence
+from regard.bench.quantity import in_bytes, in_seconds
+from regard.bench.record import CurveRecord
+from regard.bench.task import Contender, Inputs, Sizes
+from regard.bench.tasks import TASKS
+from regard.bench.timing import Pace, race
+from regard.pictures.sheet import new_sheet
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+LENGTHS = (64, 256, 1024, 4096, 16_384, 65_536)
+"""Tokens; queries and keys alike."""
+
+LONGEST_SECONDS = 6.0
+"""A contender whose next call would take longer than this, as far as its growth tells, stops."""
+
+LARGEST_BYTES = 6 << 30
+"""A contender that would hold more than this stops; less where less memory is free."""
+
+GROWTH = 16.0
+"""How much longer a call may take when the length is four times as long; a first guess."""
+
+LABEL_HEIGHT = 0.042
+"""Of a label beside a line's end, as part of the picture's height."""
+
+
+@dataclass(frozen=True)
+class Curve:
+    """What is measured over the length.
+
+    Attributes:
+        name: in the record, and of the picture.
+        title: over the picture.
+        inputs: sizes → inputs.
+        contenders: who runs.
+        sizes: length → sizes.
+    """
+
+    name: str
+    title: str
+    inputs: Callable[[Sizes], Inputs]
+    contenders: tuple[Contender, ...]
+    sizes: Callable[[int], Sizes]
+
+
+def _of_task(name: str, task: str, title: str, heads: int) -> Curve:
+    found = {task.name: task for task in TASKS}[task]
+    return Curve(name, title, found.inputs, found.contenders, partial(sizes, 1, heads))
+
+
+def all_curves() -> tuple[Curve, ...]:
+    """The four curves."""
+    softmax = _of_task("softmax", "dot-1024", "Scaled dot products with softmax, 4 heads of 64", 4)
+    return (
+        _of_task("additive", "additive", "Additive score with softmax, 1 head of 64", 1),
+        Curve(softmax.name, softmax.title, softmax.inputs, everyone(), softmax.sizes),
+        _of_task("entmax15", "entmax15-attention", "Scaled dot products with entmax 1.5, 4 heads of 64", 4),
+        _of_task("window", "window", "A window of 512, 4 heads of 64", 4),
+    )
+
+
+def measure_curve(curve: Curve, say: Callable[[str], None], *, quick: bool = False) -> CurveRecord:
+    """Measure all contenders of a curve, length by length.
+
+    Args:
+        curve: what.
+        say: told what is going on.
+        quick: only short lengths.
+    """
+    seconds: dict[str, dict[int, float]] = {}
+    stopped: dict[str, str] = {}
+    pace = Pace(0.2, 3, 3, 0.1, 1) if quick else Pace(2.0, 3, 15, 0.5, 2)
+    for contender in curve.contenders:
+        missing = absence(contender.column)
+        if missing is not None:
+            stopped[contender.column] = missing
+    for length in LENGTHS[:3] if quick else LENGTHS:
+        say(f"{curve.name} at {length}")
+        found = _at(curve, length, pace, seconds, stopped)
+        for column, median in found.items():
+            seconds.setdefault(column, {})[length] = median
+    return CurveRecord(curve.name, curve.title, seconds, stopped)
+
+
+def _at(
+    curve: Curve, length: int, pace: Pace, seconds: dict[str, dict[int, float]], stopped: dict[str, str]
+) -> dict[str, float]:
+    shape = curve.sizes(length)
+    room = min(LARGEST_BYTES, available_bytes() * 0.6)
+    calls: dict[str, Callable[[], Any]] = {}
+    inputs = curve.inputs(shape)
+    with torch.no_grad():
+        for contender in curve.contenders:
+            column = contender.column
+            if column in stopped:
+                continue
+            needed = 0.0 if contender.bytes is None else contender.bytes(shape)
+            expected = _expected(seconds.get(column, {}))
+            if needed > room:
+                stopped[column] = f"at {length:,} it would need about {in_bytes(needed)}"
+            elif expected > LONGEST_SECONDS:
+                stopped[column] = f"at {length:,} it would take about {in_seconds(expected)}"
+            else:
+                try:
+                    call = contender.build(inputs).call
+                    call()
+                except Exception as error:
+                    # A peer's own limit ends its line, not the measurement.
+                    stopped[column] = f"at {length:,}: {type(error).__name__}"
+                    continue
+                calls[column] = call
+        found = {column: timing.seconds.median for column, timing in race(calls, pace).items()}
+    calls.clear()
+    gc.collect()
+    return found
+
+
+def _expected(points: dict[int, float]) -> float:
+    """Seconds at the next length: the last growth goes on, or all pairs are computed if there was none yet."""
+    times = list(points.values())
+    if not times:
+        return 0.0
+    growth = min(GROWTH, max(4.0, times[-1] / times[-2])) if len(times) > 1 else GROWTH
+    return times[-1] * growth
+
+
+def draw(curve: CurveRecord) -> Figure:
+    """Draw a curve: both axes logarithmic, every line named at its end.
+
+    Raises:
+        MissingPartError: matplotlib is not installed.
+    """
+    figure = new_sheet(8.0, 5.0, layout="constrained")
+    axes = figure.add_subplot(1, 1, 1)
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("log")
+    present = [column for column in COLUMNS if curve.seconds.get(column)]
+    lengths = sorted({length for column in present for length in curve.seconds[column]})
+    ends: list[tuple[int, float, str, str]] = []
+    for column in present:
+        color, marker, style = LINES[column]
+        points = sorted(curve.seconds[column].items())
+        own = column == "regard"
+        axes.plot(
+            [length for length, _ in points], [value for _, value in points], color=color, marker=marker,
+            markersize=6 if own else 4.5, linewidth=2.6 if own else 1.4, zorder=3 if own else 2, linestyle=style,
+        )  # fmt: skip
+        ends.append((points[-1][0], points[-1][1], COLUMNS[column], color))
+    if lengths:
+        axes.set_xlim(lengths[0] / 1.3, lengths[-1] * 1.3)
+        axes.set_xticks(lengths, [f"{length:,}" for length in lengths])
+    axes.minorticks_off()
+    axes.set_xlabel("length (queries and keys)", fontsize=10)
+    axes.set_ylabel("time of a call", fontsize=10)
+    axes.yaxis.set_major_formatter(lambda value, place: in_seconds(value).replace(".00", "").replace(".0 ", " "))
+    axes.grid(color="#e3e6ea", linewidth=0.8)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.set_title(curve.title, loc="left", fontsize=12)
+    _name_lines(axes, curve, ends, lengths)
+    return figure
+
+
+def _name_lines(
+    axes: Axes, curve: CurveRecord, ends: Sequence[tuple[int, float, str, str]], lengths: list[int]
+) -> None:  # fmt: skip
+    """Write each contender's name where its line ends: beside the last length, or above a line that ends before it."""
+    from matplotlib.patheffects import withStroke
+
+    left, right = axes.get_xlim()
+    for length in {end[0] for end in ends}:
+        here = sorted((end for end in ends if end[0] == length), key=lambda end: end[1])
+        last = length == lengths[-1]
+        if last:
+            heights, beside = _apart([end[1] for end in here], axes.get_ylim()), length * (right / left) ** 0.03
+        else:
+            # Lines rise: to the left of an end, above all lines, nothing is in the way.
+            top = max(points[length] for points in curve.seconds.values() if length in points)
+            heights, beside = _stacked(top, len(here), axes.get_ylim()), length * (right / left) ** -0.02
+        for (_, seconds, name, color), height in zip(here, heights, strict=True):
+            # A thin line leads from the name to the end that it names.
+            axes.annotate(
+                name, (length, seconds), (beside, height), color=color, va="center", ha="left" if last else "right",
+                fontsize=9.5, fontweight="bold" if name == "regard" else "normal", annotation_clip=False, zorder=4,
+                arrowprops={
+                    "arrowstyle": "-", "color": color, "linewidth": 0.7, "shrinkA": 1, "shrinkB": 4,
+                    "relpos": (0 if last else 1, 0.5),
+                },
+                path_effects=[withStroke(linewidth=3, foreground="white")],
+            )  # fmt: skip
+
+
+def _stacked(top: float, number: int, limits: tuple[float, float]) -> list[float]:
+    """Heights for so many labels above ``top`` on a logarithmic axis."""
+    step = (limits[1] / limits[0]) ** LABEL_HEIGHT
+    return [top * step ** (place + 1.2) for place in range(number)]
+
+
+def _apart(heights: Sequence[float], limits: tuple[float, float]) -> list[float]:
+    """Heights for labels on a logarithmic axis, moved apart so far that none covers another."""
+    low, high = np.log(limits[0]), np.log(limits[1])
+    moved = (np.log(np.asarray(heights)) - low) / (high - low)
+    order = np.argsort(moved)
+    for _ in range(300):
+        for first, second in pairwise(order):
+            short = LABEL_HEIGHT - (moved[second] - moved[first])
+            if short > 0:
+                moved[first] -= short / 2
+                moved[second] += short / 2
+    return [float(np.exp(low + place * (high - low))) for place in moved]

@@ -1,0 +1,117 @@
+"""What the machine can do at best, measured with PyTorch, and what that means for a task."""
+
+import os
+import platform
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from regard.bench.task import Work
+
+CACHE_BLOCK = 32_768
+"""Elements a thread works on when its peak is taken: two float32 buffers of them stay in a core's own cache."""
+
+
+@dataclass(frozen=True)
+class Peaks:
+    """The most that this machine does in a second, with as many threads as the benchmark uses.
+
+    Attributes:
+        multiply_adds: of a large float32 matrix product or convolution, the faster of them.
+        reciprocals: of float32 in cache.
+        exponentials: of float32 in cache.
+        bytes: read and written by a large copy.
+    """
+
+    multiply_adds: float
+    reciprocals: float
+    exponentials: float
+    bytes: float
+
+    def limit(self, work: Work) -> float:
+        """The fewest seconds in which the work can be done.
+
+        Operations of all kinds share the same vector units, so their times add up; memory may be busy meanwhile.
+        """
+        computing = (
+            work.multiply_adds / self.multiply_adds
+            + work.reciprocals / self.reciprocals
+            + work.exponentials / self.exponentials
+        )
+        return max(computing, work.bytes / self.bytes)
+
+
+def measure_peaks(*, quick: bool = False) -> Peaks:
+    """Measure this machine; takes a second or two, or less if it has to be quick."""
+    seconds = 0.05 if quick else 0.4
+    size = 512 if quick else 2048
+    left, right = torch.rand(size, size), torch.rand(size, size)
+    product = torch.empty(size, size)
+    image, kernel = torch.rand(torch.get_num_threads(), 256, 28, 28), torch.rand(256, 256, 3, 3)
+    elements = CACHE_BLOCK * torch.get_num_threads()
+    block, result = torch.rand(elements) + 0.5, torch.empty(elements)
+    numbers = 1 << (22 if quick else 26)
+    source, target = torch.ones(numbers), torch.empty(numbers)
+    with torch.no_grad():
+        return Peaks(
+            max(
+                size**3 / _best(lambda: torch.mm(left, right, out=product), seconds),
+                # On some CPUs the library behind it uses wider instructions than the one behind matrix products.
+                _convolved(image, kernel) / _best(lambda: torch.conv2d(image, kernel), seconds),
+            ),
+            elements / _best(lambda: torch.reciprocal(block, out=result), seconds),
+            # Whatever the base, it is one exponential; PyTorch's functions of them differ by a factor of four.
+            elements
+            / min(
+                _best(lambda: torch.exp(block, out=result), seconds),
+                _best(lambda: torch.exp2(block, out=result), seconds),
+            ),
+            2 * source.nbytes / _best(lambda: target.copy_(source), seconds),
+        )
+
+
+def _convolved(image: torch.Tensor, kernel: torch.Tensor) -> int:
+    """Multiply-adds of an unpadded convolution."""
+    places = (image.shape[2] - kernel.shape[2] + 1) * (image.shape[3] - kernel.shape[3] + 1)
+    return image.shape[0] * kernel.numel() * places
+
+
+def _best(call: Callable[[], Any], seconds: float) -> float:
+    """The shortest of as many calls as fit into the time, ten at least."""
+    call()
+    best, runs, until = float("inf"), 0, time.perf_counter() + seconds
+    while runs < 10 or time.perf_counter() < until:
+        began = time.perf_counter()
+        call()
+        best = min(best, time.perf_counter() - began)
+        runs += 1
+    return best
+
+
+def cpu_name() -> str:
+    """What the CPU calls itself."""
+    try:
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()
+
+
+def available_bytes() -> int:
+    """Memory that can be had without swapping; where the system does not say, half of what is built in, else 4 GiB."""
+    try:
+        for line in Path("/proc/meminfo").read_text(encoding="utf-8").splitlines():
+            if line.startswith("MemAvailable"):
+                return int(line.split()[1]) * 1024
+    except OSError:
+        pass
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
+    except (AttributeError, ValueError, OSError):
+        return 4 << 30

@@ -1,0 +1,114 @@
+"""The record on a terminal: times, memory and errors, limits, and the bars."""
+
+from itertools import groupby
+
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from regard.bench.cells import (
+    NOT_OFFERED,
+    bars_of,
+    columns,
+    failures,
+    memory_and_error,
+    notes,
+    time_cell,
+    verdict_words,
+)  # fmt: skip
+from regard.bench.columns import COLUMNS
+from regard.bench.quantity import in_count, in_seconds, three_digits
+from regard.bench.record import Record, TaskRecord
+
+WIDEST = 170
+"""Characters of a line where nobody says how wide the terminal is."""
+
+
+def print_report(record: Record, console: Console | None = None) -> None:
+    """Print everything that was measured."""
+    shown = console or Console()
+    if console is None and not shown.is_terminal:
+        shown = Console(width=WIDEST)
+    shown.print(report(record))
+
+
+def report(record: Record) -> RenderableType:
+    """The whole report."""
+    parts: list[RenderableType] = [heading(record)]
+    for group, rows in groupby(record.tasks, key=lambda task: task.group):
+        tasks = list(rows)
+        parts += [Text(f"\n{group}", style="bold"), _times(tasks), _memory(tasks)]
+    if any(bars_of(record, task) for task in record.tasks):
+        parts += [Text("\nBars", style="bold"), _bars(record)]
+    for title, lines in (("Notes", notes(record.tasks)), ("Not measured", failures(record.tasks))):
+        if lines:
+            parts += [Text(f"\n{title}", style="bold"), Text("\n".join(lines))]
+    if not record.complete:
+        parts.append(Text("\nInterrupted: what is above was measured, the rest was not.", style="yellow"))
+    return Group(*parts)
+
+
+def heading(record: Record) -> Text:
+    """Machine, versions, peaks, and who is absent."""
+    machine, peaks = record.machine, record.peaks
+    versions = ", ".join(f"{name} {found}" for name, found in record.versions.items() if found)
+    absent = "; ".join(f"{COLUMNS[column]} is absent: {reason}" for column, reason in record.absent.items())
+    return Text(
+        f"{machine['cpu']}, {machine['threads']} of {machine['cpus']} CPUs, {machine['system']}; {record.date}"
+        f"{'; quick: small sizes' if record.quick else ''}\n"
+        f"{versions}\n"
+        f"Peaks a second: {in_count(peaks.multiply_adds)} multiply-adds, {in_count(peaks.exponentials)} exponentials, "
+        f"{in_count(peaks.reciprocals)} reciprocals, {in_count(peaks.bytes)} bytes copied"
+        + (f"\n{absent}" if absent else "")
+    )
+
+
+def _times(tasks: list[TaskRecord]) -> Table:
+    present = columns(tasks)
+    table = Table("task", *(COLUMNS[column] for column in present), "limit", show_lines=True, padding=(0, 1))
+    for task in tasks:
+        cells = ["\n".join(line for line in time_cell(task.results.get(column)) if line) for column in present]
+        fraction = task.fraction("regard")
+        reached = f"\nregard at {100 * fraction:.0f} %" if fraction else ""
+        table.add_row(Text(f"{task.title}\n{task.name}"), *cells, f"{in_seconds(task.limit)}{reached}")
+    return table
+
+
+def _memory(tasks: list[TaskRecord]) -> Table:
+    present = columns(tasks)
+    table = Table("extra memory, error", *(COLUMNS[column] for column in present), padding=(0, 1))
+    for task in tasks:
+        table.add_row(task.name, *("\n".join(memory_and_error(task.results.get(column))) for column in present))
+    return table
+
+
+def _bars(record: Record) -> Table:
+    table = Table("task", "regard must be", "at least", "aim", "measured", "verdict")
+    for task in record.tasks:
+        for bar, verdict in bars_of(record, task):
+            style = {True: "green", False: "red", None: "dim"}[verdict.met]
+            table.add_row(
+                task.name, str(bar), bar.limit(bar.least), "" if bar.aim is None else bar.limit(bar.aim), verdict.shown,
+                Text(verdict_words(verdict), style=style),
+            )  # fmt: skip
+    return table
+
+
+def comparison(old: Record, new: Record) -> RenderableType:
+    """New over old times of every contender that both records have; below 1 is faster."""
+    present = columns(new.tasks)
+    table = Table("new / old", *(COLUMNS[column] for column in present))
+    before = {task.name: task for task in old.tasks}
+    for task in new.tasks:
+        if task.name not in before or dict(before[task.name].sizes) != dict(task.sizes):
+            continue
+        cells = []
+        for column in present:
+            pair = [side.results.get(column) for side in (before[task.name], task)]
+            seconds = [found.seconds.median if found and found.seconds else None for found in pair]
+            ratio = seconds[1] / seconds[0] if seconds[0] and seconds[1] else None
+            cells.append(NOT_OFFERED if ratio is None else f"{three_digits(ratio)}×")
+        table.add_row(task.name, *cells)
+    same = all(old.machine[name] == new.machine[name] for name in ("cpu", "threads"))
+    warning = "" if same else "\nThe records come from different machines or numbers of threads."
+    return Group(Text(f"\nAgainst {old.date} (regard {old.versions['regard']}){warning}", style="bold"), table)

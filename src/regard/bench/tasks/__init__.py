@@ -1,0 +1,38 @@
+"""Every task of the benchmark, in the order of the report."""
+
+from fnmatch import fnmatchcase
+
+from regard.bench.task import Task
+from regard.bench.tasks import additive, decoder, masked, mechanisms, readings, rows, scaled_dot
+from regard.errors import UnknownNameError
+
+TASKS: tuple[Task, ...] = (
+    *additive.TASKS,
+    *decoder.TASKS,
+    *rows.TASKS,
+    *masked.TASKS,
+    *readings.TASKS,
+    *scaled_dot.TASKS,
+    *mechanisms.TASKS,
+)
+
+
+def find(names: list[str] | None, *, long: bool = False) -> list[Task]:
+    """The tasks that are meant.
+
+    Args:
+        names: names or patterns as ``score-*``; None or empty: all.
+        long: whether long tasks are among all; a task that is named outright always runs.
+
+    Raises:
+        UnknownNameError: nothing has this name, or fits this pattern.
+    """
+    if not names:
+        return [task for task in TASKS if long or not task.long]
+    chosen: list[Task] = []
+    for name in names:
+        found = [task for task in TASKS if fnmatchcase(task.name, name)]
+        if not found:
+            raise UnknownNameError("task", name, [task.name for task in TASKS])
+        chosen += [task for task in found if task not in chosen and (long or not task.long or task.name == name)]
+    return chosen

@@ -1,0 +1,133 @@
+"""The additive score (Bahdanau, concat) with softmax: forward, with gradients, and where the grid does not fit."""
+
+from typing import Any
+
+from torch import Tensor
+
+from regard.attention import attend, plan
+from regard.bench import eager
+from regard.bench.bar import Bar
+from regard.bench.inner_product import QKV, made, make_inputs, pairs, sizes
+from regard.bench.oracle import by_rows
+from regard.bench.peers import load
+from regard.bench.running import Bound, pulled, torch_ready
+from regard.bench.task import Contender, Inputs, Outputs, Ready, Sizes, Task, Work
+from regard.scores import Additive
+
+NAMES = (*QKV, "weight")
+MIB = 1 << 20
+
+
+def _inputs(sizes: Sizes) -> Inputs:
+    return {**make_inputs(sizes), "weight": made(sizes["dim"], seed=7) * sizes["dim"] ** -0.5}
+
+
+def _regard(gradients: tuple[str, ...] = ()) -> Contender:
+    def bind(inputs: Inputs) -> Bound:
+        score = Additive(inputs["weight"])
+        return (lambda *tensors: attend(*tensors, score=score)), tuple(inputs[name] for name in QKV)
+
+    def backend(inputs: Inputs) -> str:
+        given = {name: inputs[name].detach().clone().requires_grad_(name in gradients) for name in NAMES}
+        return plan(*(given[name] for name in QKV), score=Additive(given["weight"])).backend
+
+    return Contender("regard", torch_ready(bind, gradients), backend=backend)
+
+
+def _plain(gradients: tuple[str, ...] = ()) -> tuple[Contender, ...]:
+    def bind(inputs: Inputs) -> Bound:
+        return eager.additive, tuple(inputs[name] for name in NAMES)
+
+    # Sums and their tanh, for every pair and every unit; the gradient holds both again.
+    grids = 4.0 if gradients else 2.0
+    return (
+        Contender("eager", torch_ready(bind, gradients), bytes=_grids(grids)),
+        Contender("compile", torch_ready(bind, gradients, compiled=True), bytes=_grids(1.0 if gradients else 0.05)),
+    )
+
+
+def _keras(gradients: tuple[str, ...] = ()) -> Contender:
+    def build(inputs: Inputs) -> Ready:
+        module = load("keras")
+        folded = {name: inputs[name].flatten(0, 1).contiguous() for name in (*QKV, "gradient")}
+        layer: Any = module.layers.AdditiveAttention(use_scale=True)
+        layer.build([list(folded[name].shape) for name in ("query", "value", "key")])
+        layer.scale.assign(inputs["weight"].detach().numpy())
+        leaves = {name: folded[name].clone().requires_grad_() for name in gradients if name != "weight"}
+        query, key, value = ({**folded, **leaves}[name] for name in QKV)
+        axes = inputs["query"].shape[:2]
+
+        def forward() -> Tensor:
+            return layer([query, value, key])
+
+        def unfold(outputs: Outputs) -> Outputs:
+            return {
+                name: tensor.detach() if tensor.dim() == 1 else tensor.detach().unflatten(0, axes)
+                for name, tensor in outputs.items()
+            }
+
+        if not gradients:
+            return Ready(forward, lambda raw: unfold({"output": raw}))
+        call, read = pulled(forward, {**leaves, "weight": layer.scale.value}, folded["gradient"])
+        return Ready(call, lambda raw: unfold(read(raw)))
+
+    return Contender(
+        "keras", build, note="AdditiveAttention, its scale set to the weight", bytes=_grids(5.0 if gradients else 3.0)
+    )
+
+
+def _grids(number: float) -> Any:
+    return lambda sizes: 4.0 * number * pairs(sizes) * sizes["dim"]
+
+
+def _work(sizes: Sizes, passes: int = 1) -> Work:
+    # Of two units that share a division: 1 + e^2a e^2b each, their product, two cross products, and two sums.
+    triples, all_pairs = pairs(sizes) * sizes["dim"], pairs(sizes)
+    rows = sizes["batch"] * sizes["heads"] * (sizes["queries"] + sizes["keys"])
+    return Work(
+        multiply_adds=passes * 3 * triples + (passes * 2 - 1) * triples,
+        reciprocals=passes * triples / 2,
+        exponentials=passes * (all_pairs + rows * sizes["dim"]),
+        bytes=4.0 * passes * 2 * rows * sizes["dim"],
+        said="for each query, key and unit three multiply-adds and half a reciprocal, for each pair an exponential and "
+        "the mixing of the values; twice that with gradients, and the gradients' own products",
+    )
+
+
+def _task(name: str, title: str, length: int, quick: int, **more: Any) -> Task:
+    return Task(
+        name=name,
+        title=title + ", {batch}×{heads}×{queries}×{dim}",
+        group="Additive score",
+        sizes=sizes(1, 1, length),
+        quick=sizes(1, 1, quick),
+        inputs=_inputs,
+        **more,
+    )
+
+
+TASKS = (
+    _task(
+        "additive", "additive", 1024, 256,
+        contenders=(_regard(), *_plain(), _keras()),
+        work=_work,
+        oracle=by_rows(eager.additive, NAMES, per_pair=64),
+        bars=(Bar("faster", 20, "eager", 30), Bar("faster", 28, "keras", 45), Bar("faster", 7, "compile", 11)),
+    ),
+    _task(
+        "additive-backward", "additive, forward + backward", 1024, 256,
+        contenders=(_regard(NAMES), *_plain(NAMES), _keras(NAMES)),
+        work=lambda sizes: _work(sizes, 2),
+        oracle=by_rows(eager.additive, NAMES, NAMES, per_pair=256),
+        bars=(Bar("faster", 8, "eager", 14),),
+        backward=True,
+    ),
+    _task(
+        "additive-memory", "additive, memory", 8192, 1024,
+        contenders=(_regard(), *_plain(), _keras()),
+        work=_work,
+        bars=(Bar("memory", 64 * MIB),),
+        timed=False,
+        about="Runs in processes of its own; whoever would need more memory than there is, is skipped.",
+    ),
+)  # fmt: skip

@@ -1,0 +1,158 @@
+"""One step of a recurrent decoder: a query for each sentence, over memories of unequal length, prepared once."""
+
+import torch
+from torch import Tensor
+
+from regard import masks, scores
+from regard.attention import plan
+from regard.bench.bar import Bar
+from regard.bench.inner_product import made
+from regard.bench.oracle import whole
+from regard.bench.peers import load
+from regard.bench.running import Bound, pulled, torch_ready
+from regard.bench.task import Contender, Inputs, Ready, Sizes, Task, Work
+from regard.nn import Attention
+
+LEAVES = ("query", "key", "value", "weight")
+"""What a step's gradients are taken to; the key is the projected one."""
+
+
+def _inputs(sizes: Sizes) -> Inputs:
+    B, K, D = sizes["batch"], sizes["keys"], sizes["dim"]
+    generator = torch.Generator().manual_seed(5)
+    lengths = torch.randint(K // 2, K + 1, (B,), generator=generator)
+    lengths[0] = K
+    value = made(B, K, D, seed=2)
+    projection = made(D, D, seed=4) * D**-0.5
+    return {
+        "query": made(B, D, seed=1),
+        "value": value,
+        "key": value @ projection.T,
+        "weight": made(D, seed=3) * D**-0.5,
+        "query projection": made(D, D, seed=6) * D**-0.5,
+        "key projection": projection,
+        "keep": torch.arange(K) < lengths[:, None],
+        "lengths": lengths,
+        "gradient": made(B, D, seed=7),
+    }
+
+
+def _eager(query: Tensor, key: Tensor, value: Tensor, weight: Tensor, projection: Tensor, keep: Tensor) -> Tensor:
+    scored = torch.tanh((query @ projection.T)[:, None] + key) @ weight
+    weights = torch.softmax(scored.masked_fill(~keep, -torch.inf), dim=-1)
+    return (weights[:, None] @ value)[:, 0]
+
+
+NAMES = (*LEAVES, "query projection", "keep")
+
+
+def _module(inputs: Inputs) -> Attention:
+    D = inputs["query"].shape[-1]
+    score = scores.Additive.create(D, D, D)
+    assert score.query_projection is not None
+    assert score.key_projection is not None
+    with torch.no_grad():
+        score.weight.copy_(inputs["weight"])
+        score.query_projection.weight.copy_(inputs["query projection"])
+        score.key_projection.weight.copy_(inputs["key projection"])
+    return Attention(score).eval()
+
+
+def _regard(*, backward: bool) -> Contender:
+    def build(inputs: Inputs) -> Ready:
+        module = _module(inputs)
+        if not backward:
+            memory = module.remember(inputs["value"], inputs["lengths"])
+            query = inputs["query"]
+            return Ready(lambda: module(query, memory).context, lambda raw: {"output": raw})
+        leaves = {name: inputs[name].clone().requires_grad_() for name in ("query", "value")}
+        with torch.enable_grad():
+            memory = module.remember(inputs["value"], inputs["lengths"], value=leaves["value"])
+        score = module.score
+        assert isinstance(score, scores.Additive)
+        # The step ends at the prepared memory: its key and value are what a sentence gathers gradients in.
+        ends = {"query": leaves["query"], "key": memory.key, "value": memory.value, "weight": score.weight}
+        return Ready(*pulled(lambda: module(leaves["query"], memory).context, ends, inputs["gradient"]))
+
+    def backend(inputs: Inputs) -> str:
+        given = [inputs["query"][:, None, None] @ inputs["query projection"].T, inputs["key"][:, None]]
+        tensors = [tensor.requires_grad_(backward) for tensor in (*given, inputs["value"][:, None].clone())]
+        query, key, value = tensors
+        found = plan(query, key, value, score=scores.Additive(inputs["weight"]), mask=masks.lengths(inputs["lengths"]))
+        return found.backend
+
+    return Contender("regard", build, backend=backend, note="nn.Attention with its weights, over nn.Memory")
+
+
+def _contenders(*, backward: bool) -> tuple[Contender, ...]:
+    def bind(inputs: Inputs) -> Bound:
+        return _eager, tuple(inputs[name] for name in NAMES)
+
+    gradients = LEAVES if backward else ()
+    return (
+        _regard(backward=backward),
+        Contender("eager", torch_ready(bind, gradients)),
+        Contender("compile", torch_ready(bind, gradients, compiled=True)),
+        _keras(gradients),
+    )
+
+
+def _keras(gradients: tuple[str, ...]) -> Contender:
+    def build(inputs: Inputs) -> Ready:
+        module = load("keras")
+        layer = module.layers.AdditiveAttention(use_scale=True)
+        B, K, D = inputs["value"].shape
+        layer.build([[B, 1, D], [B, K, D], [B, K, D]])
+        layer.scale.assign(inputs["weight"].numpy())
+        leaves = {name: inputs[name].clone().requires_grad_() for name in gradients if name != "weight"}
+        given = {**inputs, **leaves}
+        query, key, value, projection = (given[name] for name in ("query", "key", "value", "query projection"))
+        keep = [None, inputs["keep"]]
+
+        def forward() -> Tensor:
+            return layer([(query @ projection.T)[:, None], value, key], mask=keep)[:, 0]
+
+        if not gradients:
+            return Ready(forward, lambda raw: {"output": raw.detach()})
+        return Ready(*pulled(forward, {**leaves, "weight": layer.scale.value}, inputs["gradient"]))
+
+    return Contender("keras", build, note="AdditiveAttention on projected queries and keys")
+
+
+def _work(sizes: Sizes, passes: int = 1) -> Work:
+    B, K, D = sizes["batch"], sizes["keys"], sizes["dim"]
+    keys = 0.75 * K
+    triples = B * keys * D
+    return Work(
+        multiply_adds=passes * 3 * triples + (passes * 2 - 1) * (triples + B * D * D),
+        reciprocals=passes * triples / 2,
+        exponentials=passes * B * (keys + D) + B * keys,
+        bytes=4.0 * (passes * 2 - 1) * (2 * triples + D * D + 2 * B * D),
+        said="as for the additive score, over the mean of the lengths, and the projection of the queries; "
+        "the keys' exponentials are prepared",
+    )
+
+
+def _task(name: str, title: str, *, backward: bool, bar: Bar) -> Task:
+    return Task(
+        name=name,
+        title=title + ", batch {batch}, memory {keys}, width {dim}",
+        group="Additive score",
+        sizes={"batch": 64, "keys": 50, "dim": 512},
+        quick={"batch": 8, "keys": 50, "dim": 128},
+        inputs=_inputs,
+        contenders=_contenders(backward=backward),
+        work=lambda sizes: _work(sizes, 2 if backward else 1),
+        oracle=whole(_eager, NAMES, LEAVES if backward else ()),
+        bars=(bar,),
+        backward=backward,
+        about="Lengths are uniform from half a memory to a whole one; keys are projected beforehand, queries in it.",
+    )
+
+
+TASKS = (
+    _task("decoder", "decoder step", backward=False, bar=Bar("faster", 3, "eager", 5)),
+    _task(
+        "decoder-backward", "decoder step, forward + backward", backward=True, bar=Bar("faster", 3, "eager", 5)
+    ),
+)  # fmt: skip

@@ -1,0 +1,136 @@
+"""Windows and batches of unequal lengths: work that a mask saves."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from regard import masks
+from regard.bench import eager
+from regard.bench.bar import Bar
+from regard.bench.inner_product import (
+    QKV,
+    jax,
+    keras,
+    make_inputs,
+    onnxruntime,
+    plain,
+    regard,
+    sdpa,
+    sizes,
+    x_transformers,
+)  # fmt: skip
+from regard.bench.oracle import by_rows
+from regard.bench.task import Inputs, Sizes, Task, Work
+
+WINDOW = 512
+"""Keys before its own that a query of the window task sees."""
+
+
+def _window(inputs: Inputs) -> Tensor:
+    query = torch.arange(inputs["query"].shape[2])[:, None]
+    key = torch.arange(inputs["key"].shape[2])[None, :]
+    return ((key <= query) & (key >= query - WINDOW))[None, None]
+
+
+def _window_work(sizes: Sizes) -> Work:
+    width = min(WINDOW + 1, sizes["keys"])
+    seen = sizes["batch"] * sizes["heads"] * (sizes["queries"] * width - width * (width - 1) / 2)
+    return _work(sizes, seen)
+
+
+def _work(sizes: Sizes, seen: float) -> Work:
+    rows = sizes["batch"] * sizes["heads"] * (sizes["queries"] + sizes["keys"])
+    return Work(
+        multiply_adds=2.0 * seen * sizes["dim"],
+        exponentials=seen,
+        bytes=4.0 * 2 * rows * sizes["dim"],
+        said="two matrix products and an exponential for every pair that the mask allows",
+    )
+
+
+def _ragged_inputs(sizes: Sizes) -> Inputs:
+    inputs = make_inputs(sizes)
+    longest = sizes["queries"]
+    generator = torch.Generator().manual_seed(16)
+    lengths = torch.randint(16, longest + 1, (sizes["batch"],), generator=generator)
+    return {**inputs, "lengths": lengths, "valid": (torch.arange(longest) < lengths[:, None])[:, None, :, None]}
+
+
+def _padding(inputs: Inputs) -> Tensor:
+    return (torch.arange(inputs["key"].shape[2]) < inputs["lengths"][:, None])[:, None, None, :]
+
+
+def _ragged_work(sizes: Sizes, *, keys_only: bool) -> Work:
+    # The seeded lengths are drawn again: the least work depends on them.
+    lengths = _ragged_inputs({**sizes, "heads": 1, "dim": 1})["lengths"].double()
+    seen = (lengths * sizes["queries"] if keys_only else lengths**2).sum()
+    return _work(sizes, float(seen) * sizes["heads"])
+
+
+def _ragged(name: str, title: str, *, keys_only: bool, about: str) -> Task:
+    def options(inputs: Inputs) -> dict[str, Any]:
+        lengths = inputs["lengths"]
+        return {"mask": masks.lengths(lengths) if keys_only else masks.lengths(lengths, lengths)}
+
+    padded = "" if keys_only else "computes the padded queries as well"
+
+    def lengths_of(inputs: Inputs, jnp: Any) -> dict[str, Any]:
+        lengths = jnp.asarray(inputs["lengths"].numpy().astype("int32"))
+        return {"key_value_seq_lengths": lengths} if keys_only else {
+            "key_value_seq_lengths": lengths, "query_seq_lengths": lengths
+        }  # fmt: skip
+
+    return Task(
+        name=name,
+        title=title + ", batch {batch}, {heads} heads, lengths 16…{queries}, dim {dim}",
+        group="Masks",
+        sizes=sizes(32, 4, 512),
+        quick=sizes(4, 2, 128),
+        inputs=_ragged_inputs,
+        contenders=(
+            regard(options),
+            *plain(eager.attention, keep=_padding, note=padded),
+            sdpa(keep=_padding, note=padded),
+            keras(keep=_padding, note=padded),
+            jax(keywords=lengths_of),
+            onnxruntime(keep=_padding, note=padded),
+            x_transformers(keep=_padding, note=padded),
+        ),
+        work=lambda sizes: _ragged_work(sizes, keys_only=keys_only),
+        oracle=by_rows(eager.attention, QKV, keep=_padding, per_pair=2),
+        bars=(Bar("faster", 1.8, "sdpa", 2.2),),
+        about=about,
+    )
+
+
+TASKS = (
+    Task(
+        name="window",
+        title=f"window of {WINDOW}, {{batch}}×{{heads}}×{{queries}}×{{dim}}",
+        group="Masks",
+        sizes=sizes(1, 4, 8192),
+        quick=sizes(1, 2, 1024),
+        inputs=make_inputs,
+        contenders=(
+            regard(lambda inputs: {"mask": masks.window(WINDOW, 0)}),
+            *plain(eager.attention, keep=_window, matrices=3.0, compiled_matrices=3.0),
+            sdpa(keep=_window, note="a dense mask"),
+            jax(keywords=lambda inputs, jnp: {"local_window_size": (WINDOW, 0)}),
+            onnxruntime(keep=_window, note="a dense mask"),
+            x_transformers(keep=_window, note="flash with a dense mask", flash=True),
+        ),
+        work=_window_work,
+        oracle=by_rows(eager.attention, QKV, keep=_window, per_pair=2),
+        bars=(Bar("faster", 10, "sdpa", 16),),
+        about="Each query sees its own key and the 512 before it.",
+    ),
+    _ragged(
+        "ragged", "unequal lengths", keys_only=False,
+        about="Queries and keys have the lengths; what stands in padded queries does not count.",
+    ),
+    _ragged(
+        "ragged-keys", "unequal lengths of the keys alone", keys_only=True,
+        about="Every query row is computed by everyone; only keys have lengths.",
+    ),
+)  # fmt: skip

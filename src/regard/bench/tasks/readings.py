@@ -1,0 +1,107 @@
+"""Attention that is watched: what entropy, the top keys and the attention received cost besides the output."""
+
+import sys
+
+import torch
+from torch import Tensor
+
+from regard.attention import Readings, observe, plan
+from regard.bench import eager
+from regard.bench.bar import Bar
+from regard.bench.inner_product import QKV, make_inputs, pairs, plain, sdpa, sizes
+from regard.bench.oracle import by_rows
+from regard.bench.running import Bound, torch_ready
+from regard.bench.task import Contender, Inputs, Outputs, Ready, Sizes, Task, Work
+
+READ = Readings(entropy=True, top_k=8, received=True)
+
+SLICE = 4096
+"""Queries of a slice of the long task; progress is said after each."""
+
+
+def _observed(query: Tensor, key: Tensor, value: Tensor) -> dict[str, Tensor | None]:
+    found = observe(query, key, value, read=READ)
+    return {
+        "output": found.output,
+        "entropy": found.entropy,
+        "top weights": found.top_weights,
+        "received": found.received,
+    }
+
+
+def _backend(inputs: Inputs) -> str:
+    return plan(*(inputs[name] for name in QKV)).backend
+
+
+def _regard() -> Contender:
+    def bind(inputs: Inputs) -> Bound:
+        return _observed, tuple(inputs[name] for name in QKV)
+
+    return Contender("regard", torch_ready(bind), backend=_backend)
+
+
+def _regard_in_slices() -> Contender:
+    def build(inputs: Inputs) -> Ready:
+        query, key, value = (inputs[name] for name in QKV)
+
+        def call() -> Outputs:
+            slices = query.split(SLICE, dim=2)
+            entropy, received = [], torch.zeros(key.shape[:3])
+            output = torch.empty(*query.shape[:3], value.shape[-1])
+            for number, part in enumerate(slices):
+                found = observe(part, key, value, read=READ)
+                assert found.entropy is not None
+                assert found.received is not None
+                output[:, :, number * SLICE : number * SLICE + part.shape[2]] = found.output
+                entropy.append(found.entropy)
+                received += found.received
+                print(f"progress {number + 1} {len(slices)}", file=sys.stderr, flush=True)
+            return {"output": output, "entropy": torch.cat(entropy, 2), "received": received}
+
+        return Ready(call, lambda raw: raw)
+
+    return Contender("regard", build, backend=_backend, note=f"observe, {SLICE} queries at a time")
+
+
+def _work(sizes: Sizes) -> Work:
+    rows = sizes["batch"] * sizes["heads"] * (sizes["queries"] + sizes["keys"])
+    return Work(
+        multiply_adds=3.0 * pairs(sizes) * sizes["dim"],
+        exponentials=2.0 * pairs(sizes),
+        bytes=4.0 * 3 * rows * sizes["dim"],
+        said="two matrix products and the exponentials of attention; scores and exponentials once more to read them",
+    )
+
+
+TASKS = (
+    Task(
+        name="observe",
+        title="observe entropy, top 8, received, {batch}×{heads}×{queries}×{dim}",
+        group="Readings",
+        sizes=sizes(1, 8, 4096),
+        quick=sizes(1, 2, 512),
+        inputs=make_inputs,
+        contenders=(
+            _regard(),
+            *plain(eager.readings, matrices=5.0, compiled_matrices=4.0),
+            sdpa(note="output only: reads nothing"),
+        ),
+        work=_work,
+        oracle=by_rows(eager.readings, QKV, per_pair=4),
+        bars=(Bar("slower", 2.2, "sdpa", 1.7), Bar("faster", 4, "eager", 6), Bar("memory share", 0.05, "eager")),
+    ),
+    Task(
+        name="observe-long",
+        title="observe {queries} tokens, one head, dim {dim}",
+        group="Readings",
+        sizes=sizes(1, 1, 100_000),
+        quick=sizes(1, 1, 8_209),
+        inputs=make_inputs,
+        contenders=(_regard_in_slices(),),
+        work=_work,
+        bars=(Bar("resident", 1 << 30),),
+        timed=False,
+        long=True,
+        about="Runs in a process of its own, with progress after each slice of queries.",
+    ),
+)

@@ -1,0 +1,145 @@
+"""Plain scaled dot products with softmax, where PyTorch's own kernel is the right one: nothing may be lost."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from regard import nn
+from regard.bench import eager
+from regard.bench.bar import Bar
+from regard.bench.inner_product import QKV, causal_keep, everyone, made, make_inputs, pairs, sizes
+from regard.bench.oracle import by_rows
+from regard.bench.peers import load
+from regard.bench.running import Bound, torch_ready
+from regard.bench.task import Contender, Inputs, Ready, Sizes, Task, Work
+
+BEHIND = 1.03
+"""The most that `attend` may take of the time of SDPA itself."""
+
+
+def _work(sizes: Sizes, passes: float = 1.0, seen: float = 1.0) -> Work:
+    rows = sizes["batch"] * sizes["heads"] * (sizes["queries"] + sizes["keys"])
+    return Work(
+        multiply_adds=2.0 * passes * seen * pairs(sizes) * sizes["dim"],
+        exponentials=(1.0 if passes == 1 else 2.0) * seen * pairs(sizes),
+        bytes=4.0 * 2 * rows * sizes["dim"] * (1.0 if passes == 1 else 2.0),
+        said="two matrix products and an exponential for each pair; with gradients five more and the exponential again",
+    )
+
+
+def _plain(name: str, batch: int, heads: int, length: int, *, causal: bool = False, backward: bool = False) -> Task:
+    extra = f"{', causal' if causal else ''}{', forward + backward' if backward else ''}"
+    gradients = QKV if backward else ()
+    return Task(
+        name=name,
+        title="scaled dot product" + extra + ", {batch}×{heads}×{queries}×{dim}",
+        group="Scaled dot products",
+        sizes=sizes(batch, heads, length),
+        quick=sizes(min(batch, 2), 2, min(length, 256)),
+        inputs=make_inputs,
+        contenders=everyone(gradients, causal=causal),
+        work=lambda sizes: _work(sizes, 3.5 if backward else 1.0, 0.5 if causal else 1.0),
+        oracle=by_rows(eager.attention, QKV, gradients, per_pair=4, keep=causal_keep if causal else None),
+        bars=(Bar("slower", BEHIND, "sdpa"),),
+        backward=backward,
+    )
+
+
+def _layer_inputs(sizes: Sizes) -> Inputs:
+    B, L, D = sizes["batch"], sizes["length"], sizes["dim"]
+    return {
+        "input": made(B, L, D),
+        "weight": made(3 * D, D, seed=1) * D**-0.5,
+        "out": made(D, D, seed=2) * D**-0.5,
+        "heads": torch.tensor(sizes["heads"]),
+    }
+
+
+def _torch_layer(kind: Any) -> Any:
+    def bind(inputs: Inputs) -> Bound:
+        D = inputs["input"].shape[-1]
+        layer = kind(D, int(inputs["heads"]), bias=False, batch_first=True).eval()
+        with torch.no_grad():
+            layer.in_proj_weight.copy_(inputs["weight"])
+            layer.out_proj.weight.copy_(inputs["out"])
+
+        def function(given: Tensor) -> Tensor:
+            return layer(given, given, given, need_weights=False)[0]
+
+        return function, (inputs["input"],)
+
+    return bind
+
+
+def _keras_layer() -> Contender:
+    def build(inputs: Inputs) -> Ready:
+        module, given = load("keras"), inputs["input"]
+        H, D = int(inputs["heads"]), given.shape[-1]
+        layer = module.layers.MultiHeadAttention(num_heads=H, key_dim=D // H, use_bias=False)
+        layer.build(list(given.shape), list(given.shape))
+        projections = inputs["weight"].view(3, H, D // H, D).permute(0, 3, 1, 2)
+        # Its weights in their order: query, key, value, output.
+        layer.set_weights([kernel.numpy() for kernel in (*projections, inputs["out"].T.reshape(H, D // H, D))])
+        return Ready(lambda: layer(given, given), lambda raw: {"output": raw.detach()})
+
+    return Contender("keras", build, note="MultiHeadAttention")
+
+
+def _layer_oracle(inputs: Inputs) -> dict[str, Tensor]:
+    given, heads = inputs["input"].double(), int(inputs["heads"])
+    query, key, value = (
+        part.unflatten(-1, (heads, -1)).transpose(1, 2) for part in (given @ inputs["weight"].double().T).chunk(3, -1)
+    )
+    mixed = eager.attention(query, key, value).transpose(1, 2).flatten(2)
+    return {"output": mixed @ inputs["out"].double().T}
+
+
+def _layer_work(sizes: Sizes) -> Work:
+    B, L, D, H = sizes["batch"], sizes["length"], sizes["dim"], sizes["heads"]
+    return Work(
+        multiply_adds=4.0 * B * L * D * D + 2.0 * B * L * L * D,
+        exponentials=1.0 * B * H * L * L,
+        bytes=4.0 * (2 * B * L * D + 4 * D * D),
+        said="four projections, two matrix products of attention and its exponentials",
+    )
+
+
+TASKS = (
+    Task(
+        name="tiny",
+        title="overhead of a call, {batch}×{heads}×{queries}×{dim}",
+        group="Scaled dot products",
+        sizes=sizes(1, 1, 4, 8),
+        quick=sizes(1, 1, 4, 8),
+        inputs=make_inputs,
+        contenders=everyone(),
+        work=_work,
+        oracle=by_rows(eager.attention, QKV),
+        bars=(Bar("overhead", 15e-6, "sdpa"),),
+        about="Nothing to compute: what is measured is the way to the kernel.",
+    ),
+    _plain("dot-128", 1, 8, 128),
+    _plain("dot-1024", 1, 8, 1024),
+    _plain("dot-4096", 1, 8, 4096),
+    _plain("dot-batch", 8, 8, 256),
+    _plain("dot-causal", 1, 8, 1024, causal=True),
+    _plain("dot-backward", 1, 8, 1024, backward=True),
+    Task(
+        name="layer",
+        title="multi-head layer, {batch}×{length}×{dim}, {heads} heads",
+        group="Scaled dot products",
+        sizes={"batch": 4, "length": 256, "dim": 512, "heads": 8},
+        quick={"batch": 2, "length": 64, "dim": 128, "heads": 4},
+        inputs=_layer_inputs,
+        contenders=(
+            Contender("regard", torch_ready(_torch_layer(nn.MultiheadAttention)), backend=lambda inputs: "layer"),
+            Contender("eager", torch_ready(_torch_layer(torch.nn.MultiheadAttention)), note="torch.nn's own layer"),
+            Contender("compile", torch_ready(_torch_layer(torch.nn.MultiheadAttention), compiled=True)),
+            _keras_layer(),
+        ),
+        work=_layer_work,
+        oracle=_layer_oracle,
+        about="Projections included, weights not asked for.",
+    ),
+)

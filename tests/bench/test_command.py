@@ -1,0 +1,165 @@
+"""``regard bench``: what it writes, what it refuses, and what is left after an interrupt."""
+
+import json
+import sys
+
+import pytest
+
+from regard import cli
+from regard.bench import session
+from regard.bench.limits import Peaks
+from regard.bench.measurement import Measurement, Spread
+from regard.bench.record import CurveRecord, TaskRecord
+from regard.bench.task import Work
+from regard.bench.tasks import TASKS
+
+
+@pytest.fixture
+def regard(capsys, monkeypatch):
+    """Calls the command as a shell would; gives its exit code, standard output and standard error."""
+
+    def call(*arguments):
+        capsys.readouterr()
+        monkeypatch.setattr(sys, "argv", ["regard", "bench", *map(str, arguments)])
+        code = 0
+        try:
+            cli.main()
+        except SystemExit as ended:
+            code = ended.code or 0
+        return code, *capsys.readouterr()
+
+    return call
+
+
+@pytest.fixture
+def measured(monkeypatch):
+    """Nothing is measured: tasks and curves give the same numbers at once. Gives the names that were asked for."""
+    asked = []
+
+    def run_task(task, options, peaks, say):
+        asked.append((task.name, options))
+        results = {
+            contender.column: Measurement("measured", seconds=Spread(0.02, 0.02, 0.02, 3), ratio=1.0)
+            for contender in task.contenders
+        }
+        sizes = task.sized(options.quick)
+        return TaskRecord(task.name, task.title.format(**sizes), task.group, "", sizes, Work(1.0), 0.01, results)
+
+    monkeypatch.setattr(session, "run_task", run_task)
+    monkeypatch.setattr("regard.bench.limits.measure_peaks", lambda quick: Peaks(1e11, 1e10, 1e9, 1e10))
+    monkeypatch.setattr(
+        "regard.bench.curves.measure_curve",
+        lambda curve, say, quick: CurveRecord(curve.name, curve.title, {"regard": {64: 0.1, 256: 0.2}}, {}),
+    )
+    return asked
+
+
+def test_the_list_names_every_task(regard):
+    code, output, _ = regard("--list")
+    assert code == 0
+    assert [line.split()[0] for line in output.splitlines()] == [task.name for task in TASKS]
+
+
+def test_everything_is_written(regard, measured, tmp_path):
+    code, output, _ = regard(
+        "--quick", "--json", tmp_path / "bench.json", "--page", tmp_path / "page.md", "--pictures", tmp_path / "drawn"
+    )  # fmt: skip
+    assert code == 0
+    assert "Bars" in output
+    assert [name for name, _ in measured] == [task.name for task in TASKS if not task.long]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["bench.json", "drawn", "page.md"]
+    names = sorted(path.name for path in (tmp_path / "drawn").iterdir())
+    assert names == [f"curve-{name}.png" for name in ("additive", "entmax15", "softmax", "window")]
+    assert "](drawn/curve-window.png)" in (tmp_path / "page.md").read_text()
+    found = json.loads((tmp_path / "bench.json").read_text())
+    assert found["complete"] is True
+    assert len(found["tasks"]) == len(measured)
+
+    # The same page again, without measuring.
+    first = (tmp_path / "page.md").read_text()
+    measured.clear()
+    code, _, _ = regard("--from", tmp_path / "bench.json", "--page", tmp_path / "page.md",
+                        "--pictures", tmp_path / "drawn", "--compare", tmp_path / "bench.json")  # fmt: skip
+    assert code == 0
+    assert not measured
+    assert (tmp_path / "page.md").read_text() == first
+
+
+def test_options_reach_the_run(regard, measured):
+    import torch
+
+    threads = torch.get_num_threads()
+    try:
+        code, _, _ = regard("--task", "score-*", "--task", "tiny", "--threads", 1, "--repeats", 3, "--no-memory")
+    finally:
+        torch.set_num_threads(threads)
+    assert code == 0
+    assert [name for name, _ in measured][-1] == "tiny"
+    assert all(name.startswith("score-") for name, _ in measured[:-1])
+    options = measured[0][1]
+    assert (options.threads, options.repeats, options.memory, options.quick) == (1, 3, False, False)
+
+
+def test_comparing_prints_ratios(regard, measured, tmp_path):
+    regard("--quick", "--task", "tiny", "--json", tmp_path / "old.json")
+    code, output, _ = regard("--quick", "--task", "tiny", "--compare", tmp_path / "old.json")
+    assert code == 0
+    assert "new / old" in output
+    assert "1.00×" in output
+
+
+def test_an_interrupt_keeps_what_was_measured(regard, measured, tmp_path, monkeypatch):
+    whole = session.run_task
+
+    def interrupted(task, *rest):
+        if task.name == "decoder":
+            raise KeyboardInterrupt
+        return whole(task, *rest)
+
+    monkeypatch.setattr(session, "run_task", interrupted)
+    code, output, error = regard("--quick", "--json", tmp_path / "bench.json", "--page", tmp_path / "page.md")
+    assert code == 130
+    assert "kept" in error
+    assert "Interrupted" in output
+    found = json.loads((tmp_path / "bench.json").read_text())
+    assert found["complete"] is False
+    assert [task["name"] for task in found["tasks"]] == ["additive", "additive-backward", "additive-memory"]
+    assert "interrupted" in (tmp_path / "page.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--task", "aditive"], ["task", "additive"]),
+        (["--from", "missing.json"], ["missing.json"]),
+        (["--compare", "missing.json"], ["missing.json"]),
+        (["--from", "missing.json", "--quick"], ["--from", "--quick"]),
+        (["--json", "nowhere/bench.json"], ["nowhere"]),
+        (["--task", "additive-memory", "--no-memory"], ["additive-memory", "--no-memory"]),
+    ],
+)
+def test_what_makes_no_sense_is_refused(regard, measured, arguments, words, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    code, _, error = regard(*arguments)
+    assert code == 2
+    assert not measured
+    for word in words:
+        assert word in error
+
+
+@pytest.mark.slow
+def test_a_real_run(regard, tmp_path):
+    import torch
+
+    threads = torch.get_num_threads()
+    try:
+        code, output, _ = regard(
+            "--quick", "--task", "observe-long", "--threads", 1, "--json", tmp_path / "bench.json"
+        )  # fmt: skip
+    finally:
+        torch.set_num_threads(threads)
+    assert code == 0
+    found = json.loads((tmp_path / "bench.json").read_text())["tasks"][0]
+    assert found["results"]["regard"]["resident_bytes"] > 50e6
+    assert found["results"]["regard"]["alone"] > 0
+    assert "observe-long" in output

@@ -1,0 +1,96 @@
+"""Races: everybody runs in turn, and the slow ones less often."""
+
+import gc
+from collections import Counter
+from itertools import pairwise
+
+import pytest
+
+from regard.bench import timing
+from regard.bench.measurement import Spread
+from regard.bench.timing import Pace, race
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """A clock that calls move forward by hand; nothing here waits."""
+
+    class Clock:
+        now = 100.0
+
+        def run(self, seconds):
+            self.now += seconds
+
+    found = Clock()
+    monkeypatch.setattr(timing.time, "perf_counter", lambda: found.now)
+    monkeypatch.setattr(timing.time, "sleep", lambda seconds: None)
+    return found
+
+
+def test_times_and_ratios(clock):
+    calls = {"own": lambda: clock.run(0.02), "other": lambda: clock.run(0.06)}
+    found = race(calls, Pace(seconds=1e9, fewest=5, most=11))
+    assert found["own"].seconds.runs == found["other"].seconds.runs == 11
+    assert found["own"].seconds.median == pytest.approx(0.02)
+    assert found["own"].ratio == 1
+    assert found["other"].ratio == pytest.approx(3)
+
+
+def test_ratios_are_those_of_the_same_round(clock):
+    """A machine that becomes slower and slower is as slow for everyone."""
+    drift = iter(1.5**n for n in range(1000))
+    calls = {"own": lambda: clock.run(0.02 * next(drift)), "other": lambda: clock.run(0.04 * next(drift))}
+    found = race(calls, Pace(1e9, 7, 7))
+    assert 2 / 1.5 <= found["other"].ratio <= 2 * 1.5
+    assert found["own"].seconds.upper > 2 * found["own"].seconds.lower
+
+
+def test_no_contender_always_runs_after_the_same_one(clock):
+    order = []
+    calls = {name: lambda name=name: (order.append(name), clock.run(0.01)) for name in "abc"}
+    race(calls, Pace(1e9, 6, 6))
+    rounds = [order[first : first + 3] for first in range(6, len(order), 3)]
+    followers = {pair for one in rounds for pair in pairwise(one)}
+    assert len(followers) == 6
+
+
+def test_slow_contenders_run_less_often(clock):
+    calls = {"own": lambda: clock.run(0.01), "slow": lambda: clock.run(3.0)}
+    found = race(calls, Pace(1e9, 5, 13, slow=2.0, slow_runs=2))
+    assert found["own"].seconds.runs == 13
+    assert found["slow"].seconds.runs == 2
+    assert found["slow"].ratio == pytest.approx(300)
+
+
+def test_a_turn_of_a_fast_call_repeats_it(clock):
+    counted = Counter()
+    race({"own": lambda: (counted.update("x"), clock.run(1e-5))}, Pace(1e9, 3, 3))
+    assert counted["x"] == 2 + 3 * 400
+
+
+def test_the_time_is_kept_but_for_the_fewest_rounds(clock):
+    calls = {"own": lambda: clock.run(1.0)}
+    assert race(calls, Pace(seconds=0.0, fewest=4, most=50, slow=9))["own"].seconds.runs == 4
+    assert race(calls, Pace(seconds=6.5, fewest=4, most=50, slow=9))["own"].seconds.runs == 7
+
+
+def test_collection_is_switched_on_again(clock):
+    def fails():
+        raise RuntimeError("broken")
+
+    calls = iter([lambda: None] * 2 + [fails] * 9)
+    assert gc.isenabled()
+    with pytest.raises(RuntimeError, match="broken"):
+        race({"own": lambda: (clock.run(0.1), next(calls)())}, Pace(1e9, 3, 3))
+    assert gc.isenabled()
+    assert race({}, Pace()) == {}
+
+
+def test_repeats_are_exact():
+    assert Pace.of(quick=True, repeats=1) == Pace(0.5, 1, 1, 0.5, 1)
+    assert Pace.of(quick=False) == Pace()
+
+
+def test_spreads():
+    assert Spread.of([3.0]) == (3.0, 3.0, 3.0, 1)
+    assert Spread.of([5.0, 1.0, 3.0, 2.0, 4.0]) == (3.0, 2.0, 4.0, 5)
