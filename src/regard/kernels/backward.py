@@ -218,6 +218,10 @@ def differentiate_block(p, b, h, group, chunk, row, rows, first, count, weights,
         if p.threshold > 0:
             drop_row(p, b, h, row + r, first + low, mix)
             drop_row(p, b, h, row + r, first + low, passed)
+        if p.weights_gradient != 0:
+            more = array_at(p.weights_gradient + ((at + r) * p.keys + first + low) * size, n, real(0))
+            for j in range(n):
+                passed[j] += more[j]
         differentiate_row(p, b, h, row + r, first, low, statistics[2 * r : 2 * r + 2], seen, passed, gauss[:n])
         if p.bias_gradient != 0:
             add_bias_gradient(p, chunk, b, h, row + r, first + low, passed)

@@ -19,7 +19,7 @@ def row_span(p, b, h, row):
     """First visible key of a row, and the end."""
     if p.start == 0:
         return 0, p.keys
-    at = b * p.span_batch + h * p.span_head + row
+    at = b * p.span_batch + h * p.span_head + row * p.span_row
     start = array_at(p.start, at + 1, np.int32(0))[at]
     stop = array_at(p.stop, at + 1, np.int32(0))[at]
     return np.int64(start), np.int64(stop)

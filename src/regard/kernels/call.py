@@ -25,8 +25,8 @@ class Call(NamedTuple):
         value: ``[batch, kv_heads, keys, value_dim]``.
         weight: of an additive score, ``[heads or 1, dim]``; None for an inner product.
         exponentials, extents: of an additive score's keys, from ``torch.ops.regard.exponentials``.
-        start, stop: visible keys of each row, int32 ``[batch or 1, heads or 1, queries]``; None: all.
-        mask: who of them is visible, bool ``[batch or 1, heads or 1, queries, keys]``; None: all.
+        start, stop: visible keys of each row, int32 ``[batch or 1, heads or 1, queries or 1]``; None: all.
+        mask: who of them is visible, bool ``[batch or 1, heads or 1, queries or 1, keys]``; None: all.
         bias: broadcastable to ``[batch, heads, queries, keys]``, or diagonals ``[heads or 1, queries + keys − 1]``.
         diagonal: which of both.
         offset: a sink's score or sigmoid's bias, ``[heads or 1]``.
@@ -38,6 +38,7 @@ class Call(NamedTuple):
         cap: of scores before the bias, or 0.
         dropout: probability of dropping a weight.
         seed: of dropout.
+        keep: whether the weights are wanted, before dropout; quadratic memory.
     """
 
     query: Tensor
@@ -61,6 +62,7 @@ class Call(NamedTuple):
     cap: float = 0.0
     dropout: float = 0.0
     seed: int = 0
+    keep: bool = False
 
     @property
     def block(self) -> int:

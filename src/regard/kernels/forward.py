@@ -47,6 +47,17 @@ def weigh_block(p, b, h, row, rows, first, count, scores, statistics, gauss):
             statistics[2 * r + 1] = real(-np.inf)
 
 
+@inlined
+def keep_weights(p, at, rows, first, count, weights):
+    """Copy a block's weights to where all are held; ``at`` counts rows of the whole problem."""
+    real = weights.dtype.type
+    for r in range(rows):
+        kept = array_at(p.kept_weights + (at + r) * p.keys * size_of(real(0)), p.keys, real(0))
+        kept[:first] = real(0)
+        kept[first : first + count] = weights[r, :count]
+        kept[first + count :] = real(0)
+
+
 @cache
 def forward(dtype: torch.dtype) -> Kernel:
     """The kernel for float32 or float64."""
@@ -75,10 +86,14 @@ def forward(dtype: torch.dtype) -> Kernel:
             if count == 0:
                 output[:] = zero
                 statistics[:] = real(-np.inf)
+                if p.kept_weights != 0:
+                    keep_weights(p, at, rows, first, count, scores)
                 continue
             weight = read_weight(p, h, zero)
             score_block(p, b, h, row, rows, first, count, scores, powers, extents, weight)
             weigh_block(p, b, h, row, rows, first, count, scores, statistics, gauss)
+            if p.kept_weights != 0:
+                keep_weights(p, at, rows, first, count, scores)
             if p.threshold > 0:
                 for r in range(rows):
                     drop_row(p, b, h, row + r, first, scores[r, :count])

@@ -30,6 +30,12 @@ def array_at(address, length, example):
     return carray(_pointer(address, example), length)
 
 
+@inlined
+def matrix_at(address, rows, columns, example):
+    """The matrix of ``example``'s type that lies at an address, row by row."""
+    return carray(_pointer(address, example), (rows, columns))
+
+
 def size_of(example):  # type: ignore[no-untyped-def]
     """Bytes of a number."""
     raise NotImplementedError("only in kernels")

@@ -21,12 +21,12 @@ _INPUTS = (
     "Tensor query, Tensor key, Tensor value, Tensor? weight, Tensor? exponentials, Tensor? extents, "
     "Tensor? start, Tensor? stop, Tensor? mask, Tensor? bias, bool diagonal, "
     "Tensor? offset, Tensor? center, Tensor? width, "
-    "int normalizer, float alpha, float scale, float factor, float cap, float dropout, int seed"
+    "int normalizer, float alpha, float scale, float factor, float cap, float dropout, int seed, bool keep"
 )
 _LIBRARY = Library("regard", "DEF")
 _LIBRARY.define("exponentials(Tensor key) -> (Tensor, Tensor)")
-_LIBRARY.define(f"attend({_INPUTS}) -> (Tensor, Tensor)")
-_LIBRARY.define(f"attend_backward(Tensor gradient, Tensor statistics, {_INPUTS}) -> Tensor[]")
+_LIBRARY.define(f"attend({_INPUTS}) -> (Tensor, Tensor, Tensor)")
+_LIBRARY.define(f"attend_backward(Tensor gradient, Tensor? weights_gradient, Tensor statistics, {_INPUTS}) -> Tensor[]")
 _LIBRARY.define(
     f"readings({_INPUTS}, bool entropy, bool peak, int top, bool received, bool distance, int[] cells, "
     "Tensor? slots, int kept_rows, int kept_first, int kept_width, bool nothing_else, "
@@ -52,29 +52,38 @@ def _exponentials_shapes(key: Tensor) -> tuple[Tensor, Tensor]:
     return key.new_empty(B, H, even(D), padded_length(K)), key.new_empty(B, H, -(-K // TILE))
 
 
-def _attend(*inputs: Any) -> tuple[Tensor, Tensor]:
+def _attend(*inputs: Any) -> tuple[Tensor, Tensor, Tensor]:
     call = _readable(Call(*inputs))
     check_inputs(call)
-    output, statistics = _attend_shapes(*call)
-    record = parameters(call, output=output.data_ptr(), statistics=statistics.data_ptr())
+    output, statistics, weights = _attend_shapes(*call)
+    record = parameters(
+        call,
+        output=output.data_ptr(),
+        statistics=statistics.data_ptr(),
+        kept_weights=weights.data_ptr() if call.keep else 0,
+    )
     batch, heads, queries, _ = call.query.shape
     launch(forward(call.query.dtype), record, batch * heads * -(-queries // call.block), call.work)
-    return output, statistics
+    return output, statistics, weights
 
 
-def _attend_shapes(*inputs: Any) -> tuple[Tensor, Tensor]:
+def _attend_shapes(*inputs: Any) -> tuple[Tensor, Tensor, Tensor]:
     call = Call(*inputs)
-    rows = call.query.shape[:3]
-    return call.query.new_empty(*rows, call.value.shape[3]), call.query.new_empty(*rows, 2)
+    rows, new = call.query.shape[:3], call.query.new_empty
+    weights = new(*rows, call.key.shape[2]) if call.keep else new(0)
+    return new(*rows, call.value.shape[3]), new(*rows, 2), weights
 
 
-def _attend_backward(gradient: Tensor, statistics: Tensor, *inputs: Any) -> list[Tensor]:
+def _attend_backward(
+    gradient: Tensor, weights_gradient: Tensor | None, statistics: Tensor, *inputs: Any
+) -> list[Tensor]:
     call = _readable(Call(*inputs))
     B, H, Q, D = call.query.shape
     KV, K, V = call.key.shape[1], call.key.shape[2], call.value.shape[3]
     additive = call.weight is not None
     chunks = call.chunks(D + V, B * KV)
     gradient = gradient.contiguous()
+    weights_gradient = None if weights_gradient is None else weights_gradient.contiguous()
     new = call.query.new_zeros
     by_query = new(B, H, Q, D)
     by_key = new(B, KV, chunks, even(D), padded_length(K)) if additive else new(B, KV, chunks, K, D)
@@ -90,6 +99,7 @@ def _attend_backward(gradient: Tensor, statistics: Tensor, *inputs: Any) -> list
         chunks=chunks,
         statistics=statistics.data_ptr(),
         output_gradient=gradient.data_ptr(),
+        weights_gradient=0 if weights_gradient is None else weights_gradient.data_ptr(),
         query_gradient=by_query.data_ptr(),
         key_gradient=by_key.data_ptr(),
         value_gradient=by_value.data_ptr(),
@@ -113,7 +123,9 @@ def _attend_backward(gradient: Tensor, statistics: Tensor, *inputs: Any) -> list
     return [by_query, by_key, _added(by_value), by_weight, by_bias, by_offset, by_center, by_width]
 
 
-def _attend_backward_shapes(gradient: Tensor, statistics: Tensor, *inputs: Any) -> list[Tensor]:
+def _attend_backward_shapes(
+    gradient: Tensor, weights_gradient: Tensor | None, statistics: Tensor, *inputs: Any
+) -> list[Tensor]:
     call = Call(*inputs)
     given = (call.query, call.key, call.value, call.weight, call.bias, call.offset, call.center, call.width)
     nothing = call.query.new_empty
@@ -170,18 +182,22 @@ def _added(chunks: Tensor) -> Tensor:
     return chunks[:, :, 0].contiguous() if chunks.shape[2] == 1 else chunks.sum(2)
 
 
-def _keep_inputs(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+def _keep_inputs(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
     call = Call(*inputs)
     ctx.tensors = [name for name, value in call._asdict().items() if isinstance(value, Tensor)]
     ctx.others = {name: value for name, value in call._asdict().items() if not isinstance(value, Tensor)}
     ctx.save_for_backward(output[1], *(getattr(call, name) for name in ctx.tensors))
     ctx.mark_non_differentiable(output[1])
+    ctx.set_materialize_grads(False)
 
 
-def _pass_back(ctx: Any, gradient: Tensor, _: Any) -> tuple[Tensor | None, ...]:
+def _pass_back(ctx: Any, gradient: Tensor | None, _: Any, by_weights: Tensor | None) -> tuple[Tensor | None, ...]:
     statistics, *tensors = ctx.saved_tensors
     call = Call(**dict(zip(ctx.tensors, tensors, strict=True)), **ctx.others)
-    gradients = dict(zip(GRADIENTS, torch.ops.regard.attend_backward(gradient, statistics, *call), strict=True))
+    if gradient is None:
+        gradient = call.query.new_zeros(*call.query.shape[:3], call.value.shape[3])
+    passed = torch.ops.regard.attend_backward(gradient, by_weights if call.keep else None, statistics, *call)
+    gradients = dict(zip(GRADIENTS, passed, strict=True))
     return tuple(gradients[name] if name in gradients and name in ctx.tensors else None for name in Call._fields)
 
 

@@ -24,7 +24,7 @@ _WHOLE = (
     # to a multiple of LANES; the largest |2 key| of each tile of keys, [batch, kv_heads, tiles].
     ("additive", "weight", "weight_head", "exponentials", "extents"),
     # int32 first key and end of each row's visible keys; bool over pairs, keys contiguous.
-    ("start", "stop", "span_batch", "span_head"),
+    ("start", "stop", "span_batch", "span_head", "span_row"),
     ("mask", "mask_batch", "mask_head", "mask_row"),
     # Bias over pairs; or over diagonals [heads, queries + keys − 1], where bias_row and bias_key are unused.
     ("bias_kind", "bias", "bias_batch", "bias_head", "bias_row", "bias_key"),
@@ -32,11 +32,14 @@ _WHOLE = (
     ("normalizer", "offset", "offset_head", "center", "width", "window_batch", "window_head"),
     # Dropout: weights whose 32 random bits are below the threshold are dropped.
     ("seed", "threshold"),
-    # Forward: [batch, heads, queries, value_dim], and two statistics of each row [batch, heads, queries, 2].
-    ("output", "statistics"),
+    # Forward: [batch, heads, queries, value_dim], two statistics of each row [batch, heads, queries, 2], and if they
+    # are wanted the weights before dropout, over pairs.
+    ("output", "statistics", "kept_weights"),
     # Backward: what comes in, and what goes out. Sums over rows are made apart in each chunk.
     ("output_gradient", "query_gradient", "key_gradient", "value_gradient", "weight_gradient"),
-    ("bias_gradient", "offset_gradient", "center_gradient", "width_gradient"),
+    ("weights_gradient", "bias_gradient", "offset_gradient", "center_gradient", "width_gradient"),
+    # Steps over a memory: gradients of scores, and weights after dropout, [batch, queries, keys].
+    ("score_gradient", "mixed_weights"),
     # Readings, as `Gatherer` holds them.
     ("lse", "entropy", "peak", "top", "top_weights", "top_indices", "received", "distance", "key_offset"),
     # Of which problem these rows are a part: for the coarse map.

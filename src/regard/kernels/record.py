@@ -31,7 +31,7 @@ def parameters(call: Call, **more: int) -> np.ndarray:
         fields["exponentials"], fields["extents"] = call.exponentials.data_ptr(), call.extents.data_ptr()
     if call.start is not None and call.stop is not None:
         fields["start"], fields["stop"] = call.start.data_ptr(), call.stop.data_ptr()
-        fields["span_batch"], fields["span_head"] = _repeating(call.start, 2)
+        fields["span_batch"], fields["span_head"], fields["span_row"] = _repeating(call.start, 3)
     if call.mask is not None:
         fields["mask"] = call.mask.data_ptr()
         fields["mask_batch"], fields["mask_head"], fields["mask_row"] = _repeating(call.mask, 3)

@@ -190,6 +190,22 @@ def differentiate_query(query, keys, padded, first, weight, gradient, by_query):
 
 
 @inlined
+def differentiate_query_directly(query, key, key_row, first, weight, dim, gradient, by_query):
+    """As `differentiate_query`, from the raw query row and keys."""
+    real = gradient.dtype.type
+    limit = real(reach(gradient[0]))
+    for j in range(gradient.size):
+        row = key[(first + j) * key_row : (first + j) * key_row + dim]
+        for d in range(dim):
+            twice = real(2) * (query[d] + row[d])
+            twice = limit if twice > limit else twice
+            twice = -limit if twice < -limit else twice
+            x = exp(twice)
+            r = real(1) / (real(1) + x)
+            by_query[d] += real(4) * weight[d] * gradient[j] * r * (x * r)
+
+
+@inlined
 def differentiate_tile_directly(
     query, key, key_row, padded, first, weight, dim, gradient, by_query, by_keys, by_weight
 ):

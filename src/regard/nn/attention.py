@@ -6,10 +6,11 @@ from torch import Tensor, nn
 
 from regard import masks
 from regard.attention.door import check_dropout
+from regard.attention.held import Held
 from regard.attention.verbs import BackendName, Normalizing
 from regard.errors import ArgumentError, KindError, ShapeError
 from regard.masks import Mask
-from regard.nn.look import look
+from regard.nn.look import Looked, look
 from regard.nn.memory import Memory
 from regard.normalizers import as_normalizer
 from regard.positions import Bias, as_bias
@@ -130,7 +131,9 @@ class Attention(nn.Module):
             dense = visible.dense(grid)[:, 0, 0]
         key = self.score.project_key(annotations[:, None])[:, 0]
         # Half precision is scored in float32 anyway: once here, and not again at each step.
-        return Memory(accurate(key), accurate(value), self.score.projected(), dense)
+        key, value, score = accurate(key), accurate(value), self.score.projected()
+        held = Held.of(key, value, score, dense) if self.backend in ("auto", "cpu") else None
+        return Memory(key, value, score, dense, held)
 
     def forward(
         self,
@@ -180,28 +183,41 @@ class Attention(nn.Module):
                     f"previous_weights are for LocationAware scores; the score is {type(score).__name__}"
                 )
             score = score.given(previous_weights)
+        asked = accurate(self.score.project_query(query[:, None, None] if single else query[:, None]))
+        normalizing = self.normalizer if normalizer is None else as_normalizer(normalizer)
+        dropout = self.dropout if self.training else 0.0
+        if memory.held is not None and mask is None and bias is None:
+            score.check(asked, memory.key[:, None])
+            step = memory.held.look(asked, normalizing, dropout)
+            if step is not None:
+                return _attended(Looked(*step), query, single, need_weights)
         seen = masks.as_mask(_with_heads(mask, single))
         if memory.mask is not None:
             remembered = masks.keep(memory.mask[:, None, None, :])
             seen = remembered if seen is None else remembered & seen
         looked = look(
-            accurate(self.score.project_query(query[:, None, None] if single else query[:, None])),
+            asked,
             memory.key[:, None],
             memory.value[:, None],
             score=score,
-            normalizer=self.normalizer if normalizer is None else as_normalizer(normalizer),
+            normalizer=normalizing,
             mask=seen,
             bias=as_bias(_with_heads(bias, single)),
-            dropout=self.dropout if self.training else 0.0,
+            dropout=dropout,
             # A step has few pairs: where nothing else was named, one pass over them gives context and weights.
             backend="reference" if need_weights and self.backend == "auto" else self.backend,
             need_weights=need_weights,
         )
-        context = looked.output[:, 0].to(query.dtype)
-        weights = None if looked.weights is None else looked.weights[:, 0]
-        if not single:
-            return Attended(context, weights)
-        return Attended(context[:, 0], None if weights is None else weights[:, 0])
+        return _attended(looked, query, single, need_weights)
+
+
+def _attended(looked: Looked, query: Tensor, single: bool, need_weights: bool) -> Attended:
+    """Context in the query's dtype, and the weights if they were asked for; without the axis of heads."""
+    context = looked.output[:, 0].to(query.dtype)
+    weights = looked.weights[:, 0] if need_weights and looked.weights is not None else None
+    if not single:
+        return Attended(context, weights)
+    return Attended(context[:, 0], None if weights is None else weights[:, 0])
 
 
 Given = TypeVar("Given")

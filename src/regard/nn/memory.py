@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from regard.attention.held import Held
 from regard.scores import Score
 
 
@@ -17,12 +18,14 @@ class Memory:
         value: ``[batch, keys, value_dim]``.
         score: compares projected queries with these keys.
         mask: bool ``[batch, keys]``; True: may be attended. None: all may.
+        held: the same, made ready for the fused kernels; None where they don't know it or aren't wanted.
     """
 
     key: Tensor
     value: Tensor
     score: Score
     mask: Tensor | None = None
+    held: Held | None = None
 
     @property
     def lengths(self) -> Tensor:
@@ -39,7 +42,9 @@ class Memory:
             index: int64 ``[rows]``.
         """
         mask = None if self.mask is None else self.mask.index_select(0, index)
-        return replace(self, key=self.key.index_select(0, index), value=self.value.index_select(0, index), mask=mask)
+        held = None if self.held is None else self.held.select(index)
+        key, value = self.key.index_select(0, index), self.value.index_select(0, index)
+        return replace(self, key=key, value=value, mask=mask, held=held)
 
     def repeat(self, times: int) -> "Memory":
         """Each batch row so many times in a row; for beams that begin.

@@ -65,7 +65,7 @@ class DenseRows(torch.autograd.Function):
         call = Call(*inputs)
         outputs, statistics = [], []
         for part, _ in row_slices(call, mask, grid):
-            output, statistic = operators.attend(*part)
+            output, statistic, _ = operators.attend(*part)
             outputs.append(output)
             statistics.append(statistic)
         ctx.mask, ctx.grid = mask, grid
@@ -88,7 +88,7 @@ class DenseRows(torch.autograd.Function):
             name: torch.zeros_like(getattr(call, name)) for name in GRADIENTS if isinstance(getattr(call, name), Tensor)
         }
         for (part, rows), statistic in zip(row_slices(call, ctx.mask, ctx.grid), statistics, strict=True):
-            passed = attend_backward(gradients[0][:, :, rows.start : rows.stop], statistic, *part)
+            passed = attend_backward(gradients[0][:, :, rows.start : rows.stop], None, statistic, *part)
             for name, gradient in zip(GRADIENTS, passed, strict=True):
                 if name in sums:
                     _part_of(sums[name], name, call, rows).add_(gradient)
