@@ -39,15 +39,35 @@ class Rule:
         backend: what it is about.
         unsuitable: why ``"auto"`` passes it over although it could run; None if it should run.
         why: why it runs where nothing speaks against it.
+        measured: tasks of ``regard bench`` that show it.
     """
 
     backend: Backend
     unsuitable: Callable[[Problem], str | None]
     why: str
+    measured: tuple[str, ...]
 
 
 def _never(problem: Problem) -> str | None:
     return None
+
+
+FUSED_PAIRS = 1 << 19
+"""Pairs from which on the fused kernels are faster under a mask or a bias than PyTorch's."""
+
+FUSED_ELEMENTS = 1 << 17
+"""Numbers that the specification holds at once, above which the fused kernels are faster."""
+
+_FUSED = Fused()
+
+
+def _restricted(problem: Problem) -> str | None:
+    if problem.mask is None and problem.bias is None:
+        return None
+    B, H, Q, K = problem.grid.shape
+    if B * H * Q * K < FUSED_PAIRS or _FUSED.declines(problem) is not None:
+        return None
+    return f"under a mask or a bias 'cpu' is faster from {FUSED_PAIRS:,} pairs on"
 
 
 def _too_large(problem: Problem) -> str | None:
@@ -56,16 +76,34 @@ def _too_large(problem: Problem) -> str | None:
     B, H, Q, K = problem.grid.shape
     prepared = problem.prepared
     elements = B * H * Q * K * prepared.primitive.elements_per_pair(prepared.query, prepared.key)
-    if elements > BLOCK_ELEMENTS:
-        return f"it would hold {elements:,} numbers at once; up to {BLOCK_ELEMENTS:,} it is as fast as anything"
+    if elements <= FUSED_ELEMENTS:
+        return None
+    limit = FUSED_ELEMENTS if _FUSED.declines(problem) is None else BLOCK_ELEMENTS
+    if elements > limit:
+        return f"it would hold {elements:,} numbers at once; up to {limit:,} it is as fast as anything"
     return None
 
 
 RULES = (
-    Rule(ScaledDotProduct(), _never, "PyTorch's own kernel computes this exactly, and is the fastest that does"),
-    Rule(Reference(), _too_large, "so few pairs that computing them all at once costs least"),
-    Rule(Fused(), _never, "fused kernels, in linear memory"),
-    Rule(Tiled(), _never, "runs everything in linear memory"),
+    Rule(
+        ScaledDotProduct(),
+        _restricted,
+        "PyTorch's own kernel computes this exactly, and is the fastest that does",
+        ("tiny", "dot-128", "dot-1024", "dot-4096", "dot-batch"),
+    ),
+    Rule(
+        Reference(),
+        _too_large,
+        "so few pairs that computing them all at once costs least",
+        ("small-additive", "small-sparsemax", "small-lengths"),
+    ),
+    Rule(
+        _FUSED,
+        _never,
+        "fused kernels run this in linear memory, faster than anything else here",
+        ("additive", "entmax15-attention", "window", "ragged", "dot-causal"),
+    ),
+    Rule(Tiled(), _never, "runs everything in linear memory", ("score-mlp",)),
 )
 """In this order ``"auto"`` looks for a backend; `Reference` can run everything, if need be in quadratic memory."""
 
@@ -80,8 +118,14 @@ def choose(problem: Problem, name: str) -> Backend:
         BackendError: the named backend cannot run this; the message says why (contract 5).
     """
     if name == "auto":
-        able = [rule for rule in RULES if rule.backend.declines(problem) is None]
-        return next((rule for rule in able if rule.unsuitable(problem) is None), able[0]).backend
+        able = None
+        for rule in RULES:
+            if rule.backend.declines(problem) is None:
+                if rule.unsuitable(problem) is None:
+                    return rule.backend
+                able = able or rule.backend
+        assert able is not None
+        return able
     backend = _named(name)
     reason = backend.declines(problem)
     if reason is not None:

@@ -1,6 +1,7 @@
 """Scores by name: ready ones for one call, and new trainable ones for a model."""
 
 from collections.abc import Callable, Sequence
+from functools import cache
 
 from torch import Tensor
 
@@ -54,7 +55,7 @@ def as_score(value: Scoring) -> Score:
         return value
     if isinstance(value, str):
         if value in READY:
-            return READY[value]()
+            return _ready(value)
         if value in WEIGHTED:
             raise ArgumentError(
                 f"score {value!r} has weights of its own: give regard.scores.{WEIGHTED[value]}, "
@@ -66,6 +67,12 @@ def as_score(value: Scoring) -> Score:
     if callable(value) and not isinstance(value, type):
         return Custom(value)
     raise KindError(f"score must be a Score, a name or a callable (query, key) -> scores; it is {value!r}")
+
+
+@cache
+def _ready(name: str) -> Score:
+    # It has neither weights nor state, so all who name it may share it.
+    return READY[name]()
 
 
 def create(

@@ -8,9 +8,12 @@ from torch.nn import functional as F
 
 from regard.attention.backends.backend import Backend
 from regard.attention.backends.blocks import block_shape, blocks
+from regard.attention.backends.fused_readings import read
+from regard.attention.backends.lowering import dense_mask, lower, obstacle
 from regard.attention.problem import Problem
 from regard.attention.readings import Gatherer
 from regard.attention.steps import Inputs, nothing, weigh, whole
+from regard.kernels.availability import why_missing
 from regard.masks.mask import Visibility
 from regard.masks.positional import Band
 from regard.scores.score import InnerProduct
@@ -43,7 +46,11 @@ class ScaledDotProduct(Backend):
 
     def run(self, problem: Problem, gatherer: Gatherer | None = None) -> Tensor:
         output = self._output(problem)
-        if gatherer is not None:
+        if gatherer is None:
+            return output
+        if why_missing() is None and obstacle(problem) is None:
+            read(lower(problem), dense_mask(problem), gatherer)
+        else:
             with torch.no_grad():
                 for inputs in blocks(problem, block_shape(problem)):
                     steps = weigh(problem, inputs)
@@ -104,12 +111,19 @@ def _kernel(problem: Problem, inputs: Inputs, attn_mask: Tensor | None = None, i
         query = query * prepared.scale
     else:
         scale *= prepared.scale
-    key = spread_heads(key.expand(query.shape[0], -1, -1, -1), heads)
-    value = spread_heads(value.to(query.dtype), heads)
+    if key.shape[0] != query.shape[0]:
+        key = key.expand(query.shape[0], -1, -1, -1)
+    key, value = spread_heads(key, heads), spread_heads(value, heads)
+    dtype, width, value_dim = value.dtype, query.shape[-1], value.shape[-1]
+    if dtype != query.dtype:
+        value = value.to(query.dtype)
     # The kernel with linear memory wants one width for queries and values; zeros change neither products nor mixtures.
-    width, value_dim = max(query.shape[-1], value.shape[-1]), value.shape[-1]
-    query, key, value = (F.pad(t, (0, width - t.shape[-1])) if t.shape[-1] < width else t for t in (query, key, value))
+    if value_dim < width:
+        value = F.pad(value, (0, width - value_dim))
+    elif width < value_dim:
+        query, key = F.pad(query, (0, value_dim - width)), F.pad(key, (0, value_dim - width))
     output = F.scaled_dot_product_attention(
         query, key, value, attn_mask=attn_mask, dropout_p=problem.dropout, is_causal=is_causal, scale=scale
     )
-    return output[..., :value_dim].to(problem.value.dtype)
+    output = output if output.shape[-1] == value_dim else output[..., :value_dim]
+    return output if output.dtype == dtype else output.to(dtype)

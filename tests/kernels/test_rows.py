@@ -1,0 +1,139 @@
+"""Normalizers of a kernel's rows, against those that sort, in float64."""
+
+import pytest
+import torch
+
+pytest.importorskip("numba", reason="kernels are compiled by Numba")
+
+import regard
+from regard import normalizers
+from regard.normalizers.thresholds import entmax15_by_sort, entmax_by_root, sparsemax_by_sort
+from regard.scores import Dot
+
+ALPHAS = [1.01, 1.2, 1.5, 1.7, 2.0, 2.5, 3.0]
+
+
+def weights_of(scores, normalizer):
+    """The weights that the kernel makes of each row of ``scores [rows, keys]``."""
+    rows, keys = scores.shape
+    query, key = scores.new_ones(rows, 1, 1, 1), scores.reshape(rows, 1, keys, 1)
+    values = torch.eye(keys, dtype=scores.dtype).expand(rows, 1, keys, keys)
+    return regard.attend(query, key, values, score=Dot(), normalizer=normalizer, backend="cpu")[:, 0, 0]
+
+
+def normalizing(alpha):
+    return normalizers.sparsemax if alpha == 2.0 else normalizers.entmax(alpha)
+
+
+def exactly(scores, alpha):
+    """The same weights in float64, with the threshold from sorted scores, or from a root where there is none."""
+    if alpha == 2.0:
+        return sparsemax_by_sort(scores.double(), -1)
+    if alpha == 1.5:
+        return entmax15_by_sort(scores.double(), -1)
+    return entmax_by_root(scores.double(), torch.tensor([alpha], dtype=torch.float64), -1)
+
+
+def assert_as_sorted(scores, alpha, roundings=30):
+    """The kernel's weights of some rows are those of the float64 normalizer, which sorts or finds roots."""
+    got, expected = weights_of(scores, normalizing(alpha)), exactly(scores, alpha)
+    # A weight's slope in its score is p^(2 − alpha), at most 1 for alpha up to 2, and large for small weights above.
+    eps = torch.finfo(scores.dtype).eps
+    error = roundings * eps * max(1.0, float(scores[scores.isfinite()].abs().max().clamp(max=8)))
+    power = 1.0 if alpha <= 2 else 1.0 / (alpha - 1.0)
+    torch.testing.assert_close(got.double(), expected, rtol=0, atol=error**power)
+    one = torch.ones(len(scores), dtype=torch.float64)
+    # A threshold that is rounded is off by as much in every weight.
+    torch.testing.assert_close(got.double().sum(-1), one, rtol=0, atol=(roundings + scores.shape[1]) * eps)
+
+
+@pytest.mark.parametrize("alpha", ALPHAS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_rows_of_any_length(alpha, dtype):
+    for length in (*range(1, 71), 1009):
+        assert_as_sorted((3 * torch.randn(3, length, dtype=torch.float64)).to(dtype), alpha)
+
+
+@pytest.mark.parametrize("alpha", ALPHAS)
+@pytest.mark.parametrize("scale", [0.0, 1e-3, 0.1, 1.0, 10.0, 1e3])
+def test_rows_of_any_scale(alpha, scale):
+    assert_as_sorted(scale * torch.randn(7, 131), alpha)
+
+
+@pytest.mark.parametrize("alpha", ALPHAS)
+def test_ties(alpha):
+    assert_as_sorted(torch.randint(-2, 3, (7, 131)).float(), alpha)
+    assert_as_sorted(torch.full((1, 131), 5.0), alpha)
+    torch.testing.assert_close(
+        weights_of(torch.full((1, 131), -7.0), normalizing(alpha)), torch.full((1, 131), 1 / 131)
+    )
+
+
+@pytest.mark.parametrize("alpha", ALPHAS)
+@pytest.mark.parametrize("huge", [1e4, 1e30])
+def test_one_huge_score_takes_everything(alpha, huge):
+    scores = torch.randn(3, 67)
+    scores[:, 41] = huge
+    expected = torch.zeros(3, 67)
+    expected[:, 41] = 1
+    assert torch.equal(weights_of(scores, normalizing(alpha)), expected)
+    scores[:, 41] = -huge
+    assert not weights_of(scores, normalizing(alpha))[:, 41].any()
+
+
+@pytest.mark.parametrize("alpha", ALPHAS)
+def test_what_is_minus_infinity_is_not_there(alpha):
+    scores = torch.randn(5, 67)
+    hidden = torch.rand(5, 67) < 0.5
+    hidden[3], hidden[4] = True, False
+    got = weights_of(scores.masked_fill(hidden, -torch.inf), normalizing(alpha))
+    assert not got[hidden].any()
+    assert not got[3].any()
+    for row in (0, 1, 2, 4):
+        alone = exactly(scores[row][~hidden[row]], alpha)
+        torch.testing.assert_close(got[row][~hidden[row]].double(), alone, rtol=0, atol=1e-3 if alpha > 2 else 1e-5)
+
+
+@pytest.mark.parametrize("name", ["softmax", "sink", "sigmoid", *map(str, ALPHAS)])
+@pytest.mark.parametrize("length", [1, 3, 16, 67])
+def test_not_a_number_comes_out_as_not_a_number(name, length):
+    chosen = {
+        "softmax": normalizers.softmax,
+        "sink": normalizers.softmax_with_sink(0.5),
+        "sigmoid": normalizers.sigmoid,
+    }
+    normalizer = chosen[name] if name in chosen else normalizing(float(name))
+    scores = torch.randn(4, length)
+    scores[1, length // 2] = torch.nan
+    scores[2] = torch.nan
+    scores[3, :] = -torch.inf
+    scores[3, -1] = torch.nan
+    got = weights_of(scores, normalizer)
+    assert got[0].isfinite().all()
+    assert got[1:].isnan().any(-1).all()
+
+
+@pytest.mark.parametrize("alpha", [1.5, 2.0])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_newton_arrives_where_its_steps_grow(alpha, dtype):
+    """Many scores that drop out at once leave the sum less steep, so that the next step is longer."""
+    # The threshold by sorting is the less exact one: it loses some of float64's digits in a variance.
+    roundings = 100 if dtype == torch.float32 else 1e5
+    depth = 2.0 if alpha == 1.5 else 1.0
+    for middle in (0.1, 0.3, 0.5):
+        for low in (0.001, 0.01, 0.02, 0.05, 0.1):
+            for few, many in ((3, 100), (10, 200), (30, 500)):
+                heights = torch.cat([torch.ones(1), torch.full((few,), middle), torch.full((many,), low)])
+                assert_as_sorted((depth * (heights - 1))[None].to(dtype), alpha, roundings)
+
+
+@pytest.mark.parametrize("alpha", ALPHAS)
+def test_gradients_follow_from_the_weights(alpha):
+    """diag(g) − g gᵀ / Σ g, with g = p^(2 − alpha) where p > 0."""
+    scores = torch.randn(5, 37, dtype=torch.float64, requires_grad=True)
+    target = torch.randn(5, 37, dtype=torch.float64)
+    gradient = torch.autograd.grad(weights_of(scores, normalizing(alpha)), scores, target)[0]
+    weights = exactly(scores.detach(), alpha)
+    mobility = torch.where(weights > 0, weights ** (2 - alpha), 0)
+    mean = (mobility * target).sum(-1, keepdim=True) / mobility.sum(-1, keepdim=True)
+    torch.testing.assert_close(gradient, mobility * (target - mean), rtol=1e-6, atol=1e-8)

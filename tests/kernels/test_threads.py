@@ -1,0 +1,136 @@
+"""However many threads there are, of whichever kind: the same bits."""
+
+import pytest
+import torch
+
+pytest.importorskip("numba", reason="kernels are compiled by Numba")
+
+import regard
+from kernels.oracle import outcome, tensors
+from regard import masks, normalizers
+from regard.kernels import team
+from regard.kernels.call import Call
+from regard.scores import Additive
+
+READ_ALL = regard.Readings(entropy=True, peak=True, top_k=5, received=True, distance=True, pooled=(5, 7), rows=[3, -1])
+
+
+@pytest.fixture(autouse=True)
+def _own_threads():
+    threads = torch.get_num_threads()
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture(params=["openmp", "python"])
+def teams(request, monkeypatch):
+    """Counts how often a team of several threads was asked for; Python's threads stand in where there is no OpenMP."""
+    if request.param == "openmp" and team.openmp() is None:
+        pytest.skip("PyTorch's OpenMP library cannot be entered here")
+    sizes = []
+    enter, start = team.openmp(), team.threading.Thread
+    if request.param == "openmp":
+
+        def count(kernel, parameters, threads, flags):
+            sizes.append(threads)
+            enter(kernel, parameters, threads, flags)
+
+        monkeypatch.setattr(team, "openmp", lambda: count)
+    else:
+
+        def thread(target, args):
+            sizes.append(2)
+            return start(target=target, args=args)
+
+        monkeypatch.setattr(team, "openmp", lambda: None)
+        monkeypatch.setattr(team.threading, "Thread", thread)
+    return sizes
+
+
+def with_threads(count, run):
+    torch.set_num_threads(count)
+    return run()
+
+
+def assert_equal(one, other):
+    for name in one:
+        assert torch.equal(one[name], other[name]), name
+
+
+@pytest.mark.parametrize("score", ["product", "additive"])
+@pytest.mark.parametrize("normalizer", ["softmax", "sparsemax", "entmax"])
+def test_outputs_and_gradients(score, normalizer, teams):
+    shapes = {"query": (1, 2, 257, 17), "key": (1, 1, 263, 17), "value": (1, 1, 263, 19), "bias": (2, 257, 263)}
+    inputs = tensors(**shapes, **({"weight": (17,)} if score == "additive" else {}))
+    chosen = {"softmax": "softmax", "sparsemax": normalizers.sparsemax, "entmax": normalizers.entmax(1.3)}
+    for mask in (None, masks.causal(), masks.where(lambda batch, head, query, key: (query + key) % 3 != 0)):
+        arguments = {"normalizer": chosen[normalizer], "mask": mask}
+        one, *others = (
+            with_threads(count, lambda arguments=arguments: outcome("cpu", inputs, **arguments))
+            for count in (1, 2, 3, 2)
+        )
+        for other in others:
+            assert_equal(one, other)
+    assert teams
+    assert min(teams) == 2
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_small_problems_if_a_team_runs_them(teams, dtype, monkeypatch):
+    monkeypatch.setattr(team, "SERIAL_WORK", 0)
+    inputs = tensors(dtype=dtype, query=(2, 3, 17, 5), key=(2, 3, 19, 5), value=(2, 3, 19, 3), weight=(3, 5))
+    one, two = (
+        with_threads(count, lambda: outcome("cpu", inputs, dropout=0.0, mask=masks.lengths([19, 4])))
+        for count in (1, 2)
+    )
+    assert_equal(one, two)
+    assert teams
+
+
+@pytest.mark.parametrize("score", ["scaled_dot", "additive"])
+def test_readings(score, teams):
+    inputs = tensors(query=(1, 2, 257, 17), key=(1, 2, 263, 17), value=(1, 2, 263, 3), weight=(17,))
+    scoring = Additive(inputs["weight"]) if score == "additive" else score
+    query, key, value = (inputs[name] for name in ("query", "key", "value"))
+    for mask in (None, masks.window(40, 2)):
+        one, two = (
+            with_threads(
+                count,
+                lambda mask=mask: regard.observe(
+                    query, key, value, score=scoring, mask=mask, read=READ_ALL, backend="cpu"
+                ),
+            )
+            for count in (1, 2)
+        )
+        for name, first, second in zip(one._fields, one, two, strict=True):
+            assert first is None or torch.equal(first, second), name
+    assert teams
+
+
+def test_dropout(teams):
+    inputs = tensors(query=(1, 2, 257, 17), key=(1, 2, 263, 17), value=(1, 2, 263, 3))
+
+    def run():
+        torch.manual_seed(5)
+        return outcome("cpu", inputs, dropout=0.3)
+
+    assert_equal(with_threads(1, run), with_threads(2, run))
+    assert teams
+
+
+def test_small_problems_wake_nobody(teams):
+    inputs = tensors(query=(1, 1, 5, 3), key=(1, 1, 7, 3), value=(1, 1, 7, 3))
+    with_threads(2, lambda: outcome("cpu", inputs))
+    assert not teams
+
+
+def test_the_number_of_threads_is_left_as_it_was(teams):
+    inputs = tensors(query=(1, 2, 257, 17), key=(1, 2, 263, 17), value=(1, 2, 263, 3))
+    with_threads(2, lambda: outcome("cpu", inputs))
+    assert torch.get_num_threads() == 2
+
+
+def test_blocks_depend_on_shapes_alone():
+    query, key = torch.empty(1, 8, 1024, 64), torch.empty(1, 8, 1024, 64)
+    one, two = (with_threads(count, lambda: Call(query, key, key).block) for count in (1, 2))
+    assert one == two
