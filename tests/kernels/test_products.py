@@ -1,4 +1,4 @@
-"""Without a BLAS to call, the kernels' own loops give the same results."""
+"""Matrix products by BLAS, by wide vectors, and by plain loops: every way gives the same results."""
 
 import pytest
 import torch
@@ -7,38 +7,46 @@ pytest.importorskip("numba", reason="kernels are compiled by Numba")
 
 from kernels.oracle import assert_as_exact, outcome, tensors
 from regard import masks
-from regard.kernels import products, record
+from regard.kernels import operators, products, record
 
 
-@pytest.fixture
-def _no_blas(monkeypatch):
-    monkeypatch.setattr(record, "gemm_address", lambda dtype: 0)
-    monkeypatch.setattr(record, "limit_address", lambda: 0)
+@pytest.fixture(params=["blas", "wide", "plain"])
+def _way(request, monkeypatch):
+    """The way products are made; wide vectors are right on every processor, if only fast on some."""
+    if request.param == "blas" and not products.gemm_address(torch.float32):
+        pytest.skip("PyTorch's library shows no BLAS")
+    wide = request.param == "wide"
+    for module in (record, operators):
+        monkeypatch.setattr(module, "is_wide", lambda dtype: wide and dtype == torch.float32)
+    if request.param != "blas":
+        monkeypatch.setattr(record, "gemm_address", lambda dtype: 0)
 
 
-def inputs_of(dtype, additive, dim=7, value_dim=5):
-    shapes = {"query": (2, 4, 67, dim), "key": (2, 2, 131, dim), "value": (2, 2, 131, value_dim)}
+def inputs_of(dtype, additive, dim=7, value_dim=5, queries=67, keys=131):
+    shapes = {"query": (2, 4, queries, dim), "key": (2, 2, keys, dim), "value": (2, 2, keys, value_dim)}
     return tensors(dtype=dtype, **shapes, **({"weight": (4, dim)} if additive else {}))
 
 
-@pytest.mark.usefixtures("_no_blas")
+@pytest.mark.usefixtures("_way")
 @pytest.mark.parametrize("additive", [False, True])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
-@pytest.mark.parametrize("sizes", [(7, 5), (1, 1), (64, 65)])
-def test_own_loops_are_exact(dtype, additive, sizes):
-    for mask in (None, masks.causal(), masks.lengths([67, 0])):
+@pytest.mark.parametrize("sizes", [(7, 5), (1, 1), (16, 64), (64, 65), (130, 33)])
+def test_every_way_is_exact(dtype, additive, sizes):
+    for mask in (None, masks.causal(), masks.window(20, 3), masks.lengths([67, 0])):
         assert_as_exact(inputs_of(dtype, additive, *sizes), roundings=300, mask=mask)
 
 
-@pytest.mark.parametrize("additive", [False, True])
-def test_own_loops_give_what_blas_gives(additive, monkeypatch):
-    if not products.gemm_address(torch.float32):
-        pytest.skip("PyTorch's library shows no BLAS")
-    inputs = inputs_of(torch.float32, additive)
-    blas = outcome("cpu", inputs, mask=masks.causal())
-    called = []
-    monkeypatch.setattr(record, "gemm_address", lambda dtype: called.append(dtype) or 0)
-    loops = outcome("cpu", inputs, mask=masks.causal())
-    assert called
-    for name, expected in blas.items():
-        torch.testing.assert_close(loops[name], expected, rtol=1e-5, atol=1e-5)
+@pytest.mark.usefixtures("_way")
+@pytest.mark.parametrize("queries", [1, 2, 5, 6, 7, 63, 64, 65])
+@pytest.mark.parametrize("keys", [1, 15, 16, 17, 128, 257])
+def test_every_way_ends_where_rows_end(queries, keys):
+    """Rows and columns that fill no tile of registers; memory behind them is NaN and must not come in."""
+    assert_as_exact(inputs_of(torch.float32, False, 17, 19, queries, keys), roundings=300)
+
+
+def test_a_matrix_that_was_never_written_is_not_read(monkeypatch):
+    """Products that replace what was there must not add to it, be it NaN."""
+    monkeypatch.setattr(torch.utils.deterministic, "fill_uninitialized_memory", True)
+    for queries in (3, 131):
+        results = outcome("cpu", inputs_of(torch.float32, False, 64, 64, queries, 257))
+        assert all(torch.isfinite(tensor).all() for tensor in results.values())

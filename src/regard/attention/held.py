@@ -77,11 +77,13 @@ class Held:
     @classmethod
     def _open(cls, key: Tensor, value: Tensor, primitive: object, scale: float, mask: Tensor | None) -> "Held":
         from regard.kernels import operators
+        from regard.kernels.record import as_matrix
 
         weight = None
         if isinstance(primitive, TanhSum):
             weight = primitive.weight.reshape(1, -1) * scale
-        call = Call(key[:, :, :1].detach(), key.detach(), value.detach(), scale=scale)
+        held = as_matrix(key.detach())
+        call = Call(held[:, :, :1], held, as_matrix(value.detach()), scale=scale)
         if weight is not None:
             exponentials, extents = operators.exponentials(call.key)
             call = call._replace(weight=weight.detach(), exponentials=exponentials, extents=extents)

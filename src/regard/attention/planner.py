@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import torch
+
 from regard.attention.backends.backend import Backend
 from regard.attention.backends.blocks import BLOCK_ELEMENTS
 from regard.attention.backends.cpu import Fused
@@ -11,6 +13,7 @@ from regard.attention.backends.sdpa import ScaledDotProduct
 from regard.attention.backends.tiled import Tiled
 from regard.attention.problem import Problem
 from regard.errors import BackendError, UnknownNameError
+from regard.kernels.availability import wider_than_blas
 
 
 @dataclass(frozen=True)
@@ -53,7 +56,8 @@ def _never(problem: Problem) -> str | None:
 
 
 FUSED_PAIRS = 1 << 19
-"""Pairs from which on the fused kernels are faster under a mask or a bias than PyTorch's."""
+"""Pairs from which on the fused kernels are faster than PyTorch's: under a mask or a bias, and everywhere if products
+are made of wider vectors than BLAS's."""
 
 FUSED_ELEMENTS = 1 << 17
 """Numbers that the specification holds at once, above which the fused kernels are faster."""
@@ -61,13 +65,18 @@ FUSED_ELEMENTS = 1 << 17
 _FUSED = Fused()
 
 
-def _restricted(problem: Problem) -> str | None:
-    if problem.mask is None and problem.bias is None:
-        return None
+def _slower(problem: Problem) -> str | None:
+    plain = problem.mask is None and problem.bias is None
     B, H, Q, K = problem.grid.shape
-    if B * H * Q * K < FUSED_PAIRS or _FUSED.declines(problem) is not None:
+    if B * H * Q * K < FUSED_PAIRS or (plain and not _wide(problem)) or _FUSED.declines(problem) is not None:
         return None
-    return f"under a mask or a bias 'cpu' is faster from {FUSED_PAIRS:,} pairs on"
+    where = "on this processor" if plain else "under a mask or a bias"
+    return f"{where} 'cpu' is faster from {FUSED_PAIRS:,} pairs on"
+
+
+def _wide(problem: Problem) -> bool:
+    # With half-precision inputs PyTorch's kernel multiplies in half precision, which is faster still.
+    return problem.query.dtype == torch.float32 and problem.query.device.type == "cpu" and wider_than_blas()
 
 
 def _too_large(problem: Problem) -> str | None:
@@ -87,7 +96,7 @@ def _too_large(problem: Problem) -> str | None:
 RULES = (
     Rule(
         ScaledDotProduct(),
-        _restricted,
+        _slower,
         "PyTorch's own kernel computes this exactly, and is the fastest that does",
         ("tiny", "dot-128", "dot-1024", "dot-4096", "dot-batch"),
     ),

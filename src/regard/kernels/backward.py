@@ -32,6 +32,7 @@ from regard.kernels.parameters import parameters_at
 from regard.kernels.products import limit_threads, product, product_of_transposed, product_with_transposed
 from regard.kernels.rows import differentiate, normalize_again
 from regard.kernels.tanh_sum import LANES, TILE, differentiate_tile, differentiate_tile_directly, reach
+from regard.kernels.wide_product import wide_product
 
 
 @inlined
@@ -167,15 +168,15 @@ def pass_to_product(p, b, h, group, chunk, row, rows, first, count, gradient):
     example = gradient[0, 0]
     real = gradient.dtype.type
     size, width = size_of(example), gradient.shape[1]
-    scale, one = real(p.scale), real(1)
+    scale = real(p.scale)
     into = gradient.ctypes.data
     key = p.key + (b * p.key_batch + group * p.key_head + first * p.key_row) * size
     by_query = p.query_gradient + ((b * p.heads + h) * p.queries + row) * p.dim * size
-    product(p.gemm, rows, p.dim, count, scale, into, width, key, p.key_row, real(0), by_query, p.dim)
+    product(p.gemm, p.wide, rows, p.dim, count, scale, into, width, key, p.key_row, 0, by_query, p.dim)
     query = p.query + (b * p.query_batch + h * p.query_head + row * p.query_row) * size
     head = (b * p.kv_heads + group) * p.chunks + chunk
     by_key = p.key_gradient + (head * p.keys + first) * p.dim * size
-    product_of_transposed(p.gemm, count, p.dim, rows, scale, into, width, query, p.query_row, one, by_key, p.dim)
+    product_of_transposed(p.gemm, p.wide, count, p.dim, rows, scale, into, width, query, p.query_row, 1, by_key, p.dim)
 
 
 @inlined
@@ -189,9 +190,15 @@ def differentiate_block(p, b, h, group, chunk, row, rows, first, count, weights,
     value = p.value + (b * p.value_batch + group * p.value_head + first * p.value_row) * size
     by_output = p.output_gradient + at * p.value_dim * size
     into = gradient.ctypes.data
-    product_with_transposed(
-        p.gemm, rows, count, p.value_dim, real(1), by_output, p.value_dim, value, p.value_row, into, width
-    )
+    if p.value_transposed != 0:
+        padded = -(-p.keys // LANES) * LANES
+        turned = p.value_transposed + ((b * p.kv_heads + group) * p.value_dim * padded + first) * size
+        columns = -(-count // LANES) * LANES
+        wide_product(rows, columns, p.value_dim, real(1), by_output, p.value_dim, 1, turned, padded, 0, into, width)
+    else:
+        product_with_transposed(
+            p.gemm, rows, count, p.value_dim, real(1), by_output, p.value_dim, value, p.value_row, into, width
+        )
     for r in range(rows):
         start, stop = row_span(p, b, h, row + r)
         low, high = min(max(start - first, 0), count), min(max(stop - first, 0), count)
@@ -231,7 +238,7 @@ def differentiate_block(p, b, h, group, chunk, row, rows, first, count, weights,
     head = (b * p.kv_heads + group) * p.chunks + chunk
     by_value = p.value_gradient + (head * p.keys + first) * p.value_dim * size
     product_of_transposed(
-        p.gemm, count, p.value_dim, rows, real(1), mixed.ctypes.data, width, by_output, p.value_dim, real(1),
+        p.gemm, p.wide, count, p.value_dim, rows, real(1), mixed.ctypes.data, width, by_output, p.value_dim, 1,
         by_value, p.value_dim,
     )  # fmt: skip
 

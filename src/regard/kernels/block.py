@@ -12,6 +12,7 @@ from regard.kernels.intrinsics import array_at, size_of
 from regard.kernels.kinds import DENSE_BIAS, DIAGONAL_BIAS
 from regard.kernels.products import product_with_transposed
 from regard.kernels.tanh_sum import LANES, TILE, prepare_query, reach, score_tile, score_tile_directly
+from regard.kernels.wide_product import wide_product
 
 
 @inlined
@@ -52,6 +53,14 @@ def score_block(p, b, h, row, rows, first, count, scores, query_powers, query_ex
     """Scores of a block, scaled; before cap, bias and mask."""
     example = scores[0, 0]
     group = h // (p.heads // p.kv_heads)
+    if p.key_transposed != 0:
+        size, padded = size_of(example), -(-p.keys // LANES) * LANES
+        query = p.query + (b * p.query_batch + h * p.query_head + row * p.query_row) * size
+        key = p.key_transposed + ((b * p.kv_heads + group) * p.dim * padded + first) * size
+        columns = -(-count // LANES) * LANES
+        scale, into = scores.dtype.type(p.scale), scores.ctypes.data
+        wide_product(rows, columns, p.dim, scale, query, p.query_row, 1, key, padded, 0, into, scores.shape[1])
+        return
     if p.additive == 0:
         size = size_of(example)
         query = p.query + (b * p.query_batch + h * p.query_head + row * p.query_row) * size

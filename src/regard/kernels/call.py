@@ -9,6 +9,9 @@ from regard.kernels.kinds import SOFTMAX
 CACHE_NUMBERS = 1 << 18
 """Scores of a block: as many as leave room for keys in a core's own cache."""
 
+TURNING_ROWS = 16
+"""Queries from which on keys and values are transposed."""
+
 LEAST_TASKS = 8
 """Into how many tasks a problem is cut, if it has so many rows: enough to keep a few threads evenly busy."""
 
@@ -71,6 +74,11 @@ class Call(NamedTuple):
         fitting = max(16, min(64, CACHE_NUMBERS // max(self.key.shape[2], 1)))
         shared = -(-batch * heads * queries // LEAST_TASKS)
         return max(1, min(fitting, shared, queries))
+
+    @property
+    def turns(self) -> bool:
+        """Whether there are rows enough to make it worth while to transpose keys and values for wide vectors."""
+        return self.query.shape[2] >= TURNING_ROWS
 
     @property
     def work(self) -> float:

@@ -92,7 +92,8 @@ def _log32(x):
     p = p * g + np.float32(2.0 / 3.0)
     p = p * g
     exponent = np.float32(n)
-    return exponent * np.float32(_LN2_32[0]) + (f * np.float32(2.0) + (f * p + exponent * np.float32(_LN2_32[1])))
+    result = exponent * np.float32(_LN2_32[0]) + (f * np.float32(2.0) + (f * p + exponent * np.float32(_LN2_32[1])))
+    return x if x != x else result
 
 
 @exact
@@ -115,7 +116,8 @@ def _log64(x):
     p = p * g + 2.0 / 3.0
     p = p * g
     exponent = np.float64(n)
-    return exponent * _LN2_64[0] + (f * 2.0 + (f * p + exponent * _LN2_64[1]))
+    result = exponent * _LN2_64[0] + (f * 2.0 + (f * p + exponent * _LN2_64[1]))
+    return x if x != x else result
 
 
 @overload(exp)

@@ -100,46 +100,10 @@ def forward(dtype: torch.dtype) -> Kernel:
             group = h // (p.heads // p.kv_heads)
             value = p.value + (b * p.value_batch + group * p.value_head + first * p.value_row) * size_of(zero)
             product(
-                p.gemm, rows, p.value_dim, count, real(1), scores.ctypes.data, width, value, p.value_row, zero,
+                p.gemm, p.wide, rows, p.value_dim, count, real(1), scores.ctypes.data, width, value, p.value_row, 0,
                 output.ctypes.data, p.value_dim,
             )  # fmt: skip
         limit_threads(p.limit_threads, threads)
 
     attention_forward.__name__ += f"_{str(dtype).removeprefix('torch.')}"
     return Kernel(attention_forward)
-
-
-@cache
-def prepare(dtype: torch.dtype) -> Kernel:
-    """The kernel that takes exponentials of an additive score's keys, a tile of them for each task."""
-    from regard.kernels.tanh_sum import LANES, TILE, prepare_keys
-
-    zero = np.float32(0) if dtype == torch.float32 else np.float64(0)
-
-    def prepare_additive_keys(address):
-        p = parameters_at(address)
-        scratch = np.empty(p.dim, type(zero))
-        tiles = -(-p.keys // TILE)
-        even, padded = p.dim + p.dim % 2, -(-p.keys // LANES) * LANES
-        while True:
-            task = fetch_add(address)
-            if task >= p.tasks:
-                break
-            head, tile = task // tiles, task % tiles
-            b, group = head // p.kv_heads, head % p.kv_heads
-            size = size_of(zero)
-            key = array_at(
-                p.key + (b * p.key_batch + group * p.key_head) * size, (p.keys - 1) * p.key_row + p.dim, zero
-            )
-            powers = array_at(p.exponentials + head * even * padded * size, even * padded, zero)
-            first = tile * TILE
-            count = min(TILE, p.keys - first)
-            array_at(p.extents, task + 1, zero)[task] = prepare_keys(
-                key, p.key_row, first, count, p.dim, powers, padded, scratch
-            )
-            for d in range(even):
-                for j in range(p.keys if tile == tiles - 1 else padded, padded):
-                    powers[d * padded + j] = zero
-
-    prepare_additive_keys.__name__ += f"_{str(dtype).removeprefix('torch.')}"
-    return Kernel(prepare_additive_keys)

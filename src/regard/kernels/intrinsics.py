@@ -47,6 +47,17 @@ def _(example):  # type: ignore[no-untyped-def]
     return lambda example: size
 
 
+def is_single(example):  # type: ignore[no-untyped-def]
+    """Whether a number is a float32."""
+    raise NotImplementedError("only in kernels")
+
+
+@overload(is_single)
+def _(example):  # type: ignore[no-untyped-def]
+    single = example == types.float32
+    return lambda example: single
+
+
 @intrinsic
 def fetch_add(typing: Any, address: Any) -> Any:
     """The int64 at an address before it was raised by one; of many threads, no two get the same."""

@@ -9,12 +9,13 @@ import torch
 from torch import Tensor
 from torch.library import Library, register_autocast, register_autograd
 
+from regard.kernels import prepare
 from regard.kernels.backward import backward
 from regard.kernels.call import Call
-from regard.kernels.forward import forward, prepare
+from regard.kernels.forward import forward
 from regard.kernels.read import SUMMED, Read
 from regard.kernels.readings import readings
-from regard.kernels.record import check_inputs, launch, parameters
+from regard.kernels.record import as_matrix, check_inputs, is_wide, launch, parameters, transposed
 from regard.kernels.tanh_sum import TILE, even, padded_length
 
 _INPUTS = (
@@ -40,10 +41,10 @@ GRADIENTS = ("query", "key", "value", "weight", "bias", "offset", "center", "wid
 def _exponentials(key: Tensor) -> tuple[Tensor, Tensor]:
     """e^{2 key} of an additive score's keys, transposed, and the largest |2 key| of each tile of keys."""
     powers, extents = _exponentials_shapes(key)
-    key = _rows(key)
+    key = as_matrix(key)
     call = Call(key, key, key)
     record = parameters(call, exponentials=powers.data_ptr(), extents=extents.data_ptr())
-    launch(prepare(key.dtype), record, extents.numel(), 8.0 * key.numel())
+    launch(prepare.exponentials(key.dtype), record, extents.numel(), 8.0 * key.numel())
     return powers, extents
 
 
@@ -56,8 +57,10 @@ def _attend(*inputs: Any) -> tuple[Tensor, Tensor, Tensor]:
     call = _readable(Call(*inputs))
     check_inputs(call)
     output, statistics, weights = _attend_shapes(*call)
+    turned = _turned(call, "key")
     record = parameters(
         call,
+        key_transposed=0 if turned is None else turned.data_ptr(),
         output=output.data_ptr(),
         statistics=statistics.data_ptr(),
         kept_weights=weights.data_ptr() if call.keep else 0,
@@ -94,9 +97,12 @@ def _attend_backward(
         by_bias = new(B, H, chunks, Q + K - 1) if call.diagonal else new(B, H, Q, K)
     by_offset = new(B, H, Q) if call.offset is not None else new(0)
     by_center, by_width = (new(B, H, Q), new(B, H, Q)) if call.center is not None else (new(0), new(0))
+    key_turned, value_turned = _turned(call, "key"), _turned(call, "value")
     record = parameters(
         call,
         chunks=chunks,
+        key_transposed=0 if key_turned is None else key_turned.data_ptr(),
+        value_transposed=0 if value_turned is None else value_turned.data_ptr(),
         statistics=statistics.data_ptr(),
         output_gradient=gradient.data_ptr(),
         weights_gradient=0 if weights_gradient is None else weights_gradient.data_ptr(),
@@ -143,9 +149,11 @@ def _readings(*inputs: Any) -> list[Tensor]:
     filled["lse"].fill_(-torch.inf)
     filled["top_indices"].fill_(-1)
     rows, columns = read.cells or (0, 0)
+    turned = _turned(call, "key")
     record = parameters(
         call,
         chunks=chunks,
+        key_transposed=0 if turned is None else turned.data_ptr(),
         **{name: tensor.data_ptr() if tensor.numel() else 0 for name, tensor in filled.items()},
         top=read.top,
         key_offset=read.key_offset,
@@ -205,9 +213,9 @@ def _readable(call: Call) -> Call:
     """The call with features contiguous, as kernels read them."""
     bias = call.bias
     return call._replace(
-        query=_rows(call.query),
-        key=_rows(call.key),
-        value=_rows(call.value),
+        query=as_matrix(call.query),
+        key=as_matrix(call.key),
+        value=as_matrix(call.value),
         weight=None if call.weight is None else call.weight.contiguous(),
         start=None if call.start is None else call.start.contiguous(),
         stop=None if call.stop is None else call.stop.contiguous(),
@@ -216,6 +224,12 @@ def _readable(call: Call) -> Call:
         center=None if call.center is None else call.center.contiguous(),
         width=None if call.width is None else call.width.contiguous(),
     )
+
+
+def _turned(call: Call, name: str) -> Tensor | None:
+    """Keys or values transposed, if products are made of wide vectors that need it."""
+    needed = is_wide(call.query.dtype) and call.turns and not (name == "key" and call.weight is not None)
+    return transposed(getattr(call, name)) if needed else None
 
 
 def _rows(tensor: Tensor) -> Tensor:

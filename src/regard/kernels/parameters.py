@@ -12,8 +12,9 @@ from numba.extending import intrinsic
 _WHOLE = (
     # The next task, and how many there are.
     ("counter", "tasks"),
-    # BLAS's gemm, and what keeps it to one thread; 0: products are our own loops.
-    ("gemm", "limit_threads"),
+    # BLAS's gemm, and what keeps it to one thread; 0: products are our own loops. Whether products are made of wide
+    # vectors instead; keys and values transposed for them, [batch, kv_heads, features, padded keys].
+    ("gemm", "limit_threads", "wide", "key_transposed", "value_transposed"),
     # Sizes. Rows of a block are calculated together; the rows of one head are cut into chunks that share no sum.
     ("batch", "heads", "kv_heads", "queries", "keys", "dim", "value_dim", "block", "chunks"),
     # Inputs, [batch, heads, rows, features], features contiguous.

@@ -9,8 +9,9 @@ from functools import cache
 import torch
 
 from regard.kernels.compiled import inlined
-from regard.kernels.intrinsics import array_at, call_gemm, call_with_number, size_of
+from regard.kernels.intrinsics import array_at, call_gemm, call_with_number
 from regard.kernels.team import symbol
+from regard.kernels.wide_product import plain_product, wide_product
 
 _LIMITS = ("MKL_Set_Num_Threads_Local", "openblas_set_num_threads_local")
 
@@ -58,31 +59,22 @@ def product_with_transposed(gemm, rows, columns, depth, factor, a, a_row, b, b_r
 
 
 @inlined
-def product(gemm, rows, columns, depth, factor, a, a_row, b, b_row, keep, c, c_row):
-    """``c = factor · a b + keep · c`` for row-major ``a [rows, depth]`` and ``b [depth, columns]``."""
-    if gemm != 0:
-        call_gemm(gemm, 0, 0, columns, rows, depth, factor, b, b_row, a, a_row, keep, c, c_row)
-        return
-    _accumulate(rows, columns, depth, factor, a, a_row, 1, b, b_row, keep, c, c_row)
+def product(gemm, wide, rows, columns, depth, factor, a, a_row, b, b_row, keep, c, c_row):
+    """``c = factor · a b + keep · c`` for row-major ``a [rows, depth]`` and ``b [depth, columns]``; keep is 0 or 1."""
+    if wide != 0:
+        wide_product(rows, columns, depth, factor, a, a_row, 1, b, b_row, keep, c, c_row)
+    elif gemm != 0:
+        call_gemm(gemm, 0, 0, columns, rows, depth, factor, b, b_row, a, a_row, type(factor)(keep), c, c_row)
+    else:
+        plain_product(0, rows, columns, depth, factor, a, a_row, 1, b, b_row, keep, c, c_row)
 
 
 @inlined
-def product_of_transposed(gemm, rows, columns, depth, factor, a, a_row, b, b_row, keep, c, c_row):
+def product_of_transposed(gemm, wide, rows, columns, depth, factor, a, a_row, b, b_row, keep, c, c_row):
     """``c = factor · aᵀ b + keep · c`` for row-major ``a [depth, rows]`` and ``b [depth, columns]``."""
-    if gemm != 0:
-        call_gemm(gemm, 0, 1, columns, rows, depth, factor, b, b_row, a, a_row, keep, c, c_row)
-        return
-    _accumulate(rows, columns, depth, factor, a, 1, a_row, b, b_row, keep, c, c_row)
-
-
-@inlined
-def _accumulate(rows, columns, depth, factor, a, a_row, a_column, b, b_row, keep, c, c_row):
-    for i in range(rows):
-        result = array_at(c + i * c_row * size_of(factor), columns, factor)
-        for j in range(columns):
-            result[j] = keep * result[j] if keep != 0 else type(factor)(0)
-        for d in range(depth):
-            left = factor * array_at(a, i * a_row + d * a_column + 1, factor)[i * a_row + d * a_column]
-            right = array_at(b + d * b_row * size_of(factor), columns, factor)
-            for j in range(columns):
-                result[j] += left * right[j]
+    if wide != 0:
+        wide_product(rows, columns, depth, factor, a, 1, a_row, b, b_row, keep, c, c_row)
+    elif gemm != 0:
+        call_gemm(gemm, 0, 1, columns, rows, depth, factor, b, b_row, a, a_row, type(factor)(keep), c, c_row)
+    else:
+        plain_product(0, rows, columns, depth, factor, a, 1, a_row, b, b_row, keep, c, c_row)

@@ -20,7 +20,7 @@ from regard.kernels.parameters import parameters_at
 from regard.kernels.products import limit_threads
 from regard.kernels.rows import largest, normalize
 
-SCAN = 32
+GROUP = 32
 """Weights whose largest is looked at before themselves."""
 
 
@@ -34,14 +34,18 @@ def softmax_with_entropy(row, offset, has_offset):
     real = row.dtype.type
     top = largest(row)
     if top == real(-np.inf):
+        seen = real(0)
         for j in range(row.size):
             row[j] = real(0) if row[j] == top else row[j]
-        return top, real(0)
+            # 0, or NaN if there is any.
+            seen += row[j]
+        return top + seen, seen
     shift = offset if has_offset and offset > top else top
-    total, moment = real(0), real(0)
+    total, moment, rest = real(0), real(0), real(0)
     for j in range(row.size):
         below = row[j] - shift
         power = exp(below)
+        rest += real(0) if below == real(0) else power
         # −inf has weight 0, and 0 · −inf is NaN.
         below = real(-100) if below < real(-100) else below
         row[j] = power
@@ -51,7 +55,14 @@ def softmax_with_entropy(row, offset, has_offset):
     inverse = real(1) / everything
     for j in range(row.size):
         row[j] *= inverse
-    entropy = total * inverse * log(everything) - moment * inverse
+    if has_offset:
+        below = offset - shift
+        rest += real(0) if below == real(0) else exp(below)
+    size = log(everything)
+    if everything < real(1.5):
+        # One term is 1, so the others are what log(1 + rest) needs.
+        size = log(everything) + (rest - (everything - real(1))) / everything
+    entropy = total * inverse * size - moment * inverse
     return shift + log(total), entropy
 
 
@@ -80,44 +91,46 @@ def entropy_of(row):
 
 
 @inlined
-def add_top(row, begin, count, weights, indices, maxima):
+def take_top(row, begin, count, weights, indices, maxima):
     """The largest weights of a row, in falling order, of equal ones the first; zeros and −1 behind the last above 0.
 
-    Only stretches of SCAN weights whose largest is among the ``count`` largest of all stretches can hold one.
+    The row is dealt out to groups like cards, so that the largest of each group is found for all groups at once, in
+    vectors. Then the largest of all is taken away, and its group looked through again, ``count`` times.
     """
     real = row.dtype.type
-    for k in range(count):
+    groups = -(-row.size // GROUP)
+    tops = maxima[:groups]
+    tops[:] = row[:groups]
+    for first in range(groups, row.size, groups):
+        # A slice counts from 0: indices that could be negative would not vectorize.
+        dealt = row[first : min(first + groups, row.size)]
+        for g in range(dealt.size):
+            tops[g] = dealt[g] if dealt[g] > tops[g] else tops[g]
+    taken = 0
+    while taken < count:
+        top = largest(tops)
+        if not top > real(0):
+            break
+        place = row.size
+        for g in range(groups):
+            if tops[g] == top:
+                j = g
+                while row[j] != top:
+                    j += groups
+                place = min(place, j)
+        weights[taken] = top
+        indices[taken] = begin + place
+        taken += 1
+        row[place] = real(-1)
+        top = real(-1)
+        for j in range(place % groups, row.size, groups):
+            top = row[j] if row[j] > top else top
+        tops[place % groups] = top
+    for k in range(taken):
+        row[indices[k] - begin] = weights[k]
+    for k in range(taken, count):
         weights[k] = real(0)
         indices[k] = -1
-    stretches = -(-row.size // SCAN)
-    for s in range(stretches):
-        maxima[s] = largest(row[s * SCAN : min((s + 1) * SCAN, row.size)])
-    for s in range(stretches):
-        # Weights at hand start at the last maximum that is still among the largest; see _insert.
-        if maxima[s] > real(0):
-            _insert(maxima[s], -2, count, weights, indices)
-    bar = weights[count - 1]
-    for k in range(count):
-        weights[k] = real(0)
-        indices[k] = -1
-    for s in range(stretches):
-        if maxima[s] >= bar and maxima[s] > real(0):
-            for j in range(s * SCAN, min((s + 1) * SCAN, row.size)):
-                if row[j] > weights[count - 1]:
-                    _insert(row[j], begin + j, count, weights, indices)
-
-
-@inlined
-def _insert(weight, index, count, weights, indices):
-    k = count - 1
-    if not weight > weights[k]:
-        return
-    while k > 0 and weight > weights[k - 1]:
-        weights[k] = weights[k - 1]
-        indices[k] = indices[k - 1]
-        k -= 1
-    weights[k] = weight
-    indices[k] = index
 
 
 @inlined
@@ -144,17 +157,18 @@ def pool_row(p, b, h, chunk, row, begin, weights):
 
 
 @inlined
-def read_row(p, b, h, chunk, row, begin, weights, maxima):
+def read_row(p, b, h, chunk, row, begin, weights, lse, maxima):
     """Everything that is read of one row's weights but log-sum-exp and entropy."""
     real = weights.dtype.type
     zero = real(0)
     size, n = size_of(zero), weights.size
     at = (b * p.heads + h) * p.queries + row
     if p.peak != 0:
-        top = largest(weights)
-        array_at(p.peak, at + 1, zero)[at] = top if top > zero else zero
+        # Comparisons pass over NaN, the log-sum-exp does not.
+        top = max(largest(weights), zero) if lse == lse else lse
+        array_at(p.peak, at + 1, zero)[at] = top
     if p.top > 0:
-        add_top(
+        take_top(
             weights, begin, p.top,
             array_at(p.top_weights + at * p.top * size, p.top, zero),
             array_at(p.top_indices + at * p.top * 8, p.top, np.int64(0)),
@@ -209,7 +223,7 @@ def readings(dtype: torch.dtype) -> Kernel:
         gauss = np.empty(width if p.center != 0 else 0, real)
         powers = np.empty((p.block, (p.dim + p.dim % 2) if p.additive != 0 else 0), real)
         extents = np.empty(p.block, real)
-        maxima = np.empty(width // SCAN + 1, real)
+        maxima = np.empty(width // GROUP + 1, real)
         blocks = -(-p.queries // p.block)
         per_chunk = -(-blocks // p.chunks)
         has_offset = p.offset != 0
@@ -251,7 +265,7 @@ def readings(dtype: torch.dtype) -> Kernel:
                         array_at(p.lse, at + 1, zero)[at] = lse
                     if p.entropy != 0:
                         array_at(p.entropy, at + 1, zero)[at] = entropy
-                    read_row(p, b, h, chunk, row + r, start, visible, maxima)
+                    read_row(p, b, h, chunk, row + r, start, visible, lse, maxima)
         limit_threads(p.limit_threads, threads)
 
     attention_readings.__name__ += f"_{str(dtype).removeprefix('torch.')}"

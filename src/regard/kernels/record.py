@@ -4,11 +4,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from regard.kernels import prepare
+from regard.kernels.availability import wider_than_blas
 from regard.kernels.call import Call
 from regard.kernels.compiled import Kernel
 from regard.kernels.kinds import DENSE_BIAS, DIAGONAL_BIAS
 from regard.kernels.parameters import LAYOUT
 from regard.kernels.products import gemm_address, limit_address
+from regard.kernels.tanh_sum import TILE, padded_length
 from regard.kernels.team import run
 
 
@@ -19,6 +22,7 @@ def parameters(call: Call, **more: int) -> np.ndarray:
     query, key, value = call.query, call.key, call.value
     batch, heads, queries, dim = query.shape
     fields["gemm"], fields["limit_threads"] = gemm_address(query.dtype), limit_address()
+    fields["wide"] = is_wide(query.dtype)
     fields["batch"], fields["heads"], fields["queries"], fields["dim"] = batch, heads, queries, dim
     fields["kv_heads"], fields["keys"], fields["value_dim"] = key.shape[1], key.shape[2], value.shape[3]
     fields["block"], fields["chunks"] = call.block, 1
@@ -53,10 +57,32 @@ def parameters(call: Call, **more: int) -> np.ndarray:
     fields["normalizer"], fields["alpha"] = call.normalizer, call.alpha
     fields["scale"], fields["factor"], fields["cap"] = call.scale, call.factor, call.cap
     fields["kept"], fields["seed"] = 1.0 / (1.0 - call.dropout), call.seed
-    fields["threshold"] = round(call.dropout * 2**32)
+    fields["threshold"] = min(round(call.dropout * 2**32), 2**32 - 1)
     for name, number in more.items():
         fields[name] = number
     return record
+
+
+def as_matrix(tensor: Tensor) -> Tensor:
+    """Queries, keys or values as products take them: features side by side, rows apart."""
+    if tensor.stride(-1) == 1 and tensor.stride(-2) >= tensor.shape[-1]:
+        return tensor
+    return tensor.clone(memory_format=torch.contiguous_format)
+
+
+def is_wide(dtype: torch.dtype) -> bool:
+    """Whether products are made of wide vectors instead of BLAS's."""
+    return dtype == torch.float32 and wider_than_blas()
+
+
+def transposed(tensor: Tensor) -> Tensor:
+    """Keys or values ``[batch, kv_heads, keys, dim]`` as ``[batch, kv_heads, dim, padded keys]``."""
+    batch, heads, keys, dim = tensor.shape
+    turned = tensor.new_empty(batch, heads, dim, padded_length(keys))
+    stand_in = tensor[:, :, :1]
+    record = parameters(Call(stand_in, tensor, tensor[..., :1]), output=turned.data_ptr())
+    launch(prepare.transposed(tensor.dtype), record, batch * heads * -(-keys // TILE), 4.0 * tensor.numel())
+    return turned
 
 
 def launch(kernel: Kernel, record: np.ndarray, tasks: int, work: float) -> None:

@@ -5,11 +5,15 @@ the normalizer (log of the sum, threshold, largest weight). Thresholds are found
 the sum of weights is a convex, decreasing function of the threshold, so steps from its left never overshoot.
 """
 
+# pyright: reportCallIssue=false, reportAttributeAccessIssue=false
+# Intrinsics take one argument less than they are defined with: the first one is Numba's.
+
 import numpy as np
 
 from regard.kernels.compiled import inlined
 from regard.kernels.elementary import exp, log
 from regard.kernels.kinds import ENTMAX15, SIGMOID, SOFTMAX, SPARSEMAX
+from regard.kernels.maxima import MAXIMA, largest_in
 
 STEPS = 60
 """Newton's method takes five to ten, bisection as many as a mantissa has bits."""
@@ -17,22 +21,12 @@ STEPS = 60
 
 @inlined
 def largest(row):
-    """The largest number of a row; −inf if it is empty, NaN only if the comparisons let it."""
-    real = row.dtype.type
-    top = real(-np.inf)
-    n = row.size
-    whole = n - n % 16
+    """The largest number of a row; −inf if it is empty. NaN is passed over."""
+    top = row.dtype.type(-np.inf)
+    whole = row.size - row.size % MAXIMA
     if whole > 0:
-        # Sixteen maxima side by side: a running one would not vectorize, since NaN makes its order matter.
-        lanes = np.empty(16, row.dtype)
-        for i in range(16):
-            lanes[i] = row[i]
-        for j in range(16, whole, 16):
-            for i in range(16):
-                lanes[i] = row[j + i] if row[j + i] > lanes[i] else lanes[i]
-        for i in range(16):
-            top = lanes[i] if lanes[i] > top else top
-    for j in range(whole, n):
+        top = largest_in(row.ctypes.data, whole // MAXIMA, top)
+    for j in range(whole, row.size):
         top = row[j] if row[j] > top else top
     return top
 
@@ -131,7 +125,7 @@ def entmax15_row(row, top):
     real = row.dtype.type
     for j in range(row.size):
         row[j] = (row[j] - top) * real(0.5)
-    threshold, previous = real(-1), real(np.inf)
+    threshold = real(-1)
     for _ in range(STEPS):
         total, slope = real(0), real(0)
         for j in range(row.size):
@@ -140,11 +134,9 @@ def entmax15_row(row, top):
             total += above * above
             slope += above
         step = (total - real(1)) / (real(2) * slope)
-        # Steps fall until rounding decides.
-        if not (step > real(0) and step < previous):
+        if not (step > real(0) and threshold + step > threshold):
             break
         threshold += step
-        previous = step
     total = real(0)
     for j in range(row.size):
         above = row[j] - threshold

@@ -80,8 +80,8 @@ def pass_to_queries(p, b, first, count, gradient, weight, powers):
     if p.additive == 0:
         key = p.key + (b * p.key_batch + first * p.key_row) * size
         product(
-            p.gemm, p.queries, p.dim, count, gradient.dtype.type(p.scale), gradient.ctypes.data, gradient.shape[1],
-            key, p.key_row, zero, by_query, p.dim,
+            p.gemm, p.wide, p.queries, p.dim, count, gradient.dtype.type(p.scale), gradient.ctypes.data,
+            gradient.shape[1], key, p.key_row, 0, by_query, p.dim,
         )  # fmt: skip
         return
     even, padded, tiles = weight.size, -(-p.keys // LANES) * LANES, -(-p.keys // TILE)

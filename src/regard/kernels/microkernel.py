@@ -1,0 +1,100 @@
+"""A matrix product's innermost tile, held in vector registers: for processors on which BLAS does not use the widest.
+
+MKL, PyTorch's BLAS on x86, takes its 512-bit path on Intel's processors alone. On others with AVX-512 this tile runs at
+nearly twice its speed. A tile has up to ROWS × VECTORS registers of LANES float32 numbers; each step of the sum loads a
+few vectors of ``b``, broadcasts a number of each row of ``a``, and multiplies and adds.
+"""
+
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+# pyright: reportCallIssue=false, reportAttributeAccessIssue=false
+
+LANES = 16
+"""Numbers of a vector."""
+
+
+def tile(rows: int, vectors: int) -> Any:
+    """An intrinsic ``(a, a_row, a_step, b, b_step, c, c_row, depth, factor, keep) -> None``.
+
+    ``c[i, j] = factor · Σ_k a[i · a_row + k · a_step] b[k · b_step + j] + keep · c[i, j]`` for ``rows`` rows and
+    ``vectors · LANES`` columns of float32; addresses in bytes, strides in numbers; ``keep`` is 0 or 1.
+    """
+
+    @intrinsic
+    def run(typing, a, a_row, a_step, b, b_step, c, c_row, depth, factor, keep):  # type: ignore[no-untyped-def]
+        word, real = types.int64, types.float32
+        return types.void(*[word] * 8, real, word), _generator(rows, vectors)
+
+    return run
+
+
+def _generator(rows: int, vectors: int) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        a, a_row, a_step, b, b_step, c, c_row, depth, factor, keep = arguments
+        word, real = ir.IntType(64), ir.FloatType()
+        vector = ir.VectorType(real, LANES)
+        four = ir.Constant(word, 4)
+        kind = ir.FunctionType(vector, [vector] * 3)
+        multiply_add = cgutils.get_or_insert_function(builder.module, kind, f"llvm.fma.v{LANES}f32")
+
+        def at(base: Any, offset: Any, kind: Any) -> Any:
+            return builder.inttoptr(builder.add(base, builder.mul(offset, four)), kind.as_pointer())
+
+        def spread(number: Any) -> Any:
+            one = builder.insert_element(ir.Constant(vector, ir.Undefined), number, ir.Constant(ir.IntType(32), 0))
+            zeros = ir.Constant(ir.VectorType(ir.IntType(32), LANES), None)
+            return builder.shuffle_vector(one, ir.Constant(vector, ir.Undefined), zeros)
+
+        starts = [builder.add(a, builder.mul(builder.mul(a_row, ir.Constant(word, i)), four)) for i in range(rows)]
+        before, loop, after = builder.block, builder.append_basic_block("sum"), builder.append_basic_block("summed")
+        zero = ir.Constant(vector, [0.0] * LANES)
+        builder.cbranch(builder.icmp_signed(">", depth, ir.Constant(word, 0)), loop, after)
+
+        builder.position_at_end(loop)
+        k = builder.phi(word)
+        k.add_incoming(ir.Constant(word, 0), before)
+        sums = []
+        for _ in range(rows * vectors):
+            held = builder.phi(vector)
+            held.add_incoming(zero, before)
+            sums.append(held)
+        b_offset, a_offset = builder.mul(k, b_step), builder.mul(k, a_step)
+        loaded = []
+        for v in range(vectors):
+            place = at(b, builder.add(b_offset, ir.Constant(word, v * LANES)), vector)
+            loaded.append(builder.load(place, align=4))
+        updated = []
+        for i in range(rows):
+            number = spread(builder.load(at(starts[i], a_offset, real), align=4))
+            row = sums[i * vectors : (i + 1) * vectors]
+            updated += [builder.call(multiply_add, [number, one, held]) for one, held in zip(loaded, row, strict=True)]
+        following = builder.add(k, ir.Constant(word, 1))
+        k.add_incoming(following, loop)
+        for held, new in zip(sums, updated, strict=True):
+            held.add_incoming(new, loop)
+        builder.cbranch(builder.icmp_signed("<", following, depth), loop, after)
+
+        builder.position_at_end(after)
+        totals = []
+        for new in updated:
+            total = builder.phi(vector)
+            total.add_incoming(zero, before)
+            total.add_incoming(new, loop)
+            totals.append(total)
+        scale = spread(factor)
+        kept = builder.icmp_signed("!=", keep, ir.Constant(word, 0))
+        for i in range(rows):
+            row = builder.add(c, builder.mul(builder.mul(c_row, ir.Constant(word, i)), four))
+            for v in range(vectors):
+                place = at(row, ir.Constant(word, v * LANES), vector)
+                # What is not kept may be anything, NaN too.
+                old = builder.select(kept, builder.load(place, align=4), zero)
+                builder.store(builder.call(multiply_add, [scale, totals[i * vectors + v], old]), place, align=4)
+        return context.get_dummy_value()
+
+    return generate
