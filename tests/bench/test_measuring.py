@@ -8,6 +8,7 @@ import torch
 from matplotlib.text import Text
 
 from regard.bench import curves, limits, memory, peers, session
+from regard.bench.columns import LINES
 from regard.bench.curves import Curve, all_curves, draw, measure_curve
 from regard.bench.limits import Peaks, measure_peaks
 from regard.bench.memory import Footprint, measure_memory
@@ -93,6 +94,34 @@ def test_memory_of_processes_of_their_own_is_recorded(nobody, monkeypatch):
     assert found.results["eager"].reason == "memory: was ended"
     assert "regard: 3 of 7" in said
     assert estimate(task(), Options(quick=True)) > estimate(task(), Options(quick=True, memory=False)) > 0
+
+
+def test_who_is_not_weighed_has_no_process(nobody, monkeypatch):
+    asked = []
+    monkeypatch.setattr(
+        session, "measure_memory", lambda name, column, **rest: (asked.append(column), Footprint(MIB, MIB, 0.1))[1]
+    )
+    contenders = (
+        Contender("regard", torch_ready(doubled), backend=lambda inputs: "tiled"),
+        Contender("regard-cpu", torch_ready(doubled), weighed=False),
+    )
+    options = Options(quick=True, repeats=1)
+    found = run_task(task(contenders=contenders), options, PEAKS, print)
+    assert asked == ["regard"]
+    assert found.results["regard-cpu"].extra_bytes is None
+    assert estimate(task(contenders=contenders), options) < estimate(task(contenders=contenders, timed=False), options)
+    # A task that is not timed has nothing but its processes.
+    asked.clear()
+    run_task(task(contenders=contenders, timed=False), options, PEAKS, print)
+    assert asked == ["regard", "regard-cpu"]
+
+
+def test_what_is_counted_becomes_a_rate(nobody):
+    counting = task(counted=("words", lambda sizes: 10 * sizes["rows"]))
+    found = run_task(counting, Options(quick=True, repeats=1, memory=False), PEAKS, print).results
+    assert found["regard"].note == f"{50 / found['regard'].seconds.median:,.0f} words a second"
+    assert found["eager"].note.startswith("wrong; ")
+    assert found["compile"].note == ""
 
 
 def test_gradients_are_taken_where_they_are_part_of_the_task(nobody):
@@ -220,6 +249,7 @@ def test_curves_are_over_tasks_that_exist():
     assert [one.name for one in found] == ["additive", "softmax", "entmax15", "window"]
     for one in found:
         assert one.contenders[0].column == "regard"
+        assert all(contender.column in LINES for contender in one.contenders)
         inputs = one.inputs(one.sizes(37))
         assert inputs["query"].shape[2] == 37
 

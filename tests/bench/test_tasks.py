@@ -5,13 +5,18 @@ import re
 import pytest
 import torch
 
-from regard.bench.columns import COLUMNS
+from regard.attention.held import Held
+from regard.attention.planner import RULES
+from regard.bench.columns import COLUMNS, OWN
 from regard.bench.oracle import by_rows, errors, whole
+from regard.bench.own import held_to
 from regard.bench.peers import PEERS, absence
-from regard.bench.tasks import TASKS, find
-from regard.errors import UnknownNameError
+from regard.bench.tasks import TASKS, additive, find
+from regard.bench.tasks.bahdanau import build_decoder, step
+from regard.errors import BackendError, UnknownNameError
 
-SMALL = {"batch": 2, "heads": 2, "queries": 37, "keys": 37, "dim": 8, "rows": 13, "columns": 17, "length": 11}
+SMALL = {"batch": 2, "heads": 2, "queries": 37, "keys": 37, "dim": 8, "rows": 13, "columns": 17, "length": 11,
+         "words": 3, "embedding": 6, "vocabulary": 19}  # fmt: skip
 BY_NAME = {task.name: task for task in TASKS}
 
 
@@ -49,7 +54,7 @@ def cases(*columns):
     ]
 
 
-@pytest.mark.parametrize(("task", "contender"), cases("regard", "eager", "sdpa"))
+@pytest.mark.parametrize(("task", "contender"), cases("regard", *OWN.values(), "eager", "sdpa"))
 def test_contenders_compute_the_same(task, contender):
     for name, error in differences(task, contender).items():
         assert error is not None
@@ -122,6 +127,67 @@ def test_names_are_unique():
     assert len(BY_NAME) == len(TASKS)
 
 
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.backend.name)
+def test_what_the_planner_refers_to_is_measured(rule):
+    assert rule.measured
+    assert set(rule.measured) <= set(BY_NAME)
+
+
+@pytest.mark.parametrize("name", ["small-additive", "small-sparsemax"])
+def test_small_problems_are_those_of_the_reference(name):
+    task = BY_NAME[name]
+    assert task.contenders[0].backend(task.inputs(task.sizes)) == "reference"
+    assert OWN["reference"] in [contender.column for contender in task.contenders]
+
+
+def test_own_backends_are_contenders_by_their_names():
+    """A backend that is named runs, or says why not; nothing else runs in its place."""
+    assert set(OWN) == {rule.backend.name for rule in RULES}
+    with pytest.raises(BackendError, match="sdpa"):
+        held_to("sdpa", options=additive.options)[0].build(
+            BY_NAME["additive"].inputs(small(BY_NAME["additive"]))
+        ).call()
+
+
+@pytest.mark.parametrize("name", ["decoder", "decoder-backward", "bahdanau-14"])
+@pytest.mark.parametrize("missing", [None, "Numba is not installed"])
+def test_a_decoder_is_said_to_run_on_what_runs(name, missing, monkeypatch):
+    called = []
+    look = Held.look
+    monkeypatch.setattr(Held, "look", lambda *given: (called.append("cpu"), look(*given))[1])
+    monkeypatch.setattr("regard.attention.held.why_missing", lambda: missing)
+    task = BY_NAME[name]
+    inputs = task.inputs(small(task))
+    with torch.set_grad_enabled(task.backward):
+        named = task.contenders[0].backend(inputs)
+        task.contenders[0].build(inputs).call()
+    assert named == ("cpu" if called else "reference") == ("reference" if missing else "cpu")
+
+
+def test_both_attentions_train_the_same_decoder():
+    """Loss and every gradient, in float64: the fused step is the specification."""
+    task = BY_NAME["bahdanau-14"]
+    inputs = task.inputs(small(task))
+    found = []
+    for backend in ("auto", "reference"):
+        decoder = build_decoder(inputs, backend).double()
+        annotations = inputs["annotations"].double().requires_grad_()
+        found.append(step(decoder, inputs, annotations, [annotations, *decoder.parameters()]))
+    for own, wanted in zip(*found, strict=True):
+        torch.testing.assert_close(own, wanted, rtol=1e-9, atol=1e-12)
+    # Nothing is compared with nothing: but for the projections' biases, which softmax cancels, gradients are there.
+    assert all(tensor.abs().max() > 1e-9 for tensor in found[1])
+
+
+def test_the_decoders_oracle_in_parts_is_the_oracle(monkeypatch):
+    task = BY_NAME["bahdanau-400"]
+    inputs = task.inputs({**small(task), "batch": 5})
+    at_once = task.oracle(inputs)
+    monkeypatch.setattr("regard.bench.tasks.bahdanau.ORACLE_NUMBERS", 2 * 37 * 8 * 3)
+    for name, tensor in task.oracle(inputs).items():
+        torch.testing.assert_close(tensor, at_once[name], rtol=1e-9, atol=1e-12)
+
+
 def test_the_demands_are_those_that_were_set():
     """The table of the issue that asked for speed."""
 
@@ -144,6 +210,8 @@ def test_the_demands_are_those_that_were_set():
     assert bars("observe") == {
         ("slower", "sdpa"): (2.2, 1.7), (faster, "eager"): (4, 6), ("memory share", "eager"): (0.05, None)
     }  # fmt: skip
+    assert bars("bahdanau-400") == {(faster, OWN["reference"]): (1.6, 2.2)}
+    assert bars("bahdanau-14") == {(faster, OWN["reference"]): (1.0, None)}
     assert bars("observe-long") == {("resident", ""): (2**30, None)}
     assert bars("tiny") == {("overhead", "sdpa"): (15e-6, None)}
     for name in ("dot-128", "dot-1024", "dot-4096", "dot-batch", "dot-causal", "dot-backward"):

@@ -56,10 +56,17 @@ def test_no_contender_always_runs_after_the_same_one(clock):
 
 def test_slow_contenders_run_less_often(clock):
     calls = {"own": lambda: clock.run(0.01), "slow": lambda: clock.run(3.0)}
-    found = race(calls, Pace(1e9, 5, 13, slow=2.0, slow_runs=2))
+    found = race(calls, Pace(1e9, 5, 13, share=0.5, slow_runs=2))
     assert found["own"].seconds.runs == 13
     assert found["slow"].seconds.runs == 2
     assert found["slow"].ratio == pytest.approx(300)
+
+
+def test_a_contender_runs_as_often_as_its_share_allows():
+    pace = Pace(1e9, 5, 40, share=1.5, slow_runs=3)
+    assert [pace.runs(seconds) for seconds in (1e-6, 0.03, 0.1, 0.3, 0.7, 5.0)] == [40, 40, 15, 5, 3, 3]
+    # Whoever is asked for exactly so many rounds runs no slow contender more often than that.
+    assert Pace.of(quick=False, repeats=2).runs(5.0) == 2
 
 
 def test_a_turn_of_a_fast_call_repeats_it(clock):
@@ -70,8 +77,8 @@ def test_a_turn_of_a_fast_call_repeats_it(clock):
 
 def test_the_time_is_kept_but_for_the_fewest_rounds(clock):
     calls = {"own": lambda: clock.run(1.0)}
-    assert race(calls, Pace(seconds=0.0, fewest=4, most=50, slow=9))["own"].seconds.runs == 4
-    assert race(calls, Pace(seconds=6.5, fewest=4, most=50, slow=9))["own"].seconds.runs == 7
+    assert race(calls, Pace(seconds=0.0, fewest=4, most=50, share=99))["own"].seconds.runs == 4
+    assert race(calls, Pace(seconds=6.5, fewest=4, most=50, share=99))["own"].seconds.runs == 7
 
 
 def test_collection_is_switched_on_again(clock):
@@ -87,7 +94,7 @@ def test_collection_is_switched_on_again(clock):
 
 
 def test_repeats_are_exact():
-    assert Pace.of(quick=True, repeats=1) == Pace(0.5, 1, 1, 0.5, 1)
+    assert Pace.of(quick=True, repeats=1) == Pace(0.5, 1, 1, 0.3, 1)
     assert Pace.of(quick=False) == Pace()
 
 
