@@ -31,7 +31,14 @@ from regard.kernels.kinds import DENSE_BIAS, SOFTMAX
 from regard.kernels.parameters import parameters_at
 from regard.kernels.products import limit_threads, product, product_of_transposed, product_with_transposed
 from regard.kernels.rows import differentiate, normalize_again
-from regard.kernels.tanh_sum import LANES, TILE, differentiate_tile, differentiate_tile_directly, reach
+from regard.kernels.tanh_sum import (
+    LANES,
+    TILE,
+    any_beyond,
+    differentiate_tile,
+    differentiate_tile_directly,
+    reach,
+)
 from regard.kernels.wide_product import wide_product
 
 
@@ -116,7 +123,7 @@ def add_bias_gradient(p, chunk, b, h, row, begin, gradient):
 
 
 @inlined
-def pass_to_additive(p, b, h, group, chunk, row, rows, first, count, gradient, weight, powers, extents, sums):
+def pass_to_additive(p, b, h, group, chunk, row, rows, first, count, gradient, weight, powers, extents, sums, turned):
     """What a block's scores pass to its queries, and to the chunk's sums for keys and weight."""
     example = gradient[0, 0]
     real = gradient.dtype.type
@@ -149,13 +156,11 @@ def pass_to_additive(p, b, h, group, chunk, row, rows, first, count, gradient, w
             powers, extents[:rows], bound, key_powers, padded, at, weight, gradient, at - first, stop - at,
             sums, by_keys, by_weight,
         )  # fmt: skip
-        for r in range(rows):
-            if not extents[r] <= bound:
-                part = gradient[r, at - first : stop - first]
-                query = raw[r * p.query_row : r * p.query_row + p.dim]
-                differentiate_tile_directly(
-                    query, key, p.key_row, padded, at, weight, p.dim, part, sums[r], by_keys, by_weight
-                )
+        if any_beyond(extents[:rows], bound):
+            differentiate_tile_directly(
+                raw, p.query_row, extents[:rows], bound, key, p.key_row, p.dim, padded, at, weight, gradient,
+                at - first, stop - at, turned, sums, by_keys, by_weight,
+            )  # fmt: skip
         at = stop
     for r in range(rows):
         for d in range(p.dim):
@@ -261,6 +266,7 @@ def backward(dtype: torch.dtype) -> Kernel:
         even = (p.dim + p.dim % 2) if p.additive != 0 else 0
         powers = np.empty((p.block, even), real)
         sums = np.empty((p.block, even), real)
+        turned = np.empty((even, TILE), real)
         extents = np.empty(p.block, real)
         blocks = -(-p.queries // p.block)
         per_chunk = -(-blocks // p.chunks)
@@ -285,7 +291,21 @@ def backward(dtype: torch.dtype) -> Kernel:
                     )
                     if p.additive != 0:
                         pass_to_additive(
-                            p, b, h, group, chunk, row, rows, first, count, gradient, weight, powers, extents, sums
+                            p,
+                            b,
+                            h,
+                            group,
+                            chunk,
+                            row,
+                            rows,
+                            first,
+                            count,
+                            gradient,
+                            weight,
+                            powers,
+                            extents,
+                            sums,
+                            turned,
                         )
                     else:
                         pass_to_product(p, b, h, group, chunk, row, rows, first, count, gradient)

@@ -19,6 +19,7 @@ from regard.kernels.rows import differentiate
 from regard.kernels.tanh_sum import (
     LANES,
     TILE,
+    any_beyond,
     differentiate_query,
     differentiate_query_directly,
     differentiate_tile,
@@ -150,6 +151,7 @@ def keys_backward(dtype: torch.dtype) -> Kernel:
         powers = np.empty((p.queries, even), type(zero))
         sums = np.empty((p.queries, even), type(zero))
         extents = np.empty(p.queries, type(zero))
+        turned = np.empty((even, TILE), type(zero))
         while True:
             b = fetch_add(address)
             if b >= p.tasks:
@@ -179,13 +181,11 @@ def keys_backward(dtype: torch.dtype) -> Kernel:
                     powers, extents, bound, key_powers, padded, at, weight, gradient, at, stop - at, sums, by_keys,
                     by_weight,
                 )  # fmt: skip
-                for row in range(p.queries):
-                    if not extents[row] <= bound:
-                        query = raw[row * p.query_row : row * p.query_row + p.dim]
-                        part = gradient[row, at:stop]
-                        differentiate_tile_directly(
-                            query, key, p.key_row, padded, at, weight, p.dim, part, sums[row], by_keys, by_weight
-                        )
+                if any_beyond(extents, bound):
+                    differentiate_tile_directly(
+                        raw, p.query_row, extents, bound, key, p.key_row, p.dim, padded, at, weight, gradient, at,
+                        stop - at, turned, sums, by_keys, by_weight,
+                    )  # fmt: skip
                 at = stop
 
     additive_keys_backward.__name__ += f"_{str(dtype).removeprefix('torch.')}"

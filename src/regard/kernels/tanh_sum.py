@@ -169,6 +169,15 @@ def differentiate_tile(
 
 
 @inlined
+def any_beyond(extents, bound):
+    """Whether a row's exponents are too large for the tile's keys, or NaN."""
+    found = False
+    for r in range(extents.size):
+        found = found or not extents[r] <= bound
+    return found
+
+
+@inlined
 def differentiate_query(query, keys, padded, first, weight, gradient, by_query):
     """As `differentiate_tile`, for one query and what it gets alone."""
     real = gradient.dtype.type
@@ -207,23 +216,46 @@ def differentiate_query_directly(query, key, key_row, first, weight, dim, gradie
 
 @inlined
 def differentiate_tile_directly(
-    query, key, key_row, padded, first, weight, dim, gradient, by_query, by_keys, by_weight
-):
-    """As `differentiate_tile`, for one raw query row and raw keys, whose exponents may have any size."""
+    queries, query_row, extents, bound, key, key_row, dim, padded, first, weight, gradient, column, count, turned,
+    by_query, by_keys, by_weight,
+):  # fmt: skip
+    """As `differentiate_tile`, for the rows that it passes over: from raw queries and keys of any size.
+
+    Args:
+        queries: raw, with ``query_row`` numbers between rows.
+        key: raw rows of keys, with ``key_row`` numbers between them.
+        turned: scratch ``[even dim, TILE]`` for the tile's keys, doubled and transposed.
+    """
     real = gradient.dtype.type
-    limit = real(reach(gradient[0]))
-    for j in range(gradient.size):
+    limit = real(reach(gradient[0, 0]))
+    for j in range(count):
         row = key[(first + j) * key_row : (first + j) * key_row + dim]
         for d in range(dim):
-            twice = real(2) * (query[d] + row[d])
-            twice = limit if twice > limit else twice
-            twice = -limit if twice < -limit else twice
-            x = exp(twice)
-            r = real(1) / (real(1) + x)
-            u = real(4) * weight[d] * gradient[j] * r * (x * r)
-            by_query[d] += u
-            by_keys[d * padded + first + j] += u
-            by_weight[d] -= real(2) * gradient[j] * r
+            turned[d, j] = real(2) * row[d]
+    for d in range(dim):
+        doubled = turned[d, :count]
+        w = real(4) * weight[d]
+        at = d * padded + first
+        g = by_keys[at : at + count]
+        for r in range(extents.size):
+            if extents[r] <= bound:
+                continue
+            a = real(2) * queries[r * query_row + d]
+            passed = gradient[r, column : column + count]
+            s, t = real(0), real(0)
+            for j in range(count):
+                twice = a + doubled[j]
+                twice = limit if twice > limit else twice
+                twice = -limit if twice < -limit else twice
+                x = exp(twice)
+                share = real(1) / (real(1) + x)
+                v = passed[j] * share
+                u = v * (x * share)
+                s += u
+                t += v
+                g[j] += w * u
+            by_query[r, d] += w * s
+            by_weight[d] -= real(2) * t
 
 
 def padded_length(keys: int) -> int:
