@@ -1,15 +1,17 @@
 # make demo    set up, train a small translator on the bundled corpus, translate, draw where it looked
 # make test    set up, and run all tests
 # make check   format, lint, types
-# make bench   benchmarks (see benchmarks/)
+# make bench   everything side by side with its peers: the numbers, page and pictures of docs/performance.md
+# make bench-train  speed of training the translator (see benchmarks/)
 
 PYTHON ?= python3
 VENV   ?= .venv
 BIN     = $(VENV)/bin
 DEMO_OPTIONS ?= --overwrite
 TEST_OPTIONS ?= -n 2
+BENCH_OPTIONS ?=
 
-.PHONY: demo test check format bench clean
+.PHONY: demo test check format bench bench-train clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/installed
@@ -27,8 +29,13 @@ format: $(VENV)/installed-dev
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-bench: $(VENV)/installed-dev
-	$(BIN)/python benchmarks/train_translate.py
+bench: $(VENV)/installed-bench
+	mkdir -p build/bench
+	$(BIN)/regard bench --threads 2 --json build/bench/performance.json --page docs/performance.md \
+	  --pictures docs/pictures/performance $(BENCH_OPTIONS)
+
+bench-train: $(VENV)/installed-dev
+	$(BIN)/python benchmarks/train_translate.py $(BENCH_OPTIONS)
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .ruff_cache .hypothesis
@@ -43,3 +50,7 @@ $(VENV)/installed: pyproject.toml constraints.txt | $(VENV)/bin/pip
 $(VENV)/installed-dev: pyproject.toml constraints.txt | $(VENV)/bin/pip
 	$(BIN)/pip install --disable-pip-version-check --quiet --constraint constraints.txt --editable '.[dev]'
 	touch $@ $(VENV)/installed
+
+$(VENV)/installed-bench: pyproject.toml constraints.txt | $(VENV)/bin/pip
+	$(BIN)/pip install --disable-pip-version-check --quiet --constraint constraints.txt --editable '.[dev,bench]'
+	touch $@ $(VENV)/installed $(VENV)/installed-dev

@@ -48,7 +48,7 @@ def test_ratios_are_those_of_the_same_round(clock):
 def test_no_contender_always_runs_after_the_same_one(clock):
     order = []
     calls = {name: lambda name=name: (order.append(name), clock.run(0.01)) for name in "abc"}
-    race(calls, Pace(1e9, 6, 6))
+    race(calls, Pace(1e9, 12, 12))
     rounds = [order[first : first + 3] for first in range(6, len(order), 3)]
     followers = {pair for one in rounds for pair in pairwise(one)}
     assert len(followers) == 6

@@ -1,7 +1,11 @@
 """The contenders as columns: their order, their headings, and how their lines are drawn."""
 
+OWN = {name: f"regard-{name}" for name in ("reference", "cpu", "sdpa", "tiled")}
+"""The columns of regard's own backends, by the name of the backend: no rivals, but what its planner chooses from."""
+
 COLUMNS = {
     "regard": "regard",
+    **{column: f"regard on {name}" for name, column in OWN.items()},
     "eager": "eager PyTorch",
     "compile": "torch.compile",
     "sdpa": "SDPA",
@@ -24,4 +28,5 @@ LINES = {
     "onnxruntime": ("#6E6E6E", "<", "--"),
     "x-transformers": ("#8C564B", ">", ":"),
 }
-"""Colour, marker and style of each: the colours of Okabe and Ito, and two more that differ in style as well."""
+"""Colour, marker and style of each but regard's own backends, which no picture shows: the colours of Okabe and Ito, and
+two more that differ in style as well."""

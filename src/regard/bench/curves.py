@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from regard.bench.columns import COLUMNS, LINES
+from regard.bench.columns import COLUMNS, LINES, OWN
 from regard.bench.inner_product import everyone, sizes
 from regard.bench.limits import available_bytes
 from regard.bench.peers import absence
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 LENGTHS = (64, 256, 1024, 4096, 16_384, 65_536)
 """Tokens; queries and keys alike."""
 
-LONGEST_SECONDS = 6.0
+LONGEST_SECONDS = 3.0
 """A contender whose next call would take longer than this, as far as its growth tells, stops."""
 
 LARGEST_BYTES = 6 << 30
@@ -64,7 +64,9 @@ class Curve:
 
 def _of_task(name: str, task: str, title: str, heads: int) -> Curve:
     found = {task.name: task for task in TASKS}[task]
-    return Curve(name, title, found.inputs, found.contenders, partial(sizes, 1, heads))
+    # The planner's alternatives are no rivals, and would hide them.
+    rivals = tuple(contender for contender in found.contenders if contender.column not in OWN.values())
+    return Curve(name, title, found.inputs, rivals, partial(sizes, 1, heads))
 
 
 def all_curves() -> tuple[Curve, ...]:
@@ -88,7 +90,7 @@ def measure_curve(curve: Curve, say: Callable[[str], None], *, quick: bool = Fal
     """
     seconds: dict[str, dict[int, float]] = {}
     stopped: dict[str, str] = {}
-    pace = Pace(0.2, 3, 3, 0.1, 1) if quick else Pace(2.0, 3, 15, 0.5, 2)
+    pace = Pace(0.2, 3, 3, 0.1, 1) if quick else Pace(2.0, 3, 15, 0.8, 2)
     for contender in curve.contenders:
         missing = absence(contender.column)
         if missing is not None:

@@ -26,7 +26,8 @@ gives the median of one call, half the interquartile range in percent of it, and
 is (the median over rounds that both ran). In regard's column stands the backend that `regard.plan` names. The error is
 the largest difference from the same formula in float64, over outputs, readings and gradients. Extra memory is the
 highest resident memory of a fresh process above what it had before the call. {dash} marks what a contender does not
-offer.
+offer. The columns "regard on …" are no rivals: they are regard's own backends, each named, so that the choice which
+`auto` makes in regard's column can be seen to be right or wrong.
 """.replace("{dash}", NOT_OFFERED)
 
 LIMITS = """\

@@ -18,10 +18,10 @@ from regard.bench.record import TaskRecord
 from regard.bench.task import Contender, Inputs, Outputs, Task
 from regard.bench.timing import Pace, race
 
-MEMORY_SECONDS = 6.0
-"""About what a process of its own takes, most of it for imports: for the estimate of the remaining time."""
+MEMORY_SECONDS = {"compile": 7.0, "keras": 6.0, "jax": 4.0}
+"""About what a process of its own takes where that is more than two seconds, most of it for imports."""
 
-BUILD_SECONDS = {"compile": 20.0, "keras": 1.0}
+BUILD_SECONDS = {"compile": 5.0, "keras": 1.0}
 """About what it takes until a contender can run, where that is long."""
 
 SAY = Callable[[str], None]
@@ -54,10 +54,13 @@ class Options:
 def estimate(task: Task, options: Options) -> float:
     """Seconds that a task takes, roughly."""
     contenders = [contender for contender in task.contenders if absence(contender.column) is None]
-    seconds = options.pace.seconds * 1.5 if task.timed else 0.0
+    # Small sizes end at the most rounds, large ones with everyone's share.
+    seconds = min(options.pace.seconds * 1.2, len(contenders) * options.pace.share) if task.timed else 0.0
     seconds += sum(BUILD_SECONDS.get(contender.column, 0.3) for contender in contenders) if task.timed else 0.0
     if options.memory or not task.timed:
-        seconds += len(contenders) * MEMORY_SECONDS + (60.0 if task.long else 0.0)
+        weighed = [contender for contender in contenders if contender.weighed or not task.timed]
+        seconds += sum(MEMORY_SECONDS.get(contender.column, 2.0) for contender in weighed)
+        seconds += 60.0 if task.long else 0.0
     return seconds
 
 
@@ -93,6 +96,7 @@ def run_task(task: Task, options: Options, peaks: Peaks, say: SAY) -> TaskRecord
         _time(task, wanted, options, results, say)
     if options.memory or not task.timed:
         _weigh(task, wanted, options, results, say)
+    _rate(task, sizes, results)
     work = task.work(sizes)
     in_order = {contender.column: results[contender.column] for contender in task.contenders}
     return TaskRecord(
@@ -155,7 +159,7 @@ def _weigh(
     task: Task, contenders: Sequence[Contender], options: Options, results: dict[str, Measurement], say: SAY
 ) -> None:
     for contender in contenders:
-        if results[contender.column].state != "measured":
+        if results[contender.column].state != "measured" or (task.timed and not contender.weighed):
             continue
         name = contender.column
         say(f"memory of {name}")
@@ -173,6 +177,17 @@ def _weigh(
         results[name] = replace(
             results[name], extra_bytes=found.extra, resident_bytes=found.resident, alone=found.seconds
         )
+
+
+def _rate(task: Task, sizes: Any, results: dict[str, Measurement]) -> None:
+    """Add to each note how much was got through in a second, where the task counts something."""
+    if task.counted is None:
+        return
+    what, count = task.counted
+    for column, found in results.items():
+        if found.seconds:
+            rate = f"{count(sizes) / found.seconds.median:,.0f} {what} a second"
+            results[column] = replace(found, note=f"{found.note}; {rate}" if found.note else rate)
 
 
 def _said(error: Exception) -> str:

@@ -55,6 +55,7 @@ class Contender:
         backend: what regard chooses for these inputs, in a word.
         note: what it leaves out of the task, or how it was called, if that needs a word.
         bytes: what it is expected to hold at once beside its inputs; None: little.
+        weighed: whether its memory is measured, in a process of its own. A task that is not timed weighs everyone.
     """
 
     column: str
@@ -62,6 +63,7 @@ class Contender:
     backend: Callable[[Inputs], str] | None = None
     note: str = ""
     bytes: Callable[[Sizes], float] | None = None
+    weighed: bool = True
 
 
 @dataclass(frozen=True)
@@ -83,6 +85,7 @@ class Task:
         timed: whether it is timed side by side; otherwise it runs in processes of its own only.
         long: whether it only runs when long tasks are asked for.
         about: a sentence for the report.
+        counted: what a call gets through and how many of them, for a rate; as ``("target words", count)``.
     """
 
     name: str
@@ -99,6 +102,7 @@ class Task:
     timed: bool = True
     long: bool = False
     about: str = ""
+    counted: tuple[str, Callable[[Sizes], float]] | None = None
 
     def sized(self, quick: bool) -> Sizes:
         """The sizes that are meant."""

@@ -2,6 +2,7 @@
 
 import gc
 import math
+import random
 import statistics
 import time
 from collections.abc import Callable, Mapping
@@ -28,23 +29,27 @@ class Pace:
         seconds: of measuring; at least `fewest` rounds are run however long they take.
         fewest: rounds at least.
         most: rounds at most.
-        slow: seconds a call from which on a contender is slow, and runs `slow_runs` times only.
-        slow_runs: runs of a slow contender.
+        share: seconds that each contender may take; one that would take longer runs less often than the others.
+        slow_runs: runs at least of a contender that takes more than its share.
     """
 
-    seconds: float = 8.0
+    seconds: float = 6.0
     fewest: int = 7
     most: int = 60
-    slow: float = 2.0
+    share: float = 1.5
     slow_runs: int = 3
 
     @classmethod
     def of(cls, *, quick: bool, repeats: int | None = None) -> "Pace":
         """The usual pace, or a quick one; with `repeats`, exactly so many rounds."""
-        pace = cls(0.5, 3, 15, 0.5, 2) if quick else cls()
+        pace = cls(0.5, 3, 15, 0.3, 2) if quick else cls()
         if repeats is None:
             return pace
-        return cls(pace.seconds, repeats, repeats, pace.slow, min(pace.slow_runs, repeats))
+        return cls(pace.seconds, repeats, repeats, pace.share, min(pace.slow_runs, repeats))
+
+    def runs(self, seconds: float) -> int:
+        """Rounds at most for a contender that takes so long a call."""
+        return min(self.most, max(self.slow_runs, int(self.share / max(seconds, TURN_SECONDS))))
 
 
 @dataclass(frozen=True)
@@ -78,7 +83,7 @@ def race(
     names = list(calls)
     rough = {name: _once(calls[name]) for name in names}
     batch = {name: min(MOST_CALLS, max(1, math.ceil(TURN_SECONDS / max(rough[name], 1e-9)))) for name in names}
-    allowed = {name: pace.slow_runs if rough[name] > pace.slow else pace.most for name in names}
+    allowed = {name: pace.runs(rough[name]) for name in names}
     turns: dict[str, dict[int, float]] = {name: {} for name in names}
     gc.collect()
     collecting = gc.isenabled()
@@ -90,9 +95,8 @@ def race(
                 break
             if progress is not None:
                 progress(f"round {number + 1}")
-            # Turned by one each round and reversed every other: nobody always runs after the same contender.
-            order = names[number % len(names) :] + names[: number % len(names)]
-            for name in order if number % 2 == 0 else reversed(order):
+            # Shuffled, the same way in each run: nobody always runs after one that leaves cold caches behind.
+            for name in random.Random(number).sample(names, len(names)):
                 if number < allowed[name]:
                     turns[name][number] = _turn(calls[name], batch[name])
     finally:

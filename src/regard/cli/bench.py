@@ -112,7 +112,9 @@ def _run(tasks: "list[Task]", options: "Options", curves: bool, record: "Record"
 
     asked = all_curves() if curves else ()
     console = Console(stderr=True)
-    estimates = [estimate(task, options) for task in tasks] + [5.0 if options.quick else 90.0] * len(asked)
+    estimates = [estimate(task, options) for task in tasks] + [5.0 if options.quick else 60.0] * len(asked)
+    what = f"{len(tasks)} tasks" + (f" and {len(asked)} curves" if asked else "")
+    typer.echo(f"{what}: {_lasting(sum(estimates))}", err=True)
     columns = (
         TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
         TextColumn("{task.fields[left]}"),
@@ -159,7 +161,11 @@ class _Remaining:
         before, after = sum(self._estimates[: self._done]), sum(self._estimates[self._done :])
         wrong = (self._now() - self._began) / before if before else 1.0
         seconds = after * wrong
-        return f"about {seconds / 60:.0f} min left" if seconds > 90 else f"about {seconds:.0f} s left"
+        return f"{_lasting(seconds)} left"
+
+
+def _lasting(seconds: float) -> str:
+    return f"about {seconds / 60:.0f} min" if seconds > 90 else f"about {seconds:.0f} s"
 
 
 def _write(record: "Record", json: Path | None, page: Path | None, pictures: Path | None) -> None:

@@ -17,6 +17,7 @@ PARTS = {
     "sacrebleu": "train",
     "pyyaml": "train",
     "tensorboard": "tensorboard",
+    "numba": "cpu",
 }
 """Optional distributions and the extra of regard that brings each."""
 
@@ -54,12 +55,16 @@ def inspect() -> dict[str, dict[str, str]]:
         "cpus": f"{os.cpu_count()}",
         "torch threads": f"{torch.get_num_threads()} (change with --threads or OMP_NUM_THREADS)",
         "accelerator": "none; everything runs on the CPU" if device is None else _device_name(device),
+        "kernel cache": _kernel_cache(),
     }
     return {
         "versions": versions,
         "machine": machine,
         "backends": {name: _try_backend(name) for name in BACKENDS},
-        "optional parts": {name: _version(name, extra) for name, extra in PARTS.items()},
+        "optional parts": {
+            **{name: _version(name, extra) for name, extra in PARTS.items()},
+            "bench peers": _peers(),
+        },
     }
 
 
@@ -68,6 +73,31 @@ def _version(name: str, extra: str) -> str:
         return importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
         return f"missing: pip install 'regard[{extra}]'"
+
+
+def _peers() -> str:
+    """What `regard bench` can compare with, in one line."""
+    from regard.bench.peers import PEERS, absence, version
+
+    there = [f"{peer.distribution} {version(name)}" for name, peer in PEERS.items() if absence(name) is None]
+    away = [peer.distribution for name, peer in PEERS.items() if absence(name) is not None]
+    missing = [f"missing: {', '.join(away)} (pip install 'regard[bench]')"] if away else []
+    return "; ".join([", ".join(there)] * bool(there) + missing)
+
+
+def _kernel_cache() -> str:
+    """Where compiled kernels are kept, or why nowhere."""
+    from regard.kernels.availability import why_missing
+
+    missing = why_missing()
+    if missing is not None:
+        return f"not used: {missing}"
+    from regard.kernels.compiled import cache_folder
+
+    folder = cache_folder()
+    if folder is None:
+        return "no folder can be written: each process compiles its kernels anew; set REGARD_CACHE to one that can"
+    return f"{folder} (writable)"
 
 
 def _device_name(device: object) -> str:

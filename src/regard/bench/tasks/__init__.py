@@ -3,16 +3,18 @@
 from fnmatch import fnmatchcase
 
 from regard.bench.task import Task
-from regard.bench.tasks import additive, decoder, masked, mechanisms, readings, rows, scaled_dot
+from regard.bench.tasks import additive, bahdanau, decoder, masked, mechanisms, readings, rows, scaled_dot, small
 from regard.errors import UnknownNameError
 
 TASKS: tuple[Task, ...] = (
     *additive.TASKS,
     *decoder.TASKS,
+    *bahdanau.TASKS,
     *rows.TASKS,
     *masked.TASKS,
     *readings.TASKS,
     *scaled_dot.TASKS,
+    *small.TASKS,
     *mechanisms.TASKS,
 )
 

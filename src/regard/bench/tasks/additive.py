@@ -9,6 +9,7 @@ from regard.bench import eager
 from regard.bench.bar import Bar
 from regard.bench.inner_product import QKV, made, make_inputs, pairs, sizes
 from regard.bench.oracle import by_rows
+from regard.bench.own import held_to
 from regard.bench.peers import load
 from regard.bench.running import Bound, pulled, torch_ready
 from regard.bench.task import Contender, Inputs, Outputs, Ready, Sizes, Task, Work
@@ -18,8 +19,14 @@ NAMES = (*QKV, "weight")
 MIB = 1 << 20
 
 
-def _inputs(sizes: Sizes) -> Inputs:
+def make_additive(sizes: Sizes) -> Inputs:
+    """Those of an attention, and the weight of the score."""
     return {**make_inputs(sizes), "weight": made(sizes["dim"], seed=7) * sizes["dim"] ** -0.5}
+
+
+def options(inputs: Inputs) -> dict[str, Any]:
+    """Keywords of `regard.attend`."""
+    return {"score": Additive(inputs["weight"])}
 
 
 def _regard(gradients: tuple[str, ...] = ()) -> Contender:
@@ -80,7 +87,8 @@ def _grids(number: float) -> Any:
     return lambda sizes: 4.0 * number * pairs(sizes) * sizes["dim"]
 
 
-def _work(sizes: Sizes, passes: int = 1) -> Work:
+def work(sizes: Sizes, passes: int = 1) -> Work:
+    """What the additive score needs, with softmax and values; so many passes."""
     # Of two units that share a division: 1 + e^2a e^2b each, their product, two cross products, and two sums.
     triples, all_pairs = pairs(sizes) * sizes["dim"], pairs(sizes)
     rows = sizes["batch"] * sizes["heads"] * (sizes["queries"] + sizes["keys"])
@@ -101,7 +109,7 @@ def _task(name: str, title: str, length: int, quick: int, **more: Any) -> Task:
         group="Additive score",
         sizes=sizes(1, 1, length),
         quick=sizes(1, 1, quick),
-        inputs=_inputs,
+        inputs=make_additive,
         **more,
     )
 
@@ -109,15 +117,15 @@ def _task(name: str, title: str, length: int, quick: int, **more: Any) -> Task:
 TASKS = (
     _task(
         "additive", "additive", 1024, 256,
-        contenders=(_regard(), *_plain(), _keras()),
-        work=_work,
+        contenders=(_regard(), *held_to("cpu", options=options), *_plain(), _keras()),
+        work=work,
         oracle=by_rows(eager.additive, NAMES, per_pair=64),
         bars=(Bar("faster", 20, "eager", 30), Bar("faster", 28, "keras", 45), Bar("faster", 7, "compile", 11)),
     ),
     _task(
         "additive-backward", "additive, forward + backward", 1024, 256,
         contenders=(_regard(NAMES), *_plain(NAMES), _keras(NAMES)),
-        work=lambda sizes: _work(sizes, 2),
+        work=lambda sizes: work(sizes, 2),
         oracle=by_rows(eager.additive, NAMES, NAMES, per_pair=256),
         bars=(Bar("faster", 8, "eager", 14),),
         backward=True,
@@ -125,7 +133,7 @@ TASKS = (
     _task(
         "additive-memory", "additive, memory", 8192, 1024,
         contenders=(_regard(), *_plain(), _keras()),
-        work=_work,
+        work=work,
         bars=(Bar("memory", 64 * MIB),),
         timed=False,
         about="Runs in processes of its own; whoever would need more memory than there is, is skipped.",

@@ -21,6 +21,7 @@ from regard.bench.inner_product import (
     x_transformers,
 )  # fmt: skip
 from regard.bench.oracle import by_rows
+from regard.bench.own import held_to
 from regard.bench.task import Inputs, Sizes, Task, Work
 
 WINDOW = 512
@@ -31,6 +32,10 @@ def _window(inputs: Inputs) -> Tensor:
     query = torch.arange(inputs["query"].shape[2])[:, None]
     key = torch.arange(inputs["key"].shape[2])[None, :]
     return ((key <= query) & (key >= query - WINDOW))[None, None]
+
+
+def _windowed(inputs: Inputs) -> dict[str, Any]:
+    return {"mask": masks.window(WINDOW, 0)}
 
 
 def _window_work(sizes: Sizes) -> Work:
@@ -90,6 +95,7 @@ def _ragged(name: str, title: str, *, keys_only: bool, about: str) -> Task:
         inputs=_ragged_inputs,
         contenders=(
             regard(options),
+            *(() if keys_only else held_to("cpu", "sdpa", options=options)),
             *plain(eager.attention, keep=_padding, note=padded),
             sdpa(keep=_padding, note=padded),
             keras(keep=_padding, note=padded),
@@ -113,7 +119,8 @@ TASKS = (
         quick=sizes(1, 2, 1024),
         inputs=make_inputs,
         contenders=(
-            regard(lambda inputs: {"mask": masks.window(WINDOW, 0)}),
+            regard(_windowed),
+            *held_to("cpu", "sdpa", options=_windowed),
             *plain(eager.attention, keep=_window, matrices=3.0, compiled_matrices=3.0),
             sdpa(keep=_window, note="a dense mask"),
             jax(keywords=lambda inputs, jnp: {"local_window_size": (WINDOW, 0)}),

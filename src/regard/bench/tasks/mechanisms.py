@@ -1,7 +1,7 @@
 """Every score with softmax, and every normalizer with scaled dot products, so that each mechanism has its row."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -196,6 +196,13 @@ NORMALIZERS = (
 )  # fmt: skip
 
 
+def _plain(mechanism: Mechanism, names: tuple[str, ...]) -> tuple[Contender, Contender]:
+    units = mechanism.units
+    usual, compiled = plain(mechanism.function, names, matrices=units, compiled_matrices=min(4, units))
+    # Seventeen processes that compile would take as long as everything else of this table.
+    return usual, replace(compiled, weighed=False)
+
+
 def _task(kind: str, mechanism: Mechanism) -> Task:
     additional = mechanism.work
     # The first product is that of query and key, if there is one; those that form the score otherwise have their own.
@@ -223,7 +230,7 @@ def _task(kind: str, mechanism: Mechanism) -> Task:
         inputs=_inputs,
         contenders=(
             regard(mechanism.options),
-            *plain(mechanism.function, names, matrices=mechanism.units, compiled_matrices=min(4, mechanism.units)),
+            *_plain(mechanism, names),
             *mechanism.rivals,
         ),
         work=work,

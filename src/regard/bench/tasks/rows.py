@@ -11,6 +11,7 @@ from regard.bench import eager
 from regard.bench.bar import Bar
 from regard.bench.inner_product import QKV, made, make_inputs, pairs, plain, quadratic, regard, sizes
 from regard.bench.oracle import by_rows, whole
+from regard.bench.own import held_to
 from regard.bench.peers import load
 from regard.bench.running import Bound, torch_ready
 from regard.bench.task import Contender, Inputs, Sizes, Task, Work
@@ -97,6 +98,10 @@ def attention_task(
 ) -> Task:
     """Scaled dot products with a normalizer of the entmax family."""
     function: Callable[..., Any] = partial(eager.attention, normalize=name)
+
+    def options(inputs: Inputs) -> dict[str, Any]:
+        return {"normalizer": NORMALIZERS[name]}
+
     return Task(
         name=f"{prefix}{name}" if prefix else f"{name}-attention",
         title=f"{name} attention, {{batch}}×{{heads}}×{{queries}}×{{dim}}",
@@ -105,7 +110,8 @@ def attention_task(
         quick=sizes(1, 2, 256),
         inputs=make_inputs,
         contenders=(
-            regard(lambda inputs: {"normalizer": NORMALIZERS[name]}),
+            regard(options),
+            *(() if prefix else held_to("cpu", options=options)),
             *plain(function, matrices=6.0, compiled_matrices=6.0),
             _in_attention(name),
         ),
