@@ -9,11 +9,12 @@ from regard.attention.backends.backend import Backend
 from regard.attention.backends.blocks import BLOCK_ELEMENTS
 from regard.attention.backends.cpu import Fused
 from regard.attention.backends.reference import Reference
-from regard.attention.backends.sdpa import ScaledDotProduct
+from regard.attention.backends.sdpa import ScaledDotProduct, takes_no_mask
 from regard.attention.backends.tiled import Tiled
 from regard.attention.problem import Problem
 from regard.errors import BackendError, UnknownNameError
 from regard.kernels.availability import wider_than_blas
+from regard.normalizers import Entmax
 
 
 @dataclass(frozen=True)
@@ -62,12 +63,20 @@ are made of wider vectors than BLAS's."""
 FUSED_ELEMENTS = 1 << 17
 """Numbers that the specification holds at once, above which the fused kernels are faster."""
 
+FUSED_SPARSE_ELEMENTS = 1 << 12
+"""The same for sparse normalizers whose gradient nobody wants: the specification sorts."""
+
+SMALL_PAIRS = 1 << 17
+"""Pairs below which the specification is faster than PyTorch's kernel with a mask or a bias made dense."""
+
 _FUSED = Fused()
 
 
 def _slower(problem: Problem) -> str | None:
     plain = problem.mask is None and problem.bias is None
     B, H, Q, K = problem.grid.shape
+    if B * H * Q * K < SMALL_PAIRS and not plain and not takes_no_mask(problem):
+        return f"with a mask or a bias made dense 'reference' is faster below {SMALL_PAIRS:,} pairs"
     if B * H * Q * K < FUSED_PAIRS or (plain and not _wide(problem)) or _FUSED.declines(problem) is not None:
         return None
     where = "on this processor" if plain else "under a mask or a bias"
@@ -85,12 +94,19 @@ def _too_large(problem: Problem) -> str | None:
     B, H, Q, K = problem.grid.shape
     prepared = problem.prepared
     elements = B * H * Q * K * prepared.primitive.elements_per_pair(prepared.query, prepared.key)
-    if elements <= FUSED_ELEMENTS:
+    if elements <= FUSED_SPARSE_ELEMENTS:
         return None
-    limit = FUSED_ELEMENTS if _FUSED.declines(problem) is None else BLOCK_ELEMENTS
+    limit = BLOCK_ELEMENTS
+    if _FUSED.declines(problem) is None:
+        sparse = isinstance(problem.normalizer, Entmax) and not (torch.is_grad_enabled() and _wants_gradient(problem))
+        limit = FUSED_SPARSE_ELEMENTS if sparse else FUSED_ELEMENTS
     if elements > limit:
         return f"it would hold {elements:,} numbers at once; up to {limit:,} it is as fast as anything"
     return None
+
+
+def _wants_gradient(problem: Problem) -> bool:
+    return any(tensor.requires_grad for tensor in (problem.query, problem.key, problem.value))
 
 
 RULES = (
@@ -98,7 +114,7 @@ RULES = (
         ScaledDotProduct(),
         _slower,
         "PyTorch's own kernel computes this exactly, and is the fastest that does",
-        ("tiny", "dot-128", "dot-1024", "dot-4096", "dot-batch"),
+        ("tiny", "dot-128"),
     ),
     Rule(
         Reference(),
@@ -110,7 +126,7 @@ RULES = (
         _FUSED,
         _never,
         "fused kernels run this in linear memory, faster than anything else here",
-        ("additive", "entmax15-attention", "window", "ragged", "dot-causal"),
+        ("additive", "entmax15-attention", "window", "ragged", "dot-causal", "dot-1024", "dot-4096", "dot-batch"),
     ),
     Rule(Tiled(), _never, "runs everything in linear memory", ("score-mlp",)),
 )

@@ -17,7 +17,7 @@ from regard.kernels.availability import why_missing
 from regard.masks.mask import Visibility
 from regard.masks.positional import Band
 from regard.scores.score import InnerProduct
-from regard.shapes import Grid, accurate, spread_heads
+from regard.shapes import accurate, spread_heads
 
 ROWS = 512
 """Query rows for which a mask is made dense at a time: memory stays linear, and tiles that it empties are skipped."""
@@ -58,19 +58,22 @@ class ScaledDotProduct(Backend):
         return output
 
     def _output(self, problem: Problem) -> Tensor:
-        mask, bias, grid = problem.mask, problem.bias, problem.grid
+        mask, grid = problem.mask, problem.grid
         inputs = whole(problem)
-        if mask is None and bias is None:
-            return _kernel(problem, inputs)
-        if bias is None and isinstance(mask, Band) and _starts_aligned(mask, grid):
-            return _kernel(problem, inputs, is_causal=True)
+        if takes_no_mask(problem):
+            return _kernel(problem, inputs, is_causal=mask is not None)
         outputs = [_masked(problem, block) for block in blocks(problem, (grid.batch, ROWS))]
         return torch.cat(outputs, dim=2)
 
 
-def _starts_aligned(mask: Band, grid: Grid) -> bool:
-    """Whether the band is what the kernel calls causal: all keys up to the query's own, counted from the first."""
-    offset = mask.offset_on(grid)
+def takes_no_mask(problem: Problem) -> bool:
+    """Whether the kernel needs no dense mask: there is none, or it is causal from the first key on."""
+    mask = problem.mask
+    if problem.bias is not None or not (mask is None or isinstance(mask, Band)):
+        return False
+    if mask is None:
+        return True
+    offset = mask.offset_on(problem.grid)
     return mask.before is None and mask.after == 0 and isinstance(offset, int) and offset == 0
 
 
