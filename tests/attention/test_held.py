@@ -6,6 +6,7 @@ import torch
 pytest.importorskip("numba", reason="kernels are compiled by Numba")
 
 from regard import normalizers
+from regard.errors import BackendError
 from regard.kernels import team
 from regard.nn import Attention
 
@@ -87,9 +88,7 @@ def test_holding_changes_nothing(score, normalizer, kind):
 
 @pytest.mark.parametrize("size", [30.0, 1000.0])
 def test_projections_may_be_large(size):
-    for one, other in zip(
-        gradients(Decoder("auto"), size), gradients(Decoder("reference"), size), strict=True
-    ):
+    for one, other in zip(gradients(Decoder("auto"), size), gradients(Decoder("reference"), size), strict=True):
         torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-9)
 
 
@@ -159,9 +158,8 @@ def test_a_second_derivative_is_refused():
     keys, values = annotations()
     query = torch.randn(BATCH, DIM, dtype=torch.float64, requires_grad=True)
     memory = decoder.attention.remember(keys, value=values)
-    (first,) = torch.autograd.grad(decoder.attention(query, memory).context.sum(), query, create_graph=True)
-    with pytest.raises(RuntimeError, match="once_differentiable|twice"):
-        first.sum().backward()
+    with pytest.raises(BackendError, match="no second derivative"):
+        torch.autograd.grad(decoder.attention(query, memory).context.sum(), query, create_graph=True)
 
 
 def test_dropped_weights():
@@ -211,8 +209,9 @@ def test_selected_rows_are_held_too(kind):
     got = decoder.attention(query, chosen)
     told = {name: tensor[index] for name, tensor in visible(kind).items()}
     expected = decoder.attention(query, decoder.attention.remember(keys[index], value=values[index], **told))
-    assert torch.equal(got.context, expected.context)
-    assert torch.equal(got.weights, expected.weights)
+    # Projecting another batch may round otherwise.
+    torch.testing.assert_close(got.context, expected.context)
+    torch.testing.assert_close(got.weights, expected.weights)
 
 
 @pytest.mark.parametrize("score", ["cosine", "distance", "mlp", "location"])

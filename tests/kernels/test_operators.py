@@ -10,6 +10,7 @@ pytest.importorskip("numba", reason="kernels are compiled by Numba")
 import regard
 from kernels.oracle import assert_as_exact, outcome, target_of, tensors
 from regard import masks
+from regard.errors import BackendError
 from regard.kernels import operators
 from regard.kernels.call import Call
 from regard.kernels.kinds import ENTMAX15, SIGMOID, SOFTMAX, SPARSEMAX
@@ -269,3 +270,11 @@ def test_half_precision_errs_by_its_last_rounding(dtype, additive):
     for name, expected in exact.items():
         assert got[name].dtype == dtype
         torch.testing.assert_close(got[name].double(), expected, rtol=0.6 * torch.finfo(dtype).eps, atol=1e-4)
+
+
+def test_a_second_derivative_is_refused():
+    query, key, value = (torch.randn(1, 2, 5, 3, requires_grad=True) for _ in range(3))
+    output = regard.attend(query, key, value, backend="cpu")
+    (first,) = torch.autograd.grad(output.square().sum(), query, create_graph=True)
+    with pytest.raises(BackendError, match="no second derivative"):
+        first.sum().backward()

@@ -1,5 +1,7 @@
 """Sparse normalizers of plain rows by compiled loops: what sorting and root finding give, along any axis."""
 
+import sys
+
 import pytest
 import torch
 
@@ -8,6 +10,7 @@ pytest.importorskip("numba", reason="kernels are compiled by Numba")
 from torch.library import opcheck
 
 from regard import normalizers
+from regard.errors import BackendError
 from regard.kernels import row_operators, team
 from regard.normalizers.thresholds import entmax15_by_sort, entmax_by_root, sparsemax_by_sort
 
@@ -25,14 +28,12 @@ def by_sort(scores, alpha, dim=-1):
 @pytest.mark.parametrize("alpha", ALPHAS)
 @pytest.mark.parametrize("dim", [0, 1, 2, -1])
 def test_any_axis(alpha, dim, monkeypatch):
-    monkeypatch.setattr("regard.normalizers.entmax.KERNEL_NUMBERS", 1)
+    monkeypatch.setattr(sys.modules["regard.normalizers.entmax"], "KERNEL_NUMBERS", 1)
     scores = torch.randn(7, 31, 5).transpose(0, 1)
     weights = normalizers.entmax(alpha)(scores, dim)
     assert weights.shape == scores.shape
     # Above 2 a weight leaves 0 like a root of its score.
-    torch.testing.assert_close(
-        weights.double(), by_sort(scores, alpha, dim), rtol=0, atol=1e-6 if alpha <= 2 else 3e-5
-    )
+    torch.testing.assert_close(weights.double(), by_sort(scores, alpha, dim), rtol=0, atol=1e-6 if alpha <= 2 else 3e-5)
 
 
 @pytest.mark.parametrize("alpha", ALPHAS)
@@ -69,6 +70,13 @@ def test_masked_scores():
     (gradient,) = torch.autograd.grad(weights.square().sum(), scores)
     assert torch.isfinite(gradient).all()
     assert not gradient[1].any()
+
+
+def test_a_second_derivative_is_refused():
+    scores = torch.randn(3, 5, requires_grad=True)
+    (first,) = torch.autograd.grad(row_operators.entmax(scores, 1.5).square().sum(), scores, create_graph=True)
+    with pytest.raises(BackendError, match="no second derivative"):
+        first.sum().backward()
 
 
 def test_threads_change_no_bit(monkeypatch):

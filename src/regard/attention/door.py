@@ -12,7 +12,7 @@ from regard.masks import as_mask
 from regard.normalizers import as_normalizer
 from regard.positions import as_bias
 from regard.scores import Scoring, as_score
-from regard.shapes import Grid, check_floating
+from regard.shapes import check_floating
 
 
 def open_problem(
@@ -49,8 +49,8 @@ def open_problem(
     if rank < 4:
         new_axes = (None,) * (4 - rank)
         query, key, value = query[new_axes], key[new_axes], value[new_axes]
-    B, H, Q, _ = query.shape
-    Bk, Hk, K, _ = key.shape
+    B, H = query.shape[:2]
+    Bk, Hk = key.shape[:2]
     if value.shape[:3] != key.shape[:3]:
         raise ShapeError(
             f"value must have key's batch, heads and keys, {list(key.shape[:3])}; it has {list(value.shape[:3])}"
@@ -63,29 +63,28 @@ def open_problem(
     checked_score = as_score(score)
     checked_score.check(query, key)
     checked_normalizer = as_normalizer(normalizer)
-    grid = Grid.whole(B, H, Q, K, query.device)
-    checked_mask = as_mask(mask)
-    if checked_mask is not None:
-        checked_mask.check(grid)
-    checked_bias = as_bias(bias)
-    if checked_bias is not None:
-        checked_bias.check(query, grid)
-    return Problem(
+    problem = Problem(
         query=query,
         key=key,
         value=value,
         score=checked_score,
         normalizer=checked_normalizer,
-        mask=checked_mask,
-        bias=checked_bias,
+        mask=as_mask(mask),
+        bias=as_bias(bias),
         dropout=check_dropout(dropout),
-        grid=grid,
         rank=rank,
     )
+    if problem.mask is not None:
+        problem.mask.check(problem.grid)
+    if problem.bias is not None:
+        problem.bias.check(query, problem.grid)
+    return problem
 
 
 def check_dropout(dropout: object) -> float:
     """``dropout`` as a float, if it is a probability in [0, 1)."""
+    if dropout == 0.0 and isinstance(dropout, float):
+        return 0.0
     if isinstance(dropout, bool) or not isinstance(dropout, Real):
         raise KindError(f"dropout must be a number; it is a {type(dropout).__name__}")
     rate = float(dropout)

@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from regard.attention.backends.lowering import Weighing, weighing
 from regard.kernels.availability import why_missing
 from regard.kernels.call import Call
+from regard.kernels.second_derivative import refuse_second_derivative
 from regard.normalizers import Normalizer
 from regard.scores import Additive, Dot, ScaledDot, Score
 from regard.scores.score import TanhSum
@@ -151,8 +151,9 @@ class _Gather(torch.autograd.Function):
         return call.key.new_zeros(())
 
     @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Any, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Any, ...]:
+        if torch.is_grad_enabled():
+            refuse_second_derivative()
         shares: list[Share] = ctx.shares.pop(_pass(), [])
         # What a pass left behind that ended before it came here.
         ctx.shares.clear()
@@ -188,10 +189,11 @@ class _Step(torch.autograd.Function):
         return output, weights
 
     @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Any, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Any, ...]:
         from regard.kernels.step_operators import pass_to_query
 
+        if torch.is_grad_enabled():
+            refuse_second_derivative()
         by_output, by_weights = gradients
         if by_output is None and by_weights is None:
             return (None,) * 4

@@ -60,6 +60,9 @@ FUSED_PAIRS = 1 << 19
 """Pairs from which on the fused kernels are faster than PyTorch's: under a mask or a bias, and everywhere if products
 are made of wider vectors than BLAS's."""
 
+WIDE_PAIRS = 1 << 17
+"""The same for products of wide vectors, where nobody wants a gradient."""
+
 FUSED_ELEMENTS = 1 << 17
 """Numbers that the specification holds at once, above which the fused kernels are faster."""
 
@@ -74,13 +77,13 @@ _FUSED = Fused()
 
 def _slower(problem: Problem) -> str | None:
     plain = problem.mask is None and problem.bias is None
-    B, H, Q, K = problem.grid.shape
-    if B * H * Q * K < SMALL_PAIRS and not plain and not takes_no_mask(problem):
+    if problem.pairs < SMALL_PAIRS and not plain and not takes_no_mask(problem):
         return f"with a mask or a bias made dense 'reference' is faster below {SMALL_PAIRS:,} pairs"
-    if B * H * Q * K < FUSED_PAIRS or (plain and not _wide(problem)) or _FUSED.declines(problem) is not None:
+    limit = WIDE_PAIRS if plain and not _wants_gradient(problem) else FUSED_PAIRS
+    if problem.pairs < limit or (plain and not _wide(problem)) or _FUSED.declines(problem) is not None:
         return None
     where = "on this processor" if plain else "under a mask or a bias"
-    return f"{where} 'cpu' is faster from {FUSED_PAIRS:,} pairs on"
+    return f"{where} 'cpu' is faster from {limit:,} pairs on"
 
 
 def _wide(problem: Problem) -> bool:
@@ -91,14 +94,13 @@ def _wide(problem: Problem) -> bool:
 def _too_large(problem: Problem) -> str | None:
     if problem.is_empty:
         return None
-    B, H, Q, K = problem.grid.shape
     prepared = problem.prepared
-    elements = B * H * Q * K * prepared.primitive.elements_per_pair(prepared.query, prepared.key)
+    elements = problem.pairs * prepared.primitive.elements_per_pair(prepared.query, prepared.key)
     if elements <= FUSED_SPARSE_ELEMENTS:
         return None
     limit = BLOCK_ELEMENTS
     if _FUSED.declines(problem) is None:
-        sparse = isinstance(problem.normalizer, Entmax) and not (torch.is_grad_enabled() and _wants_gradient(problem))
+        sparse = isinstance(problem.normalizer, Entmax) and not _wants_gradient(problem)
         limit = FUSED_SPARSE_ELEMENTS if sparse else FUSED_ELEMENTS
     if elements > limit:
         return f"it would hold {elements:,} numbers at once; up to {limit:,} it is as fast as anything"
@@ -106,7 +108,9 @@ def _too_large(problem: Problem) -> str | None:
 
 
 def _wants_gradient(problem: Problem) -> bool:
-    return any(tensor.requires_grad for tensor in (problem.query, problem.key, problem.value))
+    if not torch.is_grad_enabled():
+        return False
+    return problem.query.requires_grad or problem.key.requires_grad or problem.value.requires_grad
 
 
 RULES = (

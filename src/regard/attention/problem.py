@@ -12,7 +12,8 @@ from regard.scores.score import Prepared, Score
 from regard.shapes import Grid
 
 
-@dataclass(frozen=True)
+# Not frozen: that would be the longest part of making one, and every call makes one.
+@dataclass(eq=False)
 class Problem:
     """Inputs that passed the door.
 
@@ -25,7 +26,6 @@ class Problem:
         mask: who may see whom; None is everybody.
         bias: what is added to the scores; None is nothing.
         dropout: probability of dropping a weight, in [0, 1).
-        grid: the index space of all pairs.
         rank: how many axes the user's tensors had (2 to 4).
     """
 
@@ -37,7 +37,6 @@ class Problem:
     mask: Mask | None
     bias: Bias | None
     dropout: float
-    grid: Grid
     rank: int
 
     @cached_property
@@ -50,10 +49,22 @@ class Problem:
         """The visible keys of each row, if there is a mask and they are one run in every row."""
         return None if self.mask is None else self.mask.spans(self.grid)
 
+    @cached_property
+    def grid(self) -> Grid:
+        """The index space of all pairs."""
+        batch, heads, queries, _ = self.query.shape
+        return Grid.whole(batch, heads, queries, self.key.shape[2], self.query.device)
+
+    @property
+    def pairs(self) -> int:
+        """How many pairs there are."""
+        batch, heads, queries, _ = self.query.shape
+        return batch * heads * queries * self.key.shape[2]
+
     @property
     def is_empty(self) -> bool:
         """Whether there is no pair at all."""
-        return 0 in self.grid.shape
+        return self.pairs == 0
 
     def restore(self, tensor: Tensor) -> Tensor:
         """A result ``[batch, heads, ...]`` with the leading axes that the user's tensors had."""

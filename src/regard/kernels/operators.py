@@ -16,6 +16,7 @@ from regard.kernels.forward import forward
 from regard.kernels.read import SUMMED, Read
 from regard.kernels.readings import readings
 from regard.kernels.record import as_matrix, check_inputs, is_wide, launch, parameters, transposed
+from regard.kernels.second_derivative import refuse_second_derivative
 from regard.kernels.tanh_sum import TILE, even, padded_length
 
 _INPUTS = (
@@ -242,9 +243,11 @@ for _name, _run, _shapes in (
     ("attend_backward", _attend_backward, _attend_backward_shapes),
     ("readings", _readings, _readings_shapes),
 ):
-    _LIBRARY.impl(_name, _run, "CPU")
+    # A compiler that meets the operator leaves what it does alone.
+    _LIBRARY.impl(_name, torch.compiler.disable(_run), "CPU")
     torch.library.register_fake(f"regard::{_name}", _shapes, lib=_LIBRARY)
 register_autograd("regard::attend", _pass_back, setup_context=_keep_inputs, lib=_LIBRARY)
+register_autograd("regard::attend_backward", refuse_second_derivative, lib=_LIBRARY)
 register_autocast("regard::attend", "cpu", torch.float32, lib=_LIBRARY)
 
 attend = torch.ops.regard.attend.default

@@ -1,6 +1,8 @@
 """Filling a kernel's parameters from tensors, and running the kernel on them."""
 
-import numpy as np
+import ctypes
+import struct
+
 import torch
 from torch import Tensor
 
@@ -14,24 +16,43 @@ from regard.kernels.products import gemm_address, limit_address
 from regard.kernels.tanh_sum import TILE, padded_length
 from regard.kernels.team import run
 
+_NAMES = LAYOUT.names or ()
+_PACKED = struct.Struct("".join("q" if LAYOUT[name].kind == "i" else "d" for name in _NAMES))
 
-def parameters(call: Call, **more: int) -> np.ndarray:
-    """The record of this call; ``more`` sets fields beyond the inputs."""
-    record = np.zeros(1, LAYOUT)
-    fields = record[0]
+
+def parameters(call: Call, **more: int) -> dict[str, float]:
+    """The fields of this call's record by name, those that are not 0; ``more`` adds to the inputs."""
     query, key, value = call.query, call.key, call.value
     batch, heads, queries, dim = query.shape
-    fields["gemm"], fields["limit_threads"] = gemm_address(query.dtype), limit_address()
-    fields["wide"] = is_wide(query.dtype)
-    fields["batch"], fields["heads"], fields["queries"], fields["dim"] = batch, heads, queries, dim
-    fields["kv_heads"], fields["keys"], fields["value_dim"] = key.shape[1], key.shape[2], value.shape[3]
-    fields["block"], fields["chunks"] = call.block, 1
-    for name, tensor in (("query", query), ("key", key), ("value", value)):
-        fields[name] = tensor.data_ptr()
-        fields[f"{name}_batch"], fields[f"{name}_head"], fields[f"{name}_row"] = tensor.stride()[:3]
+    fields: dict[str, float] = {
+        "gemm": gemm_address(query.dtype),
+        "limit_threads": limit_address(),
+        "wide": is_wide(query.dtype),
+        "batch": batch,
+        "heads": heads,
+        "kv_heads": key.shape[1],
+        "queries": queries,
+        "keys": key.shape[2],
+        "dim": dim,
+        "value_dim": value.shape[3],
+        "block": call.block,
+        "chunks": 1,
+        "normalizer": call.normalizer,
+        "alpha": call.alpha,
+        "scale": call.scale,
+        "factor": call.factor,
+        "cap": call.cap,
+        "kept": 1.0,
+    }
+    fields["query"] = query.data_ptr()
+    fields["query_batch"], fields["query_head"], fields["query_row"], _ = query.stride()
+    fields["key"] = key.data_ptr()
+    fields["key_batch"], fields["key_head"], fields["key_row"], _ = key.stride()
+    fields["value"] = value.data_ptr()
+    fields["value_batch"], fields["value_head"], fields["value_row"], _ = value.stride()
     if call.weight is not None and call.exponentials is not None and call.extents is not None:
         fields["additive"], fields["weight"] = 1, call.weight.data_ptr()
-        fields["weight_head"] = call.weight.stride(0) if call.weight.shape[0] > 1 else 0
+        (fields["weight_head"],) = _repeating(call.weight, 1)
         fields["exponentials"], fields["extents"] = call.exponentials.data_ptr(), call.extents.data_ptr()
     if call.start is not None and call.stop is not None:
         fields["start"], fields["stop"] = call.start.data_ptr(), call.stop.data_ptr()
@@ -40,12 +61,10 @@ def parameters(call: Call, **more: int) -> np.ndarray:
         fields["mask"] = call.mask.data_ptr()
         fields["mask_batch"], fields["mask_head"], fields["mask_row"] = _repeating(call.mask, 3)
     if call.bias is not None:
-        fields["bias"] = call.bias.data_ptr()
+        fields["bias"], fields["bias_kind"] = call.bias.data_ptr(), DIAGONAL_BIAS if call.diagonal else DENSE_BIAS
         if call.diagonal:
-            fields["bias_kind"] = DIAGONAL_BIAS
             (fields["bias_head"],) = _repeating(call.bias, 1)
         else:
-            fields["bias_kind"] = DENSE_BIAS
             strides = _repeating(call.bias, 4)
             fields["bias_batch"], fields["bias_head"], fields["bias_row"], fields["bias_key"] = strides
     if call.offset is not None:
@@ -54,13 +73,11 @@ def parameters(call: Call, **more: int) -> np.ndarray:
     if call.center is not None and call.width is not None:
         fields["center"], fields["width"] = call.center.data_ptr(), call.width.data_ptr()
         fields["window_batch"], fields["window_head"] = _repeating(call.center, 2)
-    fields["normalizer"], fields["alpha"] = call.normalizer, call.alpha
-    fields["scale"], fields["factor"], fields["cap"] = call.scale, call.factor, call.cap
-    fields["kept"], fields["seed"] = 1.0 / (1.0 - call.dropout), call.seed
-    fields["threshold"] = min(round(call.dropout * 2**32), 2**32 - 1)
-    for name, number in more.items():
-        fields[name] = number
-    return record
+    if call.dropout:
+        fields["seed"], fields["kept"] = call.seed, 1.0 / (1.0 - call.dropout)
+        fields["threshold"] = min(round(call.dropout * 2**32), 2**32 - 1)
+    fields.update(more)
+    return fields
 
 
 def as_matrix(tensor: Tensor) -> Tensor:
@@ -85,10 +102,12 @@ def transposed(tensor: Tensor) -> Tensor:
     return turned
 
 
-def launch(kernel: Kernel, record: np.ndarray, tasks: int, work: float) -> None:
-    """Run a kernel on a record, all tasks of it."""
-    record["counter"], record["tasks"] = 0, tasks
-    run(kernel, record.ctypes.data, tasks, work)
+def launch(kernel: Kernel, fields: dict[str, float], tasks: int, work: float) -> None:
+    """Run a kernel on the record of these fields, all tasks of it."""
+    fields["tasks"] = tasks
+    get = fields.get
+    record = ctypes.create_string_buffer(_PACKED.pack(*[get(name, 0) for name in _NAMES]))
+    run(kernel, ctypes.addressof(record), tasks, work)
 
 
 def _repeating(tensor: Tensor, axes: int) -> tuple[int, ...]:

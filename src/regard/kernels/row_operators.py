@@ -11,9 +11,10 @@ from torch.library import Library, register_autograd
 from regard.kernels.compiled import Kernel
 from regard.kernels.intrinsics import array_at, fetch_add, size_of
 from regard.kernels.kinds import ENTMAX, ENTMAX15, SPARSEMAX
-from regard.kernels.parameters import LAYOUT, parameters_at
+from regard.kernels.parameters import parameters_at
+from regard.kernels.record import launch
 from regard.kernels.rows import differentiate, normalize
-from regard.kernels.team import run
+from regard.kernels.second_derivative import refuse_second_derivative
 
 # pyright: reportCallIssue=false, reportAttributeAccessIssue=false
 # Intrinsics take one argument less than they are defined with: the first one is Numba's.
@@ -69,16 +70,20 @@ def _kernel(dtype: torch.dtype, backward: bool) -> Kernel:
 
 
 def _launch(given: Tensor, output: Tensor, gradient: Tensor | None, alpha: float) -> None:
-    record = np.zeros(1, LAYOUT)
-    fields = record[0]
     keys = given.shape[-1]
     rows = given.numel() // keys
-    fields["queries"], fields["keys"], fields["block"] = rows, keys, max(1, ROWS_OF_TASK // keys)
-    fields["query"], fields["output"] = given.data_ptr(), output.data_ptr()
-    fields["output_gradient"] = 0 if gradient is None else gradient.data_ptr()
-    fields["alpha"], fields["normalizer"] = alpha, {2.0: SPARSEMAX, 1.5: ENTMAX15}.get(alpha, ENTMAX)
-    fields["tasks"] = tasks = -(-rows // int(fields["block"]))
-    run(_kernel(given.dtype, gradient is not None), record.ctypes.data, tasks, WORK * given.numel())
+    block = max(1, ROWS_OF_TASK // keys)
+    fields: dict[str, float] = {
+        "queries": rows,
+        "keys": keys,
+        "block": block,
+        "query": given.data_ptr(),
+        "output": output.data_ptr(),
+        "output_gradient": 0 if gradient is None else gradient.data_ptr(),
+        "alpha": alpha,
+        "normalizer": {2.0: SPARSEMAX, 1.5: ENTMAX15}.get(alpha, ENTMAX),
+    }
+    launch(_kernel(given.dtype, gradient is not None), fields, -(-rows // block), WORK * given.numel())
 
 
 def _entmax(scores: Tensor, alpha: float) -> Tensor:
@@ -107,8 +112,9 @@ def _pass_back(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
     return torch.ops.regard.entmax_backward(gradient, weights, ctx.alpha), None
 
 
-_LIBRARY.impl("entmax", _entmax, "CPU")
-_LIBRARY.impl("entmax_backward", _entmax_backward, "CPU")
+# A compiler that meets the operators leaves what they do alone.
+_LIBRARY.impl("entmax", torch.compiler.disable(_entmax), "CPU")
+_LIBRARY.impl("entmax_backward", torch.compiler.disable(_entmax_backward), "CPU")
 
 
 @torch.library.register_fake("regard::entmax", lib=_LIBRARY)
@@ -122,6 +128,7 @@ def _(gradient: Tensor, weights: Tensor, alpha: float) -> Tensor:
 
 
 register_autograd("regard::entmax", _pass_back, setup_context=_keep, lib=_LIBRARY)
+register_autograd("regard::entmax_backward", refuse_second_derivative, lib=_LIBRARY)
 
 entmax = torch.ops.regard.entmax.default
 """Weights of the last axis's rows for float32 or float64 scores and any alpha above 1; differentiable by the scores."""

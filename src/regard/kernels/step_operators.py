@@ -58,7 +58,7 @@ def pass_to_keys(call: Call, by_scores: Tensor) -> tuple[Tensor, Tensor]:
     batch, _, keys, dim = call.key.shape
     query, by_scores = call.query.contiguous(), by_scores.contiguous()
     call = call._replace(query=query, start=None, stop=None, mask=None)
-    by_keys = query.new_zeros(batch, 1, even(dim), padded_length(keys))
+    by_keys = query.new_empty(batch, 1, even(dim), padded_length(keys))
     by_weight = query.new_zeros(batch, even(dim))
     record = parameters(
         call,

@@ -139,7 +139,7 @@ def keys_backward(dtype: torch.dtype) -> Kernel:
     """The kernel of all steps' gradient of an additive score's keys and weight, a batch row for each task.
 
     ``queries`` are those of all steps, ``score_gradient`` theirs; sums go to ``key_gradient [batch, even dim, padded
-    keys]`` and ``weight_gradient [batch, even dim]``, which begin as zeros.
+    keys]``, and to ``weight_gradient [batch, even dim]``, which begins as zeros.
     """
     zero = np.float32(0) if dtype == torch.float32 else np.float64(0)
 
@@ -163,6 +163,8 @@ def keys_backward(dtype: torch.dtype) -> Kernel:
             gradient = matrix_at(p.score_gradient + b * p.queries * p.keys * size, p.queries, p.keys, zero)
             by_keys = array_at(p.key_gradient + b * even * padded * size, even * padded, zero)
             by_weight = array_at(p.weight_gradient + b * even * size, even, zero)
+            # Zeros here, and not beforehand: so they are still in cache when they are added to.
+            by_keys[:] = zero
             first, count = block_span(p, b, 0, 0, p.queries)
             for row in range(p.queries):
                 query = raw[row * p.query_row : row * p.query_row + p.dim]

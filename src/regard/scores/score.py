@@ -117,7 +117,7 @@ class Cap:
         return self.cap * torch.tanh(scores / self.cap)
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Prepared:
     """A score lowered for one problem: ``modifiers(scale · primitive(query, key))``.
 

@@ -10,6 +10,7 @@ from regard.attention.backends.lowering import dense_mask, lower, obstacle, with
 from regard.attention.problem import Problem
 from regard.attention.readings import Gatherer
 from regard.kernels.availability import why_missing
+from regard.kernels.call import Call
 
 
 class Fused(Backend):
@@ -20,12 +21,23 @@ class Fused(Backend):
     def declines(self, problem: Problem) -> str | None:
         return why_missing() or obstacle(problem)
 
+    def weigh(self, problem: Problem) -> tuple[Tensor, Tensor] | None:
+        """Output and weights, both differentiable; None where a mask would have to be made dense."""
+        from regard.kernels import operators
+
+        if dense_mask(problem) is not None:
+            return None
+        output, _, weights = operators.attend(*self._call(problem)._replace(keep=True))
+        return output.to(problem.value.dtype), weights
+
+    def _call(self, problem: Problem) -> Call:
+        call = with_exponentials(lower(problem))
+        return call._replace(seed=int(torch.randint(2**62, ()).item())) if call.dropout else call
+
     def run(self, problem: Problem, gatherer: Gatherer | None = None) -> Tensor:
         from regard.kernels import operators
 
-        call = with_exponentials(lower(problem))
-        if call.dropout:
-            call = call._replace(seed=int(torch.randint(2**62, ()).item()))
+        call = self._call(problem)
         mask = dense_mask(problem)
         output = operators.attend(*call)[0] if mask is None else DenseRows.apply(mask, problem.grid, *call)
         if gatherer is not None:

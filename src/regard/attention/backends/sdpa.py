@@ -12,11 +12,11 @@ from regard.attention.backends.fused_readings import read
 from regard.attention.backends.lowering import dense_mask, lower, obstacle
 from regard.attention.problem import Problem
 from regard.attention.readings import Gatherer
-from regard.attention.steps import Inputs, nothing, weigh, whole
+from regard.attention.steps import Inputs, nothing, weigh
 from regard.kernels.availability import why_missing
 from regard.masks.mask import Visibility
 from regard.masks.positional import Band
-from regard.scores.score import InnerProduct
+from regard.scores.score import InnerProduct, Prepared
 from regard.shapes import accurate, spread_heads
 
 ROWS = 512
@@ -58,10 +58,9 @@ class ScaledDotProduct(Backend):
         return output
 
     def _output(self, problem: Problem) -> Tensor:
-        mask, grid = problem.mask, problem.grid
-        inputs = whole(problem)
         if takes_no_mask(problem):
-            return _kernel(problem, inputs, is_causal=mask is not None)
+            return _kernel(problem, problem.prepared, problem.value, is_causal=problem.mask is not None)
+        grid = problem.grid
         outputs = [_masked(problem, block) for block in blocks(problem, (grid.batch, ROWS))]
         return torch.cat(outputs, dim=2)
 
@@ -102,13 +101,14 @@ def _masked(problem: Problem, inputs: Inputs) -> Tensor:
         additive = additive.expand(
             *torch.broadcast_shapes(additive.shape, (1, 1, len(grid.query_span), len(grid.key_span)))
         )
-    output = _kernel(problem, inputs, attn_mask=additive)
+    output = _kernel(problem, inputs.prepared, inputs.value, attn_mask=additive)
     return output if empty is None else output.masked_fill(empty, 0.0)
 
 
-def _kernel(problem: Problem, inputs: Inputs, attn_mask: Tensor | None = None, is_causal: bool = False) -> Tensor:
-    prepared, heads = inputs.prepared, inputs.grid.heads
-    query, key, value = prepared.query, prepared.key, inputs.value
+def _kernel(
+    problem: Problem, prepared: Prepared, value: Tensor, attn_mask: Tensor | None = None, is_causal: bool = False
+) -> Tensor:
+    query, key = prepared.query, prepared.key
     scale = problem.normalizer.folded_scale() or 1.0
     if isinstance(prepared.scale, Tensor):
         query = query * prepared.scale
@@ -116,7 +116,7 @@ def _kernel(problem: Problem, inputs: Inputs, attn_mask: Tensor | None = None, i
         scale *= prepared.scale
     if key.shape[0] != query.shape[0]:
         key = key.expand(query.shape[0], -1, -1, -1)
-    key, value = spread_heads(key, heads), spread_heads(value, heads)
+    key, value = spread_heads(key, query.shape[1]), spread_heads(value, query.shape[1])
     dtype, width, value_dim = value.dtype, query.shape[-1], value.shape[-1]
     if dtype != query.dtype:
         value = value.to(query.dtype)
