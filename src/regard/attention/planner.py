@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
 from regard.attention.backends.backend import Backend
 from regard.attention.backends.blocks import BLOCK_ELEMENTS
@@ -64,7 +65,7 @@ WIDE_PAIRS = 1 << 17
 """The same for products of wide vectors, where nobody wants a gradient."""
 
 FUSED_ELEMENTS = 1 << 17
-"""Numbers that the specification holds at once, above which the fused kernels are faster."""
+"""Numbers that the specification holds at once, from which on the fused kernels are faster."""
 
 FUSED_SPARSE_ELEMENTS = 1 << 12
 """The same for sparse normalizers whose gradient nobody wants: the specification sorts."""
@@ -96,14 +97,14 @@ def _too_large(problem: Problem) -> str | None:
         return None
     prepared = problem.prepared
     elements = problem.pairs * prepared.primitive.elements_per_pair(prepared.query, prepared.key)
-    if elements <= FUSED_SPARSE_ELEMENTS:
+    if elements < FUSED_SPARSE_ELEMENTS:
         return None
     limit = BLOCK_ELEMENTS
     if _FUSED.declines(problem) is None:
         sparse = isinstance(problem.normalizer, Entmax) and not _wants_gradient(problem)
         limit = FUSED_SPARSE_ELEMENTS if sparse else FUSED_ELEMENTS
-    if elements > limit:
-        return f"it would hold {elements:,} numbers at once; up to {limit:,} it is as fast as anything"
+    if elements >= limit:
+        return f"it would hold {elements:,} numbers at once; below {limit:,} it is as fast as anything"
     return None
 
 
@@ -178,6 +179,13 @@ def make_plan(problem: Problem, name: str) -> Plan:
         else:
             reasons[rule.backend.name] = f"could, but {unsuitable or f'{chosen.name!r} comes first'}"
     return Plan(chosen.name, reasons)
+
+
+def weigh_fused(problem: Problem) -> tuple[Tensor, Tensor] | None:
+    """Output and weights by the fused kernels, both differentiable; None where the specification does as well."""
+    if _FUSED.declines(problem) is not None or _too_large(problem) is None:
+        return None
+    return _FUSED.weigh(problem)
 
 
 def _named(name: str) -> Backend:

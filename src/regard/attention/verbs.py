@@ -10,7 +10,7 @@ from torch import Tensor
 from regard.attention import steps
 from regard.attention.door import open_problem
 from regard.attention.explanation import Explanation, explanation_of
-from regard.attention.planner import Plan, choose, make_plan
+from regard.attention.planner import Plan, choose, make_plan, weigh_fused
 from regard.attention.readings import Gatherer, Observed, Readings
 from regard.errors import BackendError
 from regard.masks.mask import Mask
@@ -163,7 +163,9 @@ def weigh(
     bias: Bias | Tensor | None = None,
     dropout: float = 0.0,
 ) -> Weighed:
-    """Attend on the reference backend, and give the weights as well, differentiable: for decoders that feed them on.
+    """Attend, and give the weights as well, differentiable: for decoders that feed them on.
+
+    The fused kernels do it where they are faster and the mask need not be made dense, else the reference backend.
 
     Args:
         query, key, value, score, normalizer, mask, bias, dropout: as for `attend`.
@@ -176,6 +178,9 @@ def weigh(
     """
     problem = open_problem(query, key, value, score=score, normalizer=normalizer, mask=mask, bias=bias, dropout=dropout)
     with _full_precision(problem.query):
+        fused = weigh_fused(problem)
+        if fused is not None:
+            return Weighed(*map(problem.restore, fused))
         inputs = steps.whole(problem)
         weights = steps.weigh(problem, inputs).weights
         output = steps.mix(problem, inputs, weights)

@@ -141,6 +141,9 @@ def pass_to_additive(p, b, h, group, chunk, row, rows, first, count, gradient, w
     at = ((b * p.heads + h) * p.queries + row) * p.dim
     by_query = array_at(p.query_gradient + at * size, rows * p.dim, example)
     sums[:rows] = real(0)
+    end = first + -(-count // LANES) * LANES
+    # Zeros up to whole vectors.
+    gradient[:rows, count : end - first] = real(0)
     for r in range(rows):
         total = real(0)
         for j in range(count):
@@ -148,9 +151,9 @@ def pass_to_additive(p, b, h, group, chunk, row, rows, first, count, gradient, w
         for d in range(p.dim):
             by_weight[d] += total
     at = first
-    while at < first + count:
+    while at < end:
         tile = at // TILE
-        stop = min((tile + 1) * TILE, first + count)
+        stop = min((tile + 1) * TILE, end)
         bound = reach(example) - key_extents[tile]
         differentiate_tile(
             powers, extents[:rows], bound, key_powers, padded, at, weight, gradient, at - first, stop - at,
@@ -159,7 +162,7 @@ def pass_to_additive(p, b, h, group, chunk, row, rows, first, count, gradient, w
         if any_beyond(extents[:rows], bound):
             differentiate_tile_directly(
                 raw, p.query_row, extents[:rows], bound, key, p.key_row, p.dim, padded, at, weight, gradient,
-                at - first, stop - at, turned, sums, by_keys, by_weight,
+                at - first, min(stop, p.keys) - at, turned, sums, by_keys, by_weight,
             )  # fmt: skip
         at = stop
     for r in range(rows):

@@ -20,9 +20,9 @@ from regard.kernels.tanh_sum import (
     LANES,
     TILE,
     any_beyond,
+    differentiate_keys,
     differentiate_query,
     differentiate_query_directly,
-    differentiate_tile,
     differentiate_tile_directly,
     prepare_query,
     reach,
@@ -69,7 +69,8 @@ def differentiate_scores(p, b, first, count, gradient, weights):
             passed[j] *= factor
             out[start + j] = passed[j]
         gradient[row, :low] = zero
-        gradient[row, low + n : count] = zero
+        # To the end, so that loops may run over whole vectors.
+        gradient[row, low + n :] = zero
 
 
 @inlined
@@ -95,15 +96,16 @@ def pass_to_queries(p, b, first, count, gradient, weight, powers):
         query = raw[row * p.query_row : row * p.query_row + p.dim]
         extent = prepare_query(query, p.dim, powers)
         sums[:] = zero
-        at = first
-        while at < first + count:
+        at, end = first, first + -(-count // LANES) * LANES
+        while at < end:
             tile = at // TILE
-            stop = min((tile + 1) * TILE, first + count)
+            stop = min((tile + 1) * TILE, end)
             part = gradient[row, at - first : stop - first]
             if extent <= reach(zero) - extents[tile]:
                 differentiate_query(powers, key_powers, padded, at, weight, part, sums)
             else:
-                differentiate_query_directly(query, key, p.key_row, at, weight, p.dim, part, sums)
+                known = gradient[row, at - first : min(stop, p.keys) - first]
+                differentiate_query_directly(query, key, p.key_row, at, weight, p.dim, known, sums)
             at = stop
         array_at(by_query + row * p.dim * size, p.dim, zero)[:] = sums[: p.dim]
 
@@ -152,6 +154,7 @@ def keys_backward(dtype: torch.dtype) -> Kernel:
         sums = np.empty((p.queries, even), type(zero))
         extents = np.empty(p.queries, type(zero))
         turned = np.empty((even, TILE), type(zero))
+        gradient = np.zeros((p.queries, padded), type(zero))
         while True:
             b = fetch_add(address)
             if b >= p.tasks:
@@ -160,7 +163,8 @@ def keys_backward(dtype: torch.dtype) -> Kernel:
             key = rows_at(p.key, p.key_batch, p.key_head, p.key_row, b, 0, 0, p.keys, p.dim, zero)
             key_powers = array_at(p.exponentials + b * even * padded * size, even * padded, zero)
             key_extents = array_at(p.extents + b * tiles * size, tiles, zero)
-            gradient = matrix_at(p.score_gradient + b * p.queries * p.keys * size, p.queries, p.keys, zero)
+            given = matrix_at(p.score_gradient + b * p.queries * p.keys * size, p.queries, p.keys, zero)
+            gradient[:, : p.keys] = given
             by_keys = array_at(p.key_gradient + b * even * padded * size, even * padded, zero)
             by_weight = array_at(p.weight_gradient + b * even * size, even, zero)
             # Zeros here, and not beforehand: so they are still in cache when they are added to.
@@ -174,19 +178,19 @@ def keys_backward(dtype: torch.dtype) -> Kernel:
                     total += gradient[row, j]
                 for d in range(p.dim):
                     by_weight[d] += total
-            at = first
-            while at < first + count:
+            at, end = first, first + -(-count // LANES) * LANES
+            while at < end:
                 tile = at // TILE
-                stop = min((tile + 1) * TILE, first + count)
+                stop = min((tile + 1) * TILE, end)
                 bound = reach(zero) - key_extents[tile]
-                differentiate_tile(
+                differentiate_keys(
                     powers, extents, bound, key_powers, padded, at, weight, gradient, at, stop - at, sums, by_keys,
                     by_weight,
                 )  # fmt: skip
                 if any_beyond(extents, bound):
                     differentiate_tile_directly(
                         raw, p.query_row, extents, bound, key, p.key_row, p.dim, padded, at, weight, gradient, at,
-                        stop - at, turned, sums, by_keys, by_weight,
+                        min(stop, p.keys) - at, turned, sums, by_keys, by_weight,
                     )  # fmt: skip
                 at = stop
 

@@ -121,51 +121,61 @@ def score_tile_directly(query, key, key_row, first, weight, dim, scores):
         scores[j] = total
 
 
-@inlined
-def differentiate_tile(
-    queries, extents, bound, keys, padded, first, weight, gradient, column, count, by_query, by_keys, by_weight
-):
-    """Add what the scores of some queries and some keys pass back; feature by feature, so that a few rows stay at hand.
+def _differentiating(with_queries: bool):  # type: ignore[no-untyped-def]
+    """`differentiate_tile`, or without the part that goes to the queries `differentiate_keys`."""
 
-    Args:
-        queries: e^{2a}, ``[rows, even dim]``.
-        extents: largest |2a| of each row; rows beyond ``bound`` are passed over.
-        bound: `reach` less the keys' largest |2b|.
-        keys, padded, first, weight: as for `score_tile`.
-        gradient: of the scores, ``[rows, width]``; the tile's keys begin at ``column``, and there are ``count``.
-        by_query: ``[rows, even dim]``.
-        by_keys: ``[even dim · padded]``.
-        by_weight: ``[even dim]``; gets −2 Σ gradient · r, to which the caller adds Σ gradient.
-    """
-    real = gradient.dtype.type
-    one = real(1)
-    for d in range(0, weight.size, 2):
-        w1, w2 = real(4) * weight[d], real(4) * weight[d + 1]
-        at = d * padded + first
-        b1, b2 = keys[at : at + count], keys[at + padded : at + padded + count]
-        g1, g2 = by_keys[at : at + count], by_keys[at + padded : at + padded + count]
-        for r in range(extents.size):
-            if not extents[r] <= bound:
-                continue
-            a1, a2 = queries[r, d], queries[r, d + 1]
-            passed = gradient[r, column : column + count]
-            s1, s2, t1, t2 = real(0), real(0), real(0), real(0)
-            for j in range(count):
-                x1 = one + a1 * b1[j]
-                x2 = one + a2 * b2[j]
-                inverse = one / (x1 * x2)
-                v1, v2 = passed[j] * (x2 * inverse), passed[j] * (x1 * inverse)
-                u1, u2 = v1 - v1 * (x2 * inverse), v2 - v2 * (x1 * inverse)
-                s1 += u1
-                s2 += u2
-                t1 += v1
-                t2 += v2
-                g1[j] += w1 * u1
-                g2[j] += w2 * u2
-            by_query[r, d] += w1 * s1
-            by_query[r, d + 1] += w2 * s2
-            by_weight[d] -= real(2) * t1
-            by_weight[d + 1] -= real(2) * t2
+    @inlined
+    def differentiate(
+        queries, extents, bound, keys, padded, first, weight, gradient, column, count, by_query, by_keys, by_weight
+    ):
+        """Add what the scores of some queries and some keys pass back, feature by feature: a few rows stay at hand.
+
+        Args:
+            queries: e^{2a}, ``[rows, even dim]``.
+            extents: largest |2a| of each row; rows beyond ``bound`` are passed over.
+            bound: `reach` less the keys' largest |2b|.
+            keys, padded, first, weight: as for `score_tile`.
+            gradient: of the scores, ``[rows, width]``; the tile's keys begin at ``column``, and there are ``count``.
+            by_query: ``[rows, even dim]``.
+            by_keys: ``[even dim · padded]``.
+            by_weight: ``[even dim]``; gets −2 Σ gradient · r, to which the caller adds Σ gradient.
+        """
+        real = gradient.dtype.type
+        one = real(1)
+        for d in range(0, weight.size, 2):
+            w1, w2 = real(4) * weight[d], real(4) * weight[d + 1]
+            at = d * padded + first
+            b1, b2 = keys[at : at + count], keys[at + padded : at + padded + count]
+            g1, g2 = by_keys[at : at + count], by_keys[at + padded : at + padded + count]
+            for r in range(extents.size):
+                if not extents[r] <= bound:
+                    continue
+                a1, a2 = queries[r, d], queries[r, d + 1]
+                passed = gradient[r, column : column + count]
+                s1, s2, t1, t2 = real(0), real(0), real(0), real(0)
+                for j in range(count):
+                    x1 = one + a1 * b1[j]
+                    x2 = one + a2 * b2[j]
+                    inverse = one / (x1 * x2)
+                    v1, v2 = passed[j] * (x2 * inverse), passed[j] * (x1 * inverse)
+                    u1, u2 = v1 - v1 * (x2 * inverse), v2 - v2 * (x1 * inverse)
+                    if with_queries:
+                        s1 += u1
+                        s2 += u2
+                    t1 += v1
+                    t2 += v2
+                    g1[j] += w1 * u1
+                    g2[j] += w2 * u2
+                if with_queries:
+                    by_query[r, d] += w1 * s1
+                    by_query[r, d + 1] += w2 * s2
+                by_weight[d] -= real(2) * t1
+                by_weight[d + 1] -= real(2) * t2
+
+    return differentiate
+
+
+differentiate_tile, differentiate_keys = _differentiating(True), _differentiating(False)
 
 
 @inlined

@@ -45,6 +45,22 @@ def _eager(query: Tensor, key: Tensor, value: Tensor, weight: Tensor, projection
 NAMES = (*LEAVES, "query projection", "keep")
 
 
+STEPS = 40
+"""Steps of a sentence."""
+
+
+def _asked(query: Tensor, step: int) -> Tensor:
+    """The query of a step: all steps ask something else, and all depend on one leaf."""
+    return query * (1 - step / STEPS)
+
+
+def _eager_sentence(
+    query: Tensor, key: Tensor, value: Tensor, weight: Tensor, projection: Tensor, keep: Tensor
+) -> Tensor:
+    looks = [_eager(_asked(query, step), key, value, weight, projection, keep) for step in range(STEPS)]
+    return torch.stack(looks).sum(0)
+
+
 def _module(inputs: Inputs) -> Attention:
     D = inputs["query"].shape[-1]
     score = scores.Additive.create(D, D, D)
@@ -57,7 +73,7 @@ def _module(inputs: Inputs) -> Attention:
     return Attention(score).eval()
 
 
-def _regard(*, backward: bool) -> Contender:
+def _regard(*, backward: bool, steps: int = 1) -> Contender:
     def build(inputs: Inputs) -> Ready:
         module = _module(inputs)
         if not backward:
@@ -71,7 +87,13 @@ def _regard(*, backward: bool) -> Contender:
         assert isinstance(score, scores.Additive)
         # The step ends at the prepared memory: its key and value are what a sentence gathers gradients in.
         ends = {"query": leaves["query"], "key": memory.key, "value": memory.value, "weight": score.weight}
-        return Ready(*pulled(lambda: module(leaves["query"], memory).context, ends, inputs["gradient"]))
+
+        def forward() -> Tensor:
+            if steps == 1:
+                return module(leaves["query"], memory).context
+            return torch.stack([module(_asked(leaves["query"], step), memory).context for step in range(steps)]).sum(0)
+
+        return Ready(*pulled(forward, ends, inputs["gradient"]))
 
     def backend(inputs: Inputs) -> str:
         # A memory that the fused kernels hold is read by them; any other in one pass that gives the weights as well.
@@ -147,9 +169,30 @@ def _task(name: str, title: str, *, backward: bool, bar: Bar) -> Task:
     )
 
 
+def _sentence() -> Task:
+    def bind(inputs: Inputs) -> Bound:
+        return _eager_sentence, tuple(inputs[name] for name in NAMES)
+
+    return Task(
+        name="decoder-sentence",
+        title=f"{STEPS} decoder steps, forward + backward, batch {{batch}}, memory {{keys}}, width {{dim}}",
+        group="Additive score",
+        sizes={"batch": 64, "keys": 50, "dim": 512},
+        quick={"batch": 8, "keys": 50, "dim": 128},
+        inputs=_inputs,
+        contenders=(_regard(backward=True, steps=STEPS), Contender("eager", torch_ready(bind, LEAVES))),
+        work=lambda sizes: _work(sizes, 2).times(STEPS),
+        oracle=whole(_eager_sentence, NAMES, LEAVES),
+        bars=(Bar("faster", 3, "eager", 5),),
+        backward=True,
+        about="What a decoder does in training: all steps look at one memory, which gets one sum of gradients.",
+    )
+
+
 TASKS = (
     _task("decoder", "decoder step", backward=False, bar=Bar("faster", 3, "eager", 5)),
     _task(
         "decoder-backward", "decoder step, forward + backward", backward=True, bar=Bar("faster", 3, "eager", 5)
     ),
+    _sentence(),
 )  # fmt: skip
