@@ -133,7 +133,7 @@ def test_what_the_planner_refers_to_is_measured(rule):
     assert set(rule.measured) <= set(BY_NAME)
 
 
-@pytest.mark.parametrize("name", ["small-additive", "small-sparsemax"])
+@pytest.mark.parametrize("name", ["small-additive", "small-lengths"])
 def test_small_problems_are_those_of_the_reference(name):
     task = BY_NAME[name]
     assert task.contenders[0].backend(task.inputs(task.sizes)) == "reference"
@@ -219,7 +219,11 @@ def test_the_demands_are_those_that_were_set():
 
 
 def test_tasks_are_found_by_name_and_pattern():
-    assert [task.name for task in find(["decoder", "dec*"])] == ["decoder", "decoder-backward"]
+    assert [task.name for task in find(["decoder", "dec*"])] == [
+        "decoder",
+        "decoder-backward",
+        "decoder-sentence",
+    ]
     assert all(not task.long for task in find(None))
     assert any(task.long for task in find(None, long=True))
     assert [task.name for task in find(["observe-long"])] == ["observe-long"]

@@ -1,5 +1,6 @@
 """One query's attention, spelled out as the sums and products that anyone can check with a pencil."""
 
+import math
 from collections.abc import Iterator, Sequence
 
 import torch
@@ -146,7 +147,8 @@ class _Speller:
         """A number in as few digits as say it exactly, at most ``decimals``; ``0.0000`` is small but not zero."""
         number = float(number)
         fixed = finite_or_text(number, self.decimals)
-        exact = "." in fixed and float(fixed) == number
+        # Up to the roundings of the calculation, in which processors differ.
+        exact = "." in fixed and math.isclose(float(fixed), number, rel_tol=1e-12)
         return fixed.rstrip("0").rstrip(".") if exact else fixed
 
 
