@@ -238,7 +238,7 @@ def test_a_line_of_a_curve_ends_for_a_reason(nobody, monkeypatch):
 
 def test_a_line_that_grows_too_slow_stops(nobody, monkeypatch):
     monkeypatch.setattr(curves, "LENGTHS", (3, 5, 7))
-    monkeypatch.setattr(curves, "LONGEST_SECONDS", 0.0)
+    monkeypatch.setattr(curves, "OWN_SECONDS", 0.0)
     found = measure_curve(curve(Contender("regard", torch_ready(doubled))), print)
     assert list(found.seconds["regard"]) == [3]
     assert "would take" in found.stopped["regard"]

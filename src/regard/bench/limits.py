@@ -1,9 +1,10 @@
-"""What the machine can do at best, measured with PyTorch, and what that means for a task."""
+"""What the machine can do at best, measured by PyTorch and by compiled loops, and what that means for a task."""
 
 import os
 import platform
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import torch
 
 from regard.bench.task import Work
+from regard.kernels.availability import why_missing
 
 CACHE_BLOCK = 32_768
 """Elements a thread works on when its peak is taken: two float32 buffers of them stay in a core's own cache."""
@@ -21,7 +23,7 @@ class Peaks:
     """The most that this machine does in a second, with as many threads as the benchmark uses.
 
     Attributes:
-        multiply_adds: of a large float32 matrix product or convolution, the faster of them.
+        multiply_adds: of float32, the fastest of a large matrix product, a convolution and a register tile.
         reciprocals: of float32 in cache.
         exponentials: of float32 in cache.
         bytes: read and written by a large copy.
@@ -33,16 +35,16 @@ class Peaks:
     bytes: float
 
     def limit(self, work: Work) -> float:
-        """The fewest seconds in which the work can be done.
+        """The fewest seconds in which the work can be done: those of the scarcest resource.
 
-        Operations of all kinds share the same vector units, so their times add up; memory may be busy meanwhile.
+        Multiplication, division and memory are units of their own, and may all be busy at once.
         """
-        computing = (
-            work.multiply_adds / self.multiply_adds
-            + work.reciprocals / self.reciprocals
-            + work.exponentials / self.exponentials
+        return max(
+            work.multiply_adds / self.multiply_adds,
+            work.reciprocals / self.reciprocals,
+            work.exponentials / self.exponentials,
+            work.bytes / self.bytes,
         )
-        return max(computing, work.bytes / self.bytes)
 
 
 def measure_peaks(*, quick: bool = False) -> Peaks:
@@ -56,22 +58,47 @@ def measure_peaks(*, quick: bool = False) -> Peaks:
     block, result = torch.rand(elements) + 0.5, torch.empty(elements)
     numbers = 1 << (22 if quick else 26)
     source, target = torch.ones(numbers), torch.empty(numbers)
+    own = own_peaks(seconds) if why_missing() is None else (0.0, 0.0, 0.0)
     with torch.no_grad():
         return Peaks(
             max(
+                own[0],
                 size**3 / _best(lambda: torch.mm(left, right, out=product), seconds),
                 # On some CPUs the library behind it uses wider instructions than the one behind matrix products.
                 _convolved(image, kernel) / _best(lambda: torch.conv2d(image, kernel), seconds),
             ),
-            elements / _best(lambda: torch.reciprocal(block, out=result), seconds),
+            max(own[1], elements / _best(lambda: torch.reciprocal(block, out=result), seconds)),
             # Whatever the base, it is one exponential; PyTorch's functions of them differ by a factor of four.
-            elements
-            / min(
-                _best(lambda: torch.exp(block, out=result), seconds),
-                _best(lambda: torch.exp2(block, out=result), seconds),
+            max(
+                own[2],
+                elements / _best(lambda: torch.exp(block, out=result), seconds),
+                elements / _best(lambda: torch.exp2(block, out=result), seconds),
             ),
             2 * source.nbytes / _best(lambda: target.copy_(source), seconds),
         )
+
+
+def own_peaks(seconds: float) -> tuple[float, float, float]:
+    """Multiply-adds, reciprocals and exponentials a second, by all threads, in compiled loops on a first cache."""
+    from regard.bench import loops
+
+    threads = torch.get_num_threads()
+    numbers = torch.rand(loops.NUMBERS) + 0.5
+    results = [torch.empty(loops.NUMBERS) for _ in range(threads)]
+
+    def rate(loop: Callable[[int, int, int], None], amount: int) -> float:
+        def turn(thread: int) -> None:
+            loop(numbers.data_ptr(), results[thread].data_ptr(), loops.ROUNDS)
+
+        turn(0)
+        with ThreadPoolExecutor(threads) as pool:
+            return threads * loops.ROUNDS * amount / _best(lambda: list(pool.map(turn, range(threads))), seconds)
+
+    return (
+        rate(loops.multiply_add, loops.MULTIPLY_ADDS),
+        rate(loops.divide, loops.NUMBERS),
+        rate(loops.exponentiate, loops.NUMBERS),
+    )
 
 
 def _convolved(image: torch.Tensor, kernel: torch.Tensor) -> int:

@@ -32,10 +32,10 @@ offer. The columns "regard on …" are no rivals: they are regard's own backends
 
 LIMITS = """\
 The **limit** of a task is the time in which this machine could do the operations that the task needs, whoever runs it:
-their numbers over the peaks above, summed over multiply-adds, reciprocals and exponentials, or the bytes over the copy
-bandwidth if that takes longer. The peaks are the best of many runs of a large matrix product or convolution (whichever
-is faster: libraries differ in the instructions that they use on a CPU), of the faster of `torch.exp` and `torch.exp2`
-and of `torch.reciprocal` on blocks in cache, and of a large copy.
+their numbers over the peaks above, of multiply-adds, reciprocals, exponentials or bytes, whichever takes longest: the
+units for them may all be busy at once, so a limit is hardly reached where a task needs several. The peaks are the best
+of many runs of PyTorch's own operations (a large matrix product, a convolution, `exp`, `exp2`, `reciprocal`, a large
+copy) and of compiled loops on numbers in a first cache.
 """
 
 REPEAT = """\
