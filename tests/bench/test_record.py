@@ -95,8 +95,8 @@ def test_versions_and_absence_are_recorded(monkeypatch):
     assert not found.complete
 
 
-def test_the_limit_adds_operations_and_hides_bytes():
-    assert PEAKS.limit(Work(2e11, 1e10, 4e9, 3e10)) == pytest.approx(3.0)
+def test_the_limit_is_that_of_the_scarcest_resource():
+    assert PEAKS.limit(Work(4e11, 1e10, 4e9, 3e10)) == pytest.approx(2.0)
     assert PEAKS.limit(Work(2e10, 0, 0, 3e10)) == pytest.approx(1.0)
     row = made().tasks[0]
     assert row.fraction("regard") == pytest.approx(row.limit / 0.01)
