@@ -61,7 +61,7 @@ FUSED_PAIRS = 1 << 19
 """Pairs from which on the fused kernels are faster than PyTorch's: under a mask or a bias, and everywhere if products
 are made of wider vectors than BLAS's."""
 
-WIDE_PAIRS = 1 << 17
+WIDE_PAIRS = 1 << 18
 """The same for products of wide vectors, where nobody wants a gradient."""
 
 FUSED_ELEMENTS = 1 << 17
