@@ -162,13 +162,14 @@ def weigh(
     mask: Mask | Tensor | None = None,
     bias: Bias | Tensor | None = None,
     dropout: float = 0.0,
+    backend: Literal["auto", "reference"] = "auto",
 ) -> Weighed:
     """Attend, and give the weights as well, differentiable: for decoders that feed them on.
 
-    The fused kernels do it where they are faster and the mask need not be made dense, else the reference backend.
-
     Args:
         query, key, value, score, normalizer, mask, bias, dropout: as for `attend`.
+        backend: ``reference``; or ``auto``: the fused kernels where they are faster and the mask need not be made
+            dense, else the reference.
 
     Returns:
         `Weighed`. Memory is quadratic.
@@ -178,7 +179,7 @@ def weigh(
     """
     problem = open_problem(query, key, value, score=score, normalizer=normalizer, mask=mask, bias=bias, dropout=dropout)
     with _full_precision(problem.query):
-        fused = weigh_fused(problem)
+        fused = weigh_fused(problem) if backend == "auto" else None
         if fused is not None:
             return Weighed(*map(problem.restore, fused))
         inputs = steps.whole(problem)

@@ -5,6 +5,7 @@ from typing import NamedTuple, TypeVar
 from torch import Tensor, nn
 
 from regard import masks
+from regard.attention import weigh
 from regard.attention.door import check_dropout
 from regard.attention.held import Held
 from regard.attention.verbs import BackendName, Normalizing
@@ -195,17 +196,20 @@ class Attention(nn.Module):
         if memory.mask is not None:
             remembered = masks.keep(memory.mask[:, None, None, :])
             seen = remembered if seen is None else remembered & seen
+        inputs = asked, memory.key[:, None], memory.value[:, None]
+        added = as_bias(_with_heads(bias, single))
+        if need_weights and self.backend == "auto":
+            # A step has few pairs: where nothing was named, one pass over them gives context and weights.
+            weighed = weigh(*inputs, score=score, normalizer=normalizing, mask=seen, bias=added, dropout=dropout)
+            return _attended(Looked(*weighed), query, single, need_weights)
         looked = look(
-            asked,
-            memory.key[:, None],
-            memory.value[:, None],
+            *inputs,
             score=score,
             normalizer=normalizing,
             mask=seen,
-            bias=as_bias(_with_heads(bias, single)),
+            bias=added,
             dropout=dropout,
-            # A step has few pairs: where nothing else was named, one pass over them gives context and weights.
-            backend="reference" if need_weights and self.backend == "auto" else self.backend,
+            backend=self.backend,
             need_weights=need_weights,
         )
         return _attended(looked, query, single, need_weights)

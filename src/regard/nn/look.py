@@ -47,7 +47,17 @@ def look(
         need_weights: whether to give the weights; their memory is quadratic.
     """
     if need_weights and backend == "reference":
-        weighed = weigh(query, key, value, score=score, normalizer=normalizer, mask=mask, bias=bias, dropout=dropout)
+        weighed = weigh(
+            query,
+            key,
+            value,
+            score=score,
+            normalizer=normalizer,
+            mask=mask,
+            bias=bias,
+            dropout=dropout,
+            backend=backend,
+        )
         return Looked(weighed.output, weighed.weights)
     if need_weights and normalizer.random:
         observed = observe(
