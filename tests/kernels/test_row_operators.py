@@ -99,3 +99,10 @@ def test_large_problems_use_it_and_small_ones_do_not(monkeypatch):
     large = torch.randn(64, 1024)
     torch.testing.assert_close(normalizers.sparsemax(large).double(), by_sort(large, 2.0), rtol=0, atol=1e-6)
     assert calls
+
+
+@pytest.mark.parametrize("alpha", [2.0, 1.5, 1.2])
+def test_the_normalizer_has_a_second_derivative_at_any_size(alpha, monkeypatch):
+    monkeypatch.setattr(sys.modules["regard.normalizers.entmax"], "KERNEL_NUMBERS", 1)
+    scores = (torch.randn(3, 5, dtype=torch.float64) * 2).requires_grad_()
+    assert torch.autograd.gradgradcheck(normalizers.entmax(alpha), scores)

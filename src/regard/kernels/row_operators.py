@@ -130,5 +130,6 @@ def _(gradient: Tensor, weights: Tensor, alpha: float) -> Tensor:
 register_autograd("regard::entmax", _pass_back, setup_context=_keep, lib=_LIBRARY)
 register_autograd("regard::entmax_backward", refuse_second_derivative, lib=_LIBRARY)
 
+entmax_backward = torch.ops.regard.entmax_backward.default
 entmax = torch.ops.regard.entmax.default
 """Weights of the last axis's rows for float32 or float64 scores and any alpha above 1; differentiable by the scores."""

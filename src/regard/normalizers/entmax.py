@@ -49,10 +49,6 @@ class Entmax(Normalizer):
     def forward(self, scores: Tensor, dim: int = -1) -> Tensor:
         check_rows(scores, dim)
         row = accurate(scores)
-        if _suits_kernels(row, self.alpha):
-            from regard.kernels.row_operators import entmax as entmax_rows
-
-            return entmax_rows(row.movedim(dim, -1), self.alpha).movedim(-1, dim).to(scores.dtype)
         return _Entmax.apply(row, along_heads("alpha", self.alpha, row, dim), dim).to(scores.dtype)
 
     def extra_repr(self) -> str:
@@ -103,8 +99,13 @@ class _Entmax(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, scores: Tensor, alpha: float | Tensor, dim: int) -> Tensor:
+        ctx.by_loops = _suits_kernels(scores, alpha)
         if scores.numel() == 0:
             weights = torch.zeros_like(scores)
+        elif ctx.by_loops and not isinstance(alpha, Tensor):
+            from regard.kernels import row_operators
+
+            weights = row_operators.entmax(scores.movedim(dim, -1), alpha).movedim(-1, dim)
         elif isinstance(alpha, Tensor):
             weights = entmax_by_root(scores, alpha, dim)
         elif alpha == 2.0:
@@ -122,6 +123,12 @@ class _Entmax(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor | None, None]:
         # With g = p^(2 − α) on the support and 0 elsewhere, ∂p/∂s = diag(g) − g gᵀ / Σg (Peters et al. 2019, prop. 2).
         weights, *rest = ctx.saved_tensors
+        # The loops' gradient has no gradient; where one is wanted, the lines below have.
+        if ctx.by_loops and not torch.is_grad_enabled():
+            from regard.kernels import row_operators
+
+            rows = gradients[0].movedim(ctx.dim, -1), weights.movedim(ctx.dim, -1)
+            return row_operators.entmax_backward(*rows, ctx.alpha).movedim(-1, ctx.dim), None, None
         alpha: float | Tensor = rest[0] if rest else ctx.alpha
         support = weights > 0.0
         inside = weights.masked_fill(~support, 1.0)
