@@ -11,8 +11,9 @@ values::
     print(regard.plan(query, key, value))
 """
 
-from regard import masks, nn, normalizers, positions, scores
-from regard.attention import Explanation, Observed, Plan, Readings, attend, explain, observe, plan
+from regard import biases, masks, nn, normalizers, positions, scores
+from regard.attention import Observed, Plan, Readings, attend, observe, plan
+from regard.explanations import Explanation, explain
 
 __version__ = "0.1.0"
 
@@ -28,6 +29,7 @@ __all__ = [
     "scores",
     "normalizers",
     "masks",
+    "biases",
     "positions",
     "nn",
 ]

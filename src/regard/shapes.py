@@ -12,6 +12,7 @@ value_dim   features of a value and of the output
 ==========  ==================================================
 """
 
+import math
 from dataclasses import dataclass, replace
 from numbers import Integral
 
@@ -99,6 +100,12 @@ def _positions(span: range, device: torch.device) -> Tensor:
     return torch.arange(span.start, span.stop, device=device)
 
 
+def without_appended(grid: Grid, appended: int) -> Grid:
+    """The part of a tile that has the given keys, in the problem without the appended ones, which come last."""
+    keys, span = grid.keys - appended, grid.key_span
+    return replace(grid, keys=keys, key_span=range(min(span.start, keys), min(span.stop, keys)))
+
+
 def accurate(tensor: Tensor) -> Tensor:
     """The tensor in the dtype that scores are computed in: float32 for half precision, else its own (contract 6)."""
     return tensor.float() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor
@@ -155,3 +162,12 @@ def whole_number(name: str, value: object, low: int | None = None) -> int:
     if low is not None and value < low:
         raise ArgumentError(f"{name} must be at least {low}; it is {value}")
     return int(value)
+
+
+def positive_number(name: str, value: object) -> float:
+    """The value as a float; KindError unless it is a number, ArgumentError unless it is positive and finite."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise KindError(f"{name} must be a number; it is {value!r} ({type(value).__name__})")
+    if not (value > 0 and math.isfinite(value)):
+        raise ArgumentError(f"{name} must be positive and finite; it is {value}")
+    return float(value)

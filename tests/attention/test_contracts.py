@@ -21,9 +21,9 @@ FAST = sorted(set(BACKENDS) - {"reference"})
 @pytest.fixture(autouse=True)
 def _small_blocks(monkeypatch):
     """Blocks of one batch row and two queries, so that small problems have several."""
-    monkeypatch.setattr("regard.attention.backends.blocks.BLOCK_ELEMENTS", 2 * H * K)
-    monkeypatch.setattr("regard.attention.backends.blocks.KEY_BLOCK", 2)
-    monkeypatch.setattr("regard.attention.backends.sdpa.ROWS", 2)
+    monkeypatch.setattr("regard.attention.blocks.BLOCK_ELEMENTS", 2 * H * K)
+    monkeypatch.setattr("regard.attention.blocks.KEY_BLOCK", 2)
+    monkeypatch.setattr("regard.attention.backends.sdpa.backend.ROWS", 2)
 
 
 def accepts(backend, inputs, **arguments):
@@ -100,7 +100,7 @@ def test_every_backend_adds_the_bias(normalizer, bias):
 @pytest.mark.parametrize("mask", MASKS)
 @pytest.mark.parametrize("normalizer", NORMALIZERS)
 def test_gradients_are_those_of_the_reference(normalizer, mask, monkeypatch):
-    monkeypatch.setattr("regard.attention.backends.blocks.BLOCK_ELEMENTS", H * K * Q)
+    monkeypatch.setattr("regard.attention.blocks.BLOCK_ELEMENTS", H * K * Q)
     inputs = problem(kv_heads=1, requires_grad=True)
     target = torch.randn(B, H, Q, V, dtype=torch.float64)
     for score in SCORES:
@@ -232,7 +232,7 @@ def test_weights_are_reported_before_dropout(backend):
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_dropout_keeps_the_expectation(backend, monkeypatch):
-    monkeypatch.setattr("regard.attention.backends.blocks.BLOCK_ELEMENTS", 1 << 18)
+    monkeypatch.setattr("regard.attention.blocks.BLOCK_ELEMENTS", 1 << 18)
     inputs = [tensor[:1].expand(4000, -1, -1, -1) for tensor in problem()]
     if accepts(backend, inputs, dropout=0.3):
         mean = regard.attend(*inputs, dropout=0.3, backend=backend).mean(0)
@@ -306,7 +306,7 @@ def test_large_scores_do_not_overflow(scale):
 
 def test_memory_of_tiled_is_linear(monkeypatch):
     """What the backward pass keeps does not grow with the number of pairs."""
-    monkeypatch.setattr("regard.attention.backends.blocks.BLOCK_ELEMENTS", 1 << 15)
+    monkeypatch.setattr("regard.attention.blocks.BLOCK_ELEMENTS", 1 << 15)
     kept = []
     for queries in (64, 128):
         inputs = [t.requires_grad_() for t in problem(torch.float32, queries=queries, keys=queries)]

@@ -36,7 +36,7 @@ def test_large_additive_problems_run_fused(monkeypatch):
     plan = regard.plan(*inputs, **arguments)
     assert plan.backend == "cpu"
     assert "TanhSum" in plan.reasons["sdpa"]
-    monkeypatch.setattr("regard.attention.backends.cpu.why_missing", lambda: "Numba is not installed")
+    monkeypatch.setattr("regard.attention.backends.cpu.backend.why_missing", lambda: "Numba is not installed")
     plan = regard.plan(*inputs, **arguments)
     assert plan.backend == "tiled"
     assert "Numba is not installed" in plan.reasons["cpu"]

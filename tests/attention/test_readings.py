@@ -14,8 +14,8 @@ from regard.errors import ArgumentError, BackendError
 
 @pytest.fixture(autouse=True)
 def _small_blocks(monkeypatch):
-    monkeypatch.setattr("regard.attention.backends.blocks.BLOCK_ELEMENTS", 2 * H * K)
-    monkeypatch.setattr("regard.attention.backends.blocks.KEY_BLOCK", 2)
+    monkeypatch.setattr("regard.attention.blocks.BLOCK_ELEMENTS", 2 * H * K)
+    monkeypatch.setattr("regard.attention.blocks.KEY_BLOCK", 2)
 
 
 def every_reading(**changes):

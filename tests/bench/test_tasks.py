@@ -5,7 +5,7 @@ import re
 import pytest
 import torch
 
-from regard.attention.held import Held
+from regard.attention.backends.cpu.cached_memory import CachedMemory
 from regard.attention.planner import RULES
 from regard.bench.columns import COLUMNS, OWN
 from regard.bench.oracle import by_rows, errors, whole
@@ -153,9 +153,9 @@ def test_own_backends_are_contenders_by_their_names():
 @pytest.mark.parametrize("missing", [None, "Numba is not installed"])
 def test_a_decoder_is_said_to_run_on_what_runs(name, missing, monkeypatch):
     called = []
-    look = Held.look
-    monkeypatch.setattr(Held, "look", lambda *given: (called.append("cpu"), look(*given))[1])
-    monkeypatch.setattr("regard.attention.held.why_missing", lambda: missing)
+    look = CachedMemory.look
+    monkeypatch.setattr(CachedMemory, "look", lambda *given: (called.append("cpu"), look(*given))[1])
+    monkeypatch.setattr("regard.attention.backends.cpu.cached_memory.why_missing", lambda: missing)
     task = BY_NAME[name]
     inputs = task.inputs(small(task))
     with torch.set_grad_enabled(task.backward):

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import regard
-from regard.attention.worked import decoder_output
+from regard.explanations.worked import decoder_output
 
 DOCS = Path(__file__).parents[2] / "docs"
 

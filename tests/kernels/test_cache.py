@@ -8,7 +8,8 @@ import pytest
 
 pytest.importorskip("numba", reason="kernels are compiled by Numba")
 
-from regard.kernels import availability, compiled
+from regard.kernels import availability
+from regard.kernels.cpu import compiled
 
 ATTEND = """
 import torch, regard

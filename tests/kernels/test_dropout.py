@@ -8,15 +8,15 @@ pytest.importorskip("numba", reason="kernels are compiled by Numba")
 import regard
 from kernels.oracle import outcome, tensors
 from regard import masks
-from regard.kernels import operators
-from regard.kernels.call import Call
+from regard.kernels.cpu import operators
+from regard.kernels.cpu.kernel_inputs import KernelInputs
 
 
 def kept_weights(dropout, seed, queries=131, keys=257, batch=1, heads=2):
     """Weights after dropout, times the number of keys: 0 or 1 / (1 − dropout)."""
     zeros = torch.zeros(batch, heads, queries, 3)
     values = torch.eye(keys).expand(batch, heads, keys, keys).contiguous()
-    call = Call(zeros, torch.zeros(batch, heads, keys, 3), values, dropout=dropout, seed=seed)
+    call = KernelInputs(zeros, torch.zeros(batch, heads, keys, 3), values, dropout=dropout, seed=seed)
     return operators.attend(*call)[0] * keys
 
 
@@ -78,7 +78,7 @@ def test_gradients_are_those_of_the_weights_that_were_kept(additive):
     leaves = [inputs[name].requires_grad_() for name in ("query", "key", "value", "bias", "weight")]
 
     def run(query, key, value, bias, weight):
-        call = Call(query, key, value, bias=bias, dropout=0.4, seed=99)
+        call = KernelInputs(query, key, value, bias=bias, dropout=0.4, seed=99)
         if additive:
             powers, extents = operators.exponentials(key.detach())
             call = call._replace(weight=weight, exponentials=powers, extents=extents)
@@ -88,7 +88,7 @@ def test_gradients_are_those_of_the_weights_that_were_kept(additive):
 
 
 def test_slices_of_a_dense_mask_drop_the_same_in_both_directions(monkeypatch):
-    monkeypatch.setattr("regard.attention.backends.dense_rows.SLICE_PAIRS", 3 * 7)
+    monkeypatch.setattr("regard.attention.backends.cpu.dense_rows.SLICE_PAIRS", 3 * 7)
     inputs = tensors(dtype=torch.float64, query=(2, 2, 11, 3), key=(2, 1, 7, 3), value=(2, 1, 7, 2))
     mask = masks.keep(torch.rand(11, 7) < 0.7)
 

@@ -18,7 +18,7 @@ few = settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow, Hea
 @pytest.fixture(autouse=True)
 def _thin_slices(monkeypatch):
     """Dense masks are made for a few rows at a time."""
-    monkeypatch.setattr("regard.attention.backends.dense_rows.SLICE_PAIRS", 37 * 131)
+    monkeypatch.setattr("regard.attention.backends.cpu.dense_rows.SLICE_PAIRS", 37 * 131)
 
 
 @st.composite

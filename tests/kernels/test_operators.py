@@ -11,10 +11,10 @@ import regard
 from kernels.oracle import assert_as_exact, outcome, target_of, tensors
 from regard import masks
 from regard.errors import BackendError
-from regard.kernels import operators
-from regard.kernels.call import Call
+from regard.kernels.cpu import operators
+from regard.kernels.cpu.kernel_inputs import KernelInputs
+from regard.kernels.cpu.reading_options import ReadingOptions
 from regard.kernels.kinds import ENTMAX15, SIGMOID, SOFTMAX, SPARSEMAX
-from regard.kernels.read import Read
 from regard.scores import Additive
 
 B, H, KV, Q, K, D, V = 2, 4, 2, 5, 19, 7, 3
@@ -29,7 +29,7 @@ def call_of(dtype=torch.float32, additive=False, requires_grad=False, **changes)
         inputs.pop("weight")
     for tensor in inputs.values():
         tensor.requires_grad_(requires_grad)
-    return Call(**inputs, **changes)
+    return KernelInputs(**inputs, **changes)
 
 
 def variants(dtype):
@@ -70,12 +70,12 @@ def test_backward_and_readings_are_registered_as_they_should_be(name, dtype):
     by_weights = torch.randn_like(weights) if call.keep else None
     torch.library.opcheck(operators.attend_backward, (torch.randn_like(output), by_weights, statistics, *call))
     if not call.dropout:
-        every = Read(
+        every = ReadingOptions(
             entropy=True, peak=True, top=3, received=True, distance=True, cells=[2, 3], all_rows=Q,
             slots=torch.tensor([-1, 0, -1, 1, -1]), kept_rows=2, kept_first=1, kept_width=4,
         )  # fmt: skip
         torch.library.opcheck(operators.read, (*call, *every))
-        torch.library.opcheck(operators.read, (*call, *Read(peak=True)))
+        torch.library.opcheck(operators.read, (*call, *ReadingOptions(peak=True)))
 
 
 @DTYPES
@@ -99,7 +99,7 @@ def test_gradcheck_of_the_operator(name):
         inputs = list(call)
         for place, tensor in zip(places, given, strict=True):
             inputs[place] = tensor
-        changed = Call(*inputs)
+        changed = KernelInputs(*inputs)
         if changed.weight is not None:
             powers, extents = operators.exponentials(changed.key.detach())
             changed = changed._replace(exponentials=powers, extents=extents)
@@ -133,7 +133,7 @@ def test_compiled_functions_give_the_same(backend):
 def test_the_operator_is_exported():
     class Module(torch.nn.Module):
         def forward(self, query, key, value):
-            return operators.attend(*Call(query, key, value, scale=0.5))[0]
+            return operators.attend(*KernelInputs(query, key, value, scale=0.5))[0]
 
     inputs = call_of()[:3]
     program = torch.export.export(Module(), inputs)
@@ -143,7 +143,7 @@ def test_the_operator_is_exported():
 
 def test_the_operator_compiles_into_one_graph():
     def run(query, key, value):
-        return operators.attend(*Call(query, key, value, scale=0.5))[0].sum()
+        return operators.attend(*KernelInputs(query, key, value, scale=0.5))[0].sum()
 
     torch._dynamo.reset()
     inputs = call_of(requires_grad=True)[:3]
@@ -173,7 +173,7 @@ def test_the_operator_refuses_what_it_would_misread():
         (query, key, value[:, :, 1:]),
     ):
         with pytest.raises(ValueError, match=r"operators take|shapes do not fit"):
-            operators.attend(*Call(*wrong))
+            operators.attend(*KernelInputs(*wrong))
 
 
 def transposed(tensor):

@@ -7,7 +7,7 @@ pytest.importorskip("numba", reason="kernels are compiled by Numba")
 
 from kernels.oracle import assert_as_exact, outcome, tensors
 from regard import masks
-from regard.kernels import operators, products, record
+from regard.kernels.cpu import launch, operators, products
 
 
 @pytest.fixture(params=["blas", "wide", "plain"])
@@ -16,10 +16,10 @@ def _way(request, monkeypatch):
     if request.param == "blas" and not products.gemm_address(torch.float32):
         pytest.skip("PyTorch's library shows no BLAS")
     wide = request.param == "wide"
-    for module in (record, operators):
+    for module in (launch, operators):
         monkeypatch.setattr(module, "is_wide", lambda dtype: wide and dtype == torch.float32)
     if request.param != "blas":
-        monkeypatch.setattr(record, "gemm_address", lambda dtype: 0)
+        monkeypatch.setattr(launch, "gemm_address", lambda dtype: 0)
 
 
 def inputs_of(dtype, additive, dim=7, value_dim=5, queries=67, keys=131):

@@ -56,7 +56,7 @@ def assert_same(got, expected, tolerance=1e-11):
 @pytest.mark.parametrize("mask", MASKS)
 @pytest.mark.parametrize("normalizer", NORMALIZERS)
 def test_all_readings(normalizer, mask, score, monkeypatch):
-    monkeypatch.setattr("regard.attention.backends.dense_rows.SLICE_PAIRS", 50 * K)
+    monkeypatch.setattr("regard.attention.backends.cpu.dense_rows.SLICE_PAIRS", 50 * K)
     scoring = ScaledDot() if score == "product" else Additive(torch.linspace(-2, 3, 7, dtype=torch.float64))
     arguments = {"score": scoring, "normalizer": NORMALIZERS[normalizer], "mask": MASKS[mask](), "read": READ_ALL}
     got, expected = (regard.observe(*problem(), backend=backend, **arguments) for backend in ("cpu", "reference"))
@@ -88,7 +88,7 @@ def test_of_equal_weights_the_first_keys_are_named():
 
 @pytest.mark.parametrize("pooled", [(1, 1), (130, 262), (131, 263), (1000, 1000), (64, 16)])
 def test_cells_that_do_not_divide_the_sizes(pooled, monkeypatch):
-    monkeypatch.setattr("regard.attention.backends.dense_rows.SLICE_PAIRS", 50 * K)
+    monkeypatch.setattr("regard.attention.backends.cpu.dense_rows.SLICE_PAIRS", 50 * K)
     for mask in (None, masks.window(20, 20), masks.keep(torch.rand(Q, K) < 0.3)):
         got, expected = (
             regard.observe(*problem(), mask=mask, read=regard.Readings(pooled=pooled), backend=backend)
@@ -127,9 +127,9 @@ def test_entropy_of_peaked_rows_loses_no_digits(gap, dtype):
 
 def test_the_shape_of_causal_alibi_readings_is_kept_in_slices(monkeypatch):
     """A bias of distance and a causal mask that is not runs, cut into slices of rows."""
-    monkeypatch.setattr("regard.attention.backends.dense_rows.SLICE_PAIRS", 50 * K)
+    monkeypatch.setattr("regard.attention.backends.cpu.dense_rows.SLICE_PAIRS", 50 * K)
     arguments = {
-        "mask": masks.causal() & masks.dilated(3), "bias": regard.positions.alibi(2), "read": READ_ALL,
+        "mask": masks.causal() & masks.dilated(3), "bias": regard.biases.alibi(2), "read": READ_ALL,
     }  # fmt: skip
     got, expected = (regard.observe(*problem(), backend=backend, **arguments) for backend in ("cpu", "reference"))
     assert_same(got, expected)

@@ -11,7 +11,8 @@ from torch.library import opcheck
 
 from regard import normalizers
 from regard.errors import BackendError
-from regard.kernels import row_operators, team
+from regard.kernels.cpu import row_operators
+from regard.kernels.cpu import threads as kernel_threads
 from regard.normalizers.thresholds import entmax15_by_sort, entmax_by_root, sparsemax_by_sort
 
 ALPHAS = [2.0, 1.5, 1.2, 3.0]
@@ -80,7 +81,7 @@ def test_a_second_derivative_is_refused():
 
 
 def test_threads_change_no_bit(monkeypatch):
-    monkeypatch.setattr(team, "SERIAL_WORK", 0)
+    monkeypatch.setattr(kernel_threads, "SERIAL_WORK", 0)
     scores, threads = torch.randn(301, 257), torch.get_num_threads()
     results = []
     for count in (1, 2):

@@ -8,8 +8,8 @@ pytest.importorskip("numba", reason="kernels are compiled by Numba")
 import regard
 from kernels.oracle import outcome, tensors
 from regard import masks, normalizers
-from regard.kernels import team
-from regard.kernels.call import Call
+from regard.kernels.cpu import threads as kernel_threads
+from regard.kernels.cpu.kernel_inputs import KernelInputs
 from regard.scores import Additive
 
 READ_ALL = regard.Readings(entropy=True, peak=True, top_k=5, received=True, distance=True, pooled=(5, 7), rows=[3, -1])
@@ -25,25 +25,25 @@ def _own_threads():
 @pytest.fixture(params=["openmp", "python"])
 def teams(request, monkeypatch):
     """Counts how often a team of several threads was asked for; Python's threads stand in where there is no OpenMP."""
-    if request.param == "openmp" and team.openmp() is None:
+    if request.param == "openmp" and kernel_threads.openmp() is None:
         pytest.skip("PyTorch's OpenMP library cannot be entered here")
     sizes = []
-    enter, start = team.openmp(), team.threading.Thread
+    enter, start = kernel_threads.openmp(), kernel_threads.threading.Thread
     if request.param == "openmp":
 
         def count(kernel, parameters, threads, flags):
             sizes.append(threads)
             enter(kernel, parameters, threads, flags)
 
-        monkeypatch.setattr(team, "openmp", lambda: count)
+        monkeypatch.setattr(kernel_threads, "openmp", lambda: count)
     else:
 
         def thread(target, args):
             sizes.append(2)
             return start(target=target, args=args)
 
-        monkeypatch.setattr(team, "openmp", lambda: None)
-        monkeypatch.setattr(team.threading, "Thread", thread)
+        monkeypatch.setattr(kernel_threads, "openmp", lambda: None)
+        monkeypatch.setattr(kernel_threads.threading, "Thread", thread)
     return sizes
 
 
@@ -77,7 +77,7 @@ def test_outputs_and_gradients(score, normalizer, teams):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 def test_small_problems_if_a_team_runs_them(teams, dtype, monkeypatch):
-    monkeypatch.setattr(team, "SERIAL_WORK", 0)
+    monkeypatch.setattr(kernel_threads, "SERIAL_WORK", 0)
     inputs = tensors(dtype=dtype, query=(2, 3, 17, 5), key=(2, 3, 19, 5), value=(2, 3, 19, 3), weight=(3, 5))
     one, two = (
         with_threads(count, lambda: outcome("cpu", inputs, dropout=0.0, mask=masks.lengths([19, 4])))
@@ -132,5 +132,5 @@ def test_the_number_of_threads_is_left_as_it_was(teams):
 
 def test_blocks_depend_on_shapes_alone():
     query, key = torch.empty(1, 8, 1024, 64), torch.empty(1, 8, 1024, 64)
-    one, two = (with_threads(count, lambda: Call(query, key, key).block) for count in (1, 2))
+    one, two = (with_threads(count, lambda: KernelInputs(query, key, key).block) for count in (1, 2))
     assert one == two

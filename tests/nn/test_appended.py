@@ -6,9 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regard import masks, positions
-from regard.masks import Visibility
-from regard.nn.appended import AppendedBias, AppendedMask
-from regard.nn.summed import SummedBias
+from regard.biases import AppendedBias
+from regard.biases.sums import SummedBias
+from regard.masks import AppendedMask, Visibility
 from regard.positions import TensorBias
 from regard.shapes import Grid
 

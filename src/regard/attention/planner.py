@@ -7,11 +7,11 @@ import torch
 from torch import Tensor
 
 from regard.attention.backends.backend import Backend
-from regard.attention.backends.blocks import BLOCK_ELEMENTS
-from regard.attention.backends.cpu import Fused
-from regard.attention.backends.reference import Reference
-from regard.attention.backends.sdpa import ScaledDotProduct, takes_no_mask
-from regard.attention.backends.tiled import Tiled
+from regard.attention.backends.cpu.backend import Fused
+from regard.attention.backends.reference.backend import Reference
+from regard.attention.backends.sdpa.backend import ScaledDotProduct, takes_no_mask
+from regard.attention.backends.tiled.backend import Tiled
+from regard.attention.blocks import BLOCK_ELEMENTS
 from regard.attention.problem import Problem
 from regard.errors import BackendError, UnknownNameError
 from regard.kernels.availability import wider_than_blas

@@ -5,9 +5,9 @@ from functools import cached_property
 
 from torch import Tensor
 
+from regard.biases.bias import Bias
 from regard.masks import Mask, Spans
 from regard.normalizers.normalizer import Normalizer
-from regard.positions.bias import Bias
 from regard.scores.score import Prepared, Score
 from regard.shapes import Grid
 

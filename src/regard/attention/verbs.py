@@ -1,4 +1,4 @@
-"""The four verbs: attend, observe, explain, plan; and `weigh`, for models that feed weights on."""
+"""The verbs attend, observe and plan; and `weigh`, for models that feed weights on."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -8,14 +8,12 @@ import torch
 from torch import Tensor
 
 from regard.attention import steps
-from regard.attention.door import open_problem
-from regard.attention.explanation import Explanation, explanation_of
 from regard.attention.planner import Plan, choose, make_plan, weigh_fused
 from regard.attention.readings import Gatherer, Observed, Readings
-from regard.errors import BackendError
+from regard.attention.validation import validate
+from regard.biases.bias import Bias
 from regard.masks.mask import Mask
 from regard.normalizers.normalizer import Normalizer
-from regard.positions.bias import Bias
 from regard.scores import Scoring
 
 BackendName = Literal["auto", "reference", "tiled", "sdpa", "cpu"]
@@ -77,8 +75,8 @@ def attend(
 
     Half-precision inputs are scored, normalized and accumulated in float32.
     """
-    problem = open_problem(query, key, value, score=score, normalizer=normalizer, mask=mask, bias=bias, dropout=dropout)
-    with _full_precision(problem.query):
+    problem = validate(query, key, value, score=score, normalizer=normalizer, mask=mask, bias=bias, dropout=dropout)
+    with full_precision(problem.query):
         return problem.restore(choose(problem, backend).run(problem))
 
 
@@ -108,48 +106,11 @@ def observe(
     Raises:
         As `attend`; ArgumentError for readings that the problem doesn't have.
     """
-    problem = open_problem(query, key, value, score=score, normalizer=normalizer, mask=mask, bias=bias, dropout=dropout)
+    problem = validate(query, key, value, score=score, normalizer=normalizer, mask=mask, bias=bias, dropout=dropout)
     gatherer = Gatherer(problem, Readings(entropy=True, top_k=8, received=True) if read is None else read)
-    with _full_precision(problem.query):
+    with full_precision(problem.query):
         output = choose(problem, backend).run(problem, gatherer)
     return gatherer.observed(problem.restore(output), problem)
-
-
-def explain(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    *,
-    score: Scoring = "scaled_dot",
-    normalizer: Normalizing = "softmax",
-    mask: Mask | Tensor | None = None,
-    bias: Bias | Tensor | None = None,
-    dropout: float = 0.0,
-    backend: BackendName = "auto",
-) -> Explanation:
-    """Attend, and keep every intermediate by name: to print, to draw, to export, to differentiate.
-
-    Args:
-        query, key, value, score, normalizer, mask, bias, dropout: as for `attend`.
-        backend: ``auto`` or ``reference``; no other one has all intermediates.
-
-    Returns:
-        `Explanation`. Memory is quadratic.
-
-    Raises:
-        As `attend`.
-    """
-    problem = open_problem(query, key, value, score=score, normalizer=normalizer, mask=mask, bias=bias, dropout=dropout)
-    if backend not in ("auto", "reference"):
-        choose(problem, backend)
-        raise BackendError(f"backend {backend!r} has no intermediates to explain; use 'reference'")
-    with _full_precision(problem.query):
-        inputs = steps.whole(problem)
-        taken = steps.weigh(problem, inputs)
-        output = steps.mix(problem, inputs, taken.weights)
-        projected = problem.score.project_query(problem.query), problem.score.project_key(problem.key)
-    names = ("query", "key", "value", *taken._fields, "output")
-    return explanation_of(names, (*projected, problem.value, *taken, output), problem.rank)
 
 
 def weigh(
@@ -177,8 +138,8 @@ def weigh(
     Raises:
         As `attend`.
     """
-    problem = open_problem(query, key, value, score=score, normalizer=normalizer, mask=mask, bias=bias, dropout=dropout)
-    with _full_precision(problem.query):
+    problem = validate(query, key, value, score=score, normalizer=normalizer, mask=mask, bias=bias, dropout=dropout)
+    with full_precision(problem.query):
         fused = weigh_fused(problem) if backend == "auto" else None
         if fused is not None:
             return Weighed(*map(problem.restore, fused))
@@ -205,11 +166,11 @@ def plan(
     Raises:
         As `attend`.
     """
-    problem = open_problem(query, key, value, score=score, normalizer=normalizer, mask=mask, bias=bias, dropout=dropout)
+    problem = validate(query, key, value, score=score, normalizer=normalizer, mask=mask, bias=bias, dropout=dropout)
     return make_plan(problem, backend)
 
 
-def _full_precision(query: Tensor) -> AbstractContextManager[object]:
+def full_precision(query: Tensor) -> AbstractContextManager[object]:
     """Autocast switched off: it would score in half precision (contract 6)."""
     device = query.device.type
     return torch.autocast(device, enabled=False) if torch.is_autocast_enabled(device) else nullcontext()

@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from regard.kernels.compiled import inlined
-from regard.kernels.elementary import exp
-from regard.kernels.intrinsics import array_at
-from regard.kernels.microkernel import tile
+from regard.kernels.cpu.compiled import inlined
+from regard.kernels.cpu.elementary import exp
+from regard.kernels.cpu.intrinsics import array_at
+from regard.kernels.cpu.microkernel import tile
 
 # pyright: reportCallIssue=false, reportAttributeAccessIssue=false
 # Intrinsics take one argument less than they are defined with: the first one is Numba's.

@@ -92,7 +92,7 @@ def _kernel_cache() -> str:
     missing = why_missing()
     if missing is not None:
         return f"not used: {missing}"
-    from regard.kernels.compiled import cache_folder
+    from regard.kernels.cpu.compiled import cache_folder
 
     folder = cache_folder()
     if folder is None:

@@ -14,7 +14,7 @@ from regard.errors import ArgumentError, DataError
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from regard.attention.worked import Worked
+    from regard.explanations.worked import Worked
 
 NUMBERS, SENTENCE, ATTENTION, SHOWN = "Numbers", "A sentence, or positions", "Attention", "What is shown"
 
@@ -83,10 +83,10 @@ def command(
     """
     import torch
 
-    from regard.attention.worked import work_through
     from regard.cli.attention_options import make_mask, make_normalizer, make_score
     from regard.cli.matrices import read_matrix
     from regard.cli.seeded import seeded_sentence
+    from regard.explanations.worked import work_through
 
     texts = {
         "--query": query, "--key": key, "--value": value, "--input": inputs, "--w-query": w_query, "--w-key": w_key,
@@ -190,7 +190,7 @@ def _no_idle_option(ctx: typer.Context, sentence: str | None, positions: int | N
 def _position_table(length: int, dim: int) -> "Worked":
     import torch
 
-    from regard.attention.worked import Step, Worked
+    from regard.explanations.worked import Step, Worked
     from regard.positions import Sinusoidal
     from regard.shapes import whole_number
 
@@ -216,7 +216,7 @@ def _show(worked: "Worked", shown: Shown, *, table: bool = False) -> None:
     from rich.console import Console
     from rich.text import Text
 
-    from regard.attention.arithmetic import arithmetic
+    from regard.explanations.arithmetic import arithmetic
     from regard.pictures import position_table, save
 
     head = _head(shown.head, worked.heads)

@@ -1,1 +1,1 @@
-"""Fused loops for a CPU, compiled at run time from Python by Numba; nothing here is imported before it is used."""
+"""Compiled loops: tensors and numbers in, tensors out; they know nothing of scores, masks or problems."""

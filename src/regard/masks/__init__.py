@@ -1,5 +1,6 @@
 """Who may see whom. ``True`` means "may attend"; masks combine with ``&``, ``|`` and ``~``."""
 
+from regard.masks.appended import AppendedMask
 from regard.masks.content import Documents, Lengths, documents, lengths
 from regard.masks.given import Keep, Where, as_mask, ignore, keep, where
 from regard.masks.mask import And, Mask, Not, Or, Visibility, visible_keys
@@ -8,6 +9,7 @@ from regard.masks.spans import Spans
 
 __all__ = [
     "And",
+    "AppendedMask",
     "Band",
     "Dilated",
     "Documents",

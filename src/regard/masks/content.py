@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from regard.errors import KindError, ShapeError
+from regard.masks.batch_integers import BatchInteger, Integers
 from regard.masks.mask import Mask, Visibility
-from regard.masks.rows import Integers, RowInteger
 from regard.masks.spans import Spans
 from regard.shapes import Grid, check_device
 
@@ -16,8 +16,8 @@ class Lengths(Mask):
     """Positions before the end of each sequence. See `lengths`."""
 
     def __init__(self, keys: Integers, queries: Integers | None = None):
-        self.keys = RowInteger("keys", keys)
-        self.queries = None if queries is None else RowInteger("queries", queries)
+        self.keys = BatchInteger("keys", keys)
+        self.queries = None if queries is None else BatchInteger("queries", queries)
 
     def check(self, grid: Grid) -> None:
         self.keys.check(grid, low=0, high=grid.keys)

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from regard.errors import UnknownNameError
+from regard.masks.batch_integers import BatchInteger, Integers
 from regard.masks.mask import Mask, Visibility
-from regard.masks.rows import Integers, RowInteger
 from regard.masks.spans import Spans
 from regard.shapes import Grid, whole_number
 
@@ -34,7 +34,7 @@ class Band(Mask):
         if align not in get_args(Align):
             raise UnknownNameError("align", align, get_args(Align))
         self.align: Align = align
-        self.offset = None if offset is None else RowInteger("offset", offset)
+        self.offset = None if offset is None else BatchInteger("offset", offset)
 
     def check(self, grid: Grid) -> None:
         if self.offset is not None:
@@ -137,7 +137,7 @@ class Prefix(Mask):
     """Keys ``j < n``, for every query. See `prefix`."""
 
     def __init__(self, n: Integers):
-        self.n = RowInteger("n", n)
+        self.n = BatchInteger("n", n)
 
     def check(self, grid: Grid) -> None:
         self.n.check(grid, low=0)

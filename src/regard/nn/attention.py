@@ -6,15 +6,15 @@ from torch import Tensor, nn
 
 from regard import masks
 from regard.attention import weigh
-from regard.attention.door import check_dropout
-from regard.attention.held import Held
+from regard.attention.backends.cpu.cached_memory import CachedMemory
+from regard.attention.validation import check_dropout
 from regard.attention.verbs import BackendName, Normalizing
+from regard.biases import Bias, as_bias
 from regard.errors import ArgumentError, KindError, ShapeError
 from regard.masks import Mask
 from regard.nn.look import Looked, look
 from regard.nn.memory import Memory
 from regard.normalizers import as_normalizer
-from regard.positions import Bias, as_bias
 from regard.scores import LocationAware, Scoring, as_score, create
 from regard.shapes import Grid, accurate, check_floating
 
@@ -133,7 +133,7 @@ class Attention(nn.Module):
         key = self.score.project_key(annotations[:, None])[:, 0]
         # Half precision is scored in float32 anyway: once here, and not again at each step.
         key, value, score = accurate(key), accurate(value), self.score.projected()
-        held = Held.of(key, value, score, dense) if self.backend in ("auto", "cpu") else None
+        held = CachedMemory.of(key, value, score, dense) if self.backend in ("auto", "cpu") else None
         return Memory(key, value, score, dense, held)
 
     def forward(

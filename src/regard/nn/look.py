@@ -6,9 +6,9 @@ from torch import Tensor
 
 from regard.attention import Readings, attend, observe, weigh
 from regard.attention.verbs import BackendName
+from regard.biases import Bias
 from regard.masks import Mask
 from regard.normalizers import Normalizer
-from regard.positions import Bias
 from regard.scores import Score
 
 

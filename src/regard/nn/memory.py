@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from regard.attention.held import Held
+from regard.attention.backends.cpu.cached_memory import CachedMemory
 from regard.scores import Score
 
 
@@ -25,7 +25,7 @@ class Memory:
     value: Tensor
     score: Score
     mask: Tensor | None = None
-    held: Held | None = None
+    held: CachedMemory | None = None
 
     @property
     def lengths(self) -> Tensor:

@@ -8,16 +8,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from regard.attention.door import check_dropout
+from regard.attention.validation import check_dropout
 from regard.attention.verbs import BackendName, Normalizing, Scoring
+from regard.biases import AppendedBias, Bias, SummedBias, as_bias
 from regard.errors import ArgumentError, KindError
-from regard.masks import Mask, as_mask, causal, lengths
-from regard.nn.appended import AppendedBias, AppendedMask
+from regard.masks import AppendedMask, Mask, as_mask, causal, lengths
 from regard.nn.look import look
-from regard.nn.summed import SummedBias
 from regard.nn.torch_inputs import check_torch_inputs, read_torch_masks
 from regard.normalizers import as_normalizer
-from regard.positions import Bias, Rotary, as_bias
+from regard.positions import Rotary
 from regard.scores import as_score
 
 

@@ -103,7 +103,7 @@ class _Entmax(torch.autograd.Function):
         if scores.numel() == 0:
             weights = torch.zeros_like(scores)
         elif ctx.by_loops and not isinstance(alpha, Tensor):
-            from regard.kernels import row_operators
+            from regard.kernels.cpu import row_operators
 
             weights = row_operators.entmax(scores.movedim(dim, -1), alpha).movedim(-1, dim)
         elif isinstance(alpha, Tensor):
@@ -125,7 +125,7 @@ class _Entmax(torch.autograd.Function):
         weights, *rest = ctx.saved_tensors
         # The loops' gradient has no gradient; where one is wanted, the lines below have.
         if ctx.by_loops and not torch.is_grad_enabled():
-            from regard.kernels import row_operators
+            from regard.kernels.cpu import row_operators
 
             rows = gradients[0].movedim(ctx.dim, -1), weights.movedim(ctx.dim, -1)
             return row_operators.entmax_backward(*rows, ctx.alpha).movedim(-1, ctx.dim), None, None

@@ -1,9 +1,7 @@
-"""Where a vector stands: encodings of the input, and biases of the scores."""
+"""Where a vector stands: encodings of the input, and the names of the biases by position (`regard.biases`)."""
 
-from regard.positions.alibi import Alibi, alibi
-from regard.positions.bias import Bias, TensorBias, as_bias
+from regard.biases import Alibi, Bias, RelativeBias, RelativePosition, TensorBias, alibi, as_bias
 from regard.positions.learned import Learned
-from regard.positions.relative import RelativeBias, RelativePosition
 from regard.positions.rotary import Rotary
 from regard.positions.sinusoidal import Sinusoidal
 

@@ -1,11 +1,9 @@
 """Which position each row of an input stands at, and the range checks of the arguments that say so."""
 
-import math
-
 import torch
 from torch import Tensor
 
-from regard.errors import ArgumentError, KindError, ShapeError
+from regard.errors import KindError, ShapeError
 from regard.shapes import check_floating
 
 
@@ -39,12 +37,3 @@ def check_features(input: Tensor, dim: int, at_least: bool = False) -> None:
     if not fits:
         wanted = f"[..., length, {'at least ' if at_least else ''}{dim}]"
         raise ShapeError(f"input must be {wanted}; it has shape {list(input.shape)}")
-
-
-def positive_number(name: str, value: object) -> float:
-    """The value as a float; KindError unless it is a number, ArgumentError unless it is positive and finite."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise KindError(f"{name} must be a number; it is {value!r} ({type(value).__name__})")
-    if not (value > 0 and math.isfinite(value)):
-        raise ArgumentError(f"{name} must be positive and finite; it is {value}")
-    return float(value)

@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor, nn
 
-from regard.positions.index import check_features, position_index, positive_number
-from regard.shapes import whole_number
+from regard.positions.index import check_features, position_index
+from regard.shapes import positive_number, whole_number
 
 
 class Sinusoidal(nn.Module):

@@ -1,0 +1,1 @@
+"""The backend ``cpu``: fused kernels for a CPU."""

@@ -1,0 +1,1 @@
+"""The backend ``reference``: the specification on the whole grid."""

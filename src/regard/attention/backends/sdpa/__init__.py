@@ -1,0 +1,1 @@
+"""The backend ``sdpa``: PyTorch's own kernels."""

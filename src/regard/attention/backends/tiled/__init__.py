@@ -1,0 +1,1 @@
+"""The backend ``tiled``: the specification on blocks of query rows."""

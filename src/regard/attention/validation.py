@@ -1,0 +1,110 @@
+"""The door: arguments are checked here, once, and become a `Problem`. Inner code trusts."""
+
+import math
+from numbers import Real
+
+import torch
+from torch import Tensor
+
+from regard.attention.problem import Problem
+from regard.biases import as_bias
+from regard.errors import ArgumentError, KindError, ShapeError
+from regard.masks import as_mask
+from regard.normalizers import as_normalizer
+from regard.scores import Scoring, as_score
+from regard.shapes import check_floating
+
+
+def validate(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    score: Scoring = "scaled_dot",
+    normalizer: object = "softmax",
+    mask: object = None,
+    bias: object = None,
+    dropout: float = 0.0,
+) -> Problem:
+    """Check the arguments of a verb and name their axes.
+
+    Raises:
+        KindError: wrong types, mixed dtypes or devices.
+        ShapeError: wrong ranks, or axes that don't agree.
+        ArgumentError: values out of range, unknown names.
+    """
+    query, key, value = _one_dtype(query, key, value)
+    rank = query.dim()
+    if not 2 <= rank <= 4:
+        raise ShapeError(
+            f"query must have 2 to 4 axes, [batch, heads, queries, dim] with leading axes missing at will; "
+            f"it has shape {list(query.shape)}"
+        )
+    for name, tensor in (("key", key), ("value", value)):
+        if tensor.dim() != rank:
+            raise ShapeError(
+                f"{name} must have as many axes as query, {rank}; it has shape {list(tensor.shape)} "
+                f"and query has {list(query.shape)}"
+            )
+    if rank < 4:
+        new_axes = (None,) * (4 - rank)
+        query, key, value = query[new_axes], key[new_axes], value[new_axes]
+    B, H = query.shape[:2]
+    Bk, Hk = key.shape[:2]
+    if value.shape[:3] != key.shape[:3]:
+        raise ShapeError(
+            f"value must have key's batch, heads and keys, {list(key.shape[:3])}; it has {list(value.shape[:3])}"
+        )
+    if Bk != B:
+        raise ShapeError(f"key must have query's batch, {B}; it has {Bk}")
+    if Hk != H and (Hk == 0 or H % Hk):
+        raise ShapeError(f"key's heads must divide query's heads, {H}; key has {Hk}")
+
+    checked_score = as_score(score)
+    checked_score.check(query, key)
+    checked_normalizer = as_normalizer(normalizer)
+    problem = Problem(
+        query=query,
+        key=key,
+        value=value,
+        score=checked_score,
+        normalizer=checked_normalizer,
+        mask=as_mask(mask),
+        bias=as_bias(bias),
+        dropout=check_dropout(dropout),
+        rank=rank,
+    )
+    if problem.mask is not None:
+        problem.mask.check(problem.grid)
+    if problem.bias is not None:
+        problem.bias.check(query, problem.grid)
+    return problem
+
+
+def check_dropout(dropout: object) -> float:
+    """``dropout`` as a float, if it is a probability in [0, 1)."""
+    if dropout == 0.0 and isinstance(dropout, float):
+        return 0.0
+    if isinstance(dropout, bool) or not isinstance(dropout, Real):
+        raise KindError(f"dropout must be a number; it is a {type(dropout).__name__}")
+    rate = float(dropout)
+    if math.isnan(rate) or not 0.0 <= rate < 1.0:
+        raise ArgumentError(f"dropout must be in [0, 1); it is {rate}")
+    return rate
+
+
+def _one_dtype(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The three inputs, if they agree in dtype and device; autocast's dtype settles a disagreement."""
+    for name, tensor in (("query", query), ("key", key), ("value", value)):
+        check_floating(name, tensor)
+    for name, tensor in (("key", key), ("value", value)):
+        if tensor.device != query.device:
+            raise KindError(f"{name} must be on query's device, {query.device}; it is on {tensor.device}")
+    if not query.dtype == key.dtype == value.dtype:
+        if torch.is_autocast_enabled(query.device.type):
+            dtype = torch.get_autocast_dtype(query.device.type)
+            return query.to(dtype), key.to(dtype), value.to(dtype)
+        raise KindError(
+            f"query, key and value must have one dtype; they have {query.dtype}, {key.dtype} and {value.dtype}"
+        )
+    return query, key, value

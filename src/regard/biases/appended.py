@@ -1,0 +1,33 @@
+"""A bias for keys that a layer appends to those it was given: their scores get 0, for they have no position."""
+
+from torch import Tensor
+from torch.nn import functional as F
+
+from regard.biases.bias import Bias
+from regard.shapes import Grid, without_appended
+
+
+class AppendedBias(Bias):
+    """A bias of the given keys; the appended ones get 0.
+
+    Args:
+        bias: what is added to the scores of the given keys.
+        appended: how many keys stand after them.
+    """
+
+    def __init__(self, bias: Bias, appended: int):
+        super().__init__()
+        self.bias, self.appended = bias, appended
+
+    def check(self, query: Tensor, grid: Grid) -> None:
+        self.bias.check(query, without_appended(grid, self.appended))
+
+    def needs_gradient(self, query: Tensor) -> bool:
+        return self.bias.needs_gradient(query)
+
+    def forward(self, query: Tensor, grid: Grid) -> Tensor:
+        given = without_appended(grid, self.appended)
+        keys = len(given.key_span)
+        bias = self.bias(query, given)
+        bias = bias.expand(*bias.shape[:-1], keys)
+        return F.pad(bias, (0, len(grid.key_span) - keys))

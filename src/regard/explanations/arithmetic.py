@@ -1,0 +1,156 @@
+"""One query's attention, spelled out as the sums and products that anyone can check with a pencil."""
+
+import math
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch import Tensor
+
+from regard.errors import ArgumentError
+from regard.explanations.explanation import Explanation, finite_or_text
+from regard.shapes import whole_number
+
+MOST_TERMS = 8
+"""Terms of a sum beyond which its middle is left out."""
+
+MOST_LINES = 12
+"""Keys or features beyond which the middle is left out."""
+
+
+def arithmetic(explanation: Explanation, query: int, *, head: int = 0, decimals: int = 4) -> str:
+    """How the output of one query comes about, number by number.
+
+    Only what is true of these numbers is spelled: a score that is no sum of products, or weights that are no softmax,
+    are given without how they came about.
+
+    Args:
+        explanation: without a batch axis.
+        query: which query, from 0.
+        head: which head, from 0.
+        decimals: digits after the point.
+
+    Raises:
+        ArgumentError: there is no such query.
+    """
+    queries = explanation.query.shape[-2]
+    if not 0 <= whole_number("query", query) < queries:
+        raise ArgumentError(f"query must be one of {queries}; it is number {query + 1}")
+    return "\n".join(_Speller(explanation, query, head, decimals).lines())
+
+
+class _Speller:
+    """The numbers of one query, in float64."""
+
+    def __init__(self, explanation: Explanation, query: int, head: int, decimals: int):
+        self.decimals = decimals
+        self.label = explanation.row_labels("query")[query]
+        self.keys = explanation.row_labels("key")
+        self.has = {name for name, _ in explanation.steps()}
+        self.key = explanation.matrix("key", head=head).double()
+        self.value = explanation.matrix("value", head=head).double()
+        self.rows = {
+            name: explanation.matrix(name, head=head)[query].double()
+            for name in ("query", "scores", "scaled", "capped", "biased", "masked", "weights", "output")
+        }
+
+    def lines(self) -> Iterator[str]:
+        query, scores = self.rows["query"], self.rows["scores"]
+        yield f"Query {self.label} = ({', '.join(self._some(query.tolist()))})"
+        products = self.key.shape[-1] == len(query) and torch.allclose(self.key @ query, scores)
+        yield from ("", "Scores: multiply it with each key, feature by feature, and add." if products else "Scores:")
+        yield from self._each(
+            f"{self._sum(query, self.key[k])} = {self.text(scores[k])}" if products else self.text(scores[k])
+            for k in range(len(scores))
+        )
+        before = scores
+        for name in ("scaled", "capped", "biased", "masked"):
+            if name in self.has:
+                yield from ("", *self._change(name, before, self.rows[name]))
+                before = self.rows[name]
+        yield from ("", *self._weights(before, self.rows["weights"]))
+        yield from ("", "Output: each value times its weight, feature by feature, and all added.")
+        output = self.rows["output"]
+        weights = self.rows["weights"]
+        spelled = torch.allclose(weights @ self.value, output)
+        sums = [
+            f"{self._sum(weights, self.value[:, feature])} = {self.text(output[feature])}"
+            if spelled
+            else self.text(output[feature])
+            for feature in range(len(output))
+        ]
+        yield from self._each(sums, [f"feature {feature + 1}" for feature in range(len(output))])
+
+    def _change(self, name: str, before: Tensor, after: Tensor) -> Iterator[str]:
+        if name == "masked":
+            hidden = [self.keys[k] for k in torch.isinf(after).nonzero().flatten().tolist()]
+            yield (
+                f"Mask: hidden from this query: {', '.join(hidden)}." if hidden else "Mask: this query sees every key."
+            )
+            return
+        largest = before.abs().argmax() if len(before) else None
+        scale = 1.0 if largest is None or before[largest] == 0 else (after[largest] / before[largest]).item()
+        if name == "scaled" and torch.allclose(before * scale, after):
+            yield f"Scaled: times {self.text(scale)}."
+            forms = [f"{self.factor(b)}·{self.factor(scale)}" for b in before]
+        elif name == "biased":
+            yield "Biased: plus the bias."
+            forms = [f"{self.text(b)} + {self.factor(a - b)}" for a, b in zip(after, before, strict=True)]
+        else:
+            yield f"{name.capitalize()}:"
+            forms = [f"{self.text(b)} → " for b in before]
+        yield from self._each(
+            f"{form}{self.text(a)}" if form.endswith("→ ") else f"{form} = {self.text(a)}"
+            for form, a in zip(forms, after, strict=True)
+        )
+
+    def _weights(self, scores: Tensor, weights: Tensor) -> Iterator[str]:
+        if not torch.isfinite(scores).any():
+            yield "Weights: it sees no key, so all are 0."
+            return
+        high = scores.max()
+        powers = (scores - high).exp()
+        if not torch.allclose(powers / powers.sum(), weights):
+            yield "Weights: the scores, normalized."
+            yield from self._each(f"{self.text(s)} → {self.text(w)}" for s, w in zip(scores, weights, strict=True))
+            return
+        yield (
+            f"Weights: e to the power of each score less the largest, {self.text(high)} (this changes no weight and "
+            "nothing overflows), divided by the sum of them all:"
+        )
+        yield f"  sum: {' + '.join(self._some(powers.tolist()))} = {self.text(powers.sum())}"
+        total = self.text(powers.sum())
+        yield from self._each(
+            f"exp({self.text(s)} - {self.factor(high)}) / {total} = {self.text(p)} / {total} = {self.text(w)}"
+            for s, p, w in zip(scores, powers, weights, strict=True)
+        )
+
+    def _each(self, texts: Iterator[str] | Sequence[str], labels: Sequence[str] | None = None) -> Iterator[str]:
+        named = [f"{label}: {text}" for label, text in zip(labels or self.keys, texts, strict=True)]
+        if len(named) > MOST_LINES:
+            named = [*named[: MOST_LINES - 3], "…", *named[-2:]]
+        for line in named:
+            yield f"  {line}"
+
+    def _sum(self, left: Tensor, right: Tensor) -> str:
+        terms = [f"{self.factor(a)}·{self.factor(b)}" for a, b in zip(left, right, strict=True)]
+        return " + ".join(_shortened(terms))
+
+    def _some(self, numbers: list[float]) -> list[str]:
+        return _shortened([self.text(number) for number in numbers])
+
+    def factor(self, number: Tensor | float) -> str:
+        """A number within a product or after an operator: in brackets if it is negative."""
+        text = self.text(number)
+        return f"({text})" if text.startswith(("-", "−")) else text
+
+    def text(self, number: Tensor | float) -> str:
+        """A number in as few digits as say it exactly, at most ``decimals``; ``0.0000`` is small but not zero."""
+        number = float(number)
+        fixed = finite_or_text(number, self.decimals)
+        # Up to the roundings of the calculation, in which processors differ.
+        exact = "." in fixed and math.isclose(float(fixed), number, rel_tol=1e-12)
+        return fixed.rstrip("0").rstrip(".") if exact else fixed
+
+
+def _shortened(texts: list[str]) -> list[str]:
+    return texts if len(texts) <= MOST_TERMS else [*texts[: MOST_TERMS - 2], "…", texts[-1]]

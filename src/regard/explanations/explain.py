@@ -1,0 +1,50 @@
+"""The verb `explain`: every intermediate of one attention calculation."""
+
+from torch import Tensor
+
+from regard.attention import steps
+from regard.attention.planner import choose
+from regard.attention.validation import validate
+from regard.attention.verbs import BackendName, Normalizing, full_precision
+from regard.biases import Bias
+from regard.errors import BackendError
+from regard.explanations.explanation import Explanation, explanation_of
+from regard.masks import Mask
+from regard.scores import Scoring
+
+
+def explain(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    score: Scoring = "scaled_dot",
+    normalizer: Normalizing = "softmax",
+    mask: Mask | Tensor | None = None,
+    bias: Bias | Tensor | None = None,
+    dropout: float = 0.0,
+    backend: BackendName = "auto",
+) -> Explanation:
+    """Attend, and keep every intermediate by name: to print, to draw, to export, to differentiate.
+
+    Args:
+        query, key, value, score, normalizer, mask, bias, dropout: as for `attend`.
+        backend: ``auto`` or ``reference``; no other one has all intermediates.
+
+    Returns:
+        `Explanation`. Memory is quadratic.
+
+    Raises:
+        As `attend`.
+    """
+    problem = validate(query, key, value, score=score, normalizer=normalizer, mask=mask, bias=bias, dropout=dropout)
+    if backend not in ("auto", "reference"):
+        choose(problem, backend)
+        raise BackendError(f"backend {backend!r} has no intermediates to explain; use 'reference'")
+    with full_precision(problem.query):
+        inputs = steps.whole(problem)
+        taken = steps.weigh(problem, inputs)
+        output = steps.mix(problem, inputs, taken.weights)
+        projected = problem.score.project_query(problem.query), problem.score.project_key(problem.key)
+    names = ("query", "key", "value", *taken._fields, "output")
+    return explanation_of(names, (*projected, problem.value, *taken, output), problem.rank)

@@ -1,0 +1,1 @@
+"""Kernels for a CPU, compiled at run time from Python by Numba."""

@@ -1,0 +1,159 @@
+"""What kernels need and Numba's Python does not have: addresses, atomic counters, bit patterns, matrix products."""
+
+# pyright: reportCallIssue=false, reportAttributeAccessIssue=false
+# Intrinsics take one argument less than they are defined with: the first one is Numba's.
+
+from typing import Any
+
+from llvmlite import ir
+from numba import carray, types
+from numba.core import cgutils
+from numba.extending import intrinsic, overload
+
+from regard.kernels.cpu.compiled import inlined
+
+_WORDS = {types.float32: types.int32, types.float64: types.int64}
+_REALS = {types.int32: types.float32, types.int64: types.float64}
+
+
+@intrinsic
+def _pointer(typing: Any, address: Any, example: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.inttoptr(arguments[0], context.get_value_type(signature.return_type))
+
+    return types.CPointer(example)(types.int64, example), generate
+
+
+@inlined
+def array_at(address, length, example):
+    """The numbers of ``example``'s type that lie at an address."""
+    return carray(_pointer(address, example), length)
+
+
+@inlined
+def matrix_at(address, rows, columns, example):
+    """The matrix of ``example``'s type that lies at an address, row by row."""
+    return carray(_pointer(address, example), (rows, columns))
+
+
+def size_of(example):  # type: ignore[no-untyped-def]
+    """Bytes of a number."""
+    raise NotImplementedError("only in kernels")
+
+
+@overload(size_of)
+def _(example):  # type: ignore[no-untyped-def]
+    size = example.bitwidth // 8
+    return lambda example: size
+
+
+def is_single(example):  # type: ignore[no-untyped-def]
+    """Whether a number is a float32."""
+    raise NotImplementedError("only in kernels")
+
+
+@overload(is_single)
+def _(example):  # type: ignore[no-untyped-def]
+    single = example == types.float32
+    return lambda example: single
+
+
+@intrinsic
+def fetch_add(typing: Any, address: Any) -> Any:
+    """The int64 at an address before it was raised by one; of many threads, no two get the same."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        word = ir.IntType(64)
+        place = builder.inttoptr(arguments[0], word.as_pointer())
+        return builder.atomic_rmw("add", place, ir.Constant(word, 1), "monotonic")
+
+    return types.int64(types.int64), generate
+
+
+@intrinsic
+def bits_of(typing: Any, real: Any) -> Any:
+    """The bit pattern of a real number, as an integer of its size."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.bitcast(arguments[0], context.get_value_type(signature.return_type))
+
+    return _WORDS[real](real), generate
+
+
+@intrinsic
+def real_of(typing: Any, bits: Any) -> Any:
+    """The real number of a bit pattern."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.bitcast(arguments[0], context.get_value_type(signature.return_type))
+
+    return _REALS[bits](bits), generate
+
+
+@intrinsic
+def nearest(typing: Any, real: Any) -> Any:
+    """The nearest whole number, as a real one."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        kind = arguments[0].type
+        name = "llvm.rint.f32" if signature.return_type == types.float32 else "llvm.rint.f64"
+        function = cgutils.get_or_insert_function(builder.module, ir.FunctionType(kind, [kind]), name)
+        return builder.call(function, arguments)
+
+    return real(real), generate
+
+
+@intrinsic
+def call_gemm(typing, function, by_row, by_column, m, n, k, factor, a, lda, b, ldb, keep, c, ldc):  # type: ignore[no-untyped-def]
+    """BLAS's ``gemm`` (Fortran's calling convention, 32-bit integers) at an address; see `products`."""
+    real = factor
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        word, letter = ir.IntType(32), ir.IntType(8)
+        place = letter.as_pointer()
+
+        def reference(value: Any) -> Any:
+            return builder.bitcast(cgutils.alloca_once_value(builder, value), place)
+
+        def transposed(flag: Any) -> Any:
+            yes = builder.icmp_signed("!=", flag, ir.Constant(flag.type, 0))
+            return reference(builder.select(yes, ir.Constant(letter, ord("T")), ir.Constant(letter, ord("N"))))
+
+        def size(value: Any) -> Any:
+            return reference(builder.trunc(value, word))
+
+        (function, by_row, by_column, m, n, k, factor, a, lda, b, ldb, keep, c, ldc) = arguments
+        passed = [
+            transposed(by_row),
+            transposed(by_column),
+            size(m),
+            size(n),
+            size(k),
+            reference(factor),
+            builder.inttoptr(a, place),
+            size(lda),
+            builder.inttoptr(b, place),
+            size(ldb),
+            reference(keep),
+            builder.inttoptr(c, place),
+            size(ldc),
+        ]
+        kind = ir.FunctionType(ir.VoidType(), [place] * len(passed))
+        builder.call(builder.inttoptr(function, kind.as_pointer()), passed)
+        return context.get_dummy_value()
+
+    word = types.int64
+    return types.void(*[word] * 6, real, *[word] * 4, real, word, word), generate
+
+
+@intrinsic
+def call_with_number(typing: Any, function: Any, number: Any) -> Any:
+    """The C function ``int f(int)`` at an address."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        word = ir.IntType(32)
+        kind = ir.FunctionType(word, [word])
+        result = builder.call(builder.inttoptr(arguments[0], kind.as_pointer()), [builder.trunc(arguments[1], word)])
+        return builder.sext(result, ir.IntType(64))
+
+    return types.int64(types.int64, types.int64), generate

@@ -1,0 +1,92 @@
+"""What a fused kernel is called with."""
+
+from typing import NamedTuple
+
+from torch import Tensor
+
+from regard.kernels.kinds import SOFTMAX
+
+CACHE_NUMBERS = 1 << 18
+"""Scores of a block: as many as leave room for keys in a core's own cache."""
+
+TURNING_ROWS = 16
+"""Queries from which on keys and values are transposed."""
+
+LEAST_TASKS = 8
+"""Into how many tasks a problem is cut, if it has so many rows: enough to keep a few threads evenly busy."""
+
+SUMS_LIMIT = 1 << 22
+"""Numbers that the separate sums of chunks may take: 16 MiB of float32."""
+
+
+class KernelInputs(NamedTuple):
+    """The inputs of a kernel, as the operators' schema names them; float32 or float64.
+
+    Attributes:
+        query: ``[batch, heads, queries, dim]``.
+        key: ``[batch, kv_heads, keys, dim]``.
+        value: ``[batch, kv_heads, keys, value_dim]``.
+        weight: of an additive score, ``[heads or 1, dim]``; None for an inner product.
+        exponentials, extents: of an additive score's keys, from ``torch.ops.regard.exponentials``.
+        start, stop: visible keys of each row, int32 ``[batch or 1, heads or 1, queries or 1]``; None: all.
+        mask: who of them is visible, bool ``[batch or 1, heads or 1, queries or 1, keys]``; None: all.
+        bias: broadcastable to ``[batch, heads, queries, keys]``, or diagonals ``[heads or 1, queries + keys − 1]``.
+        diagonal: which of both.
+        offset: a sink's score or sigmoid's bias, ``[heads or 1]``.
+        center, width: of a Gaussian window over the weights, ``[batch, heads, queries]``.
+        normalizer: of `regard.kernels.kinds`.
+        alpha: entmax's.
+        scale: of an inner product.
+        factor: of scores with their bias: 1 / temperature.
+        cap: of scores before the bias, or 0.
+        dropout: probability of dropping a weight.
+        seed: of dropout.
+        keep: whether the weights are wanted, before dropout; quadratic memory.
+    """
+
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    weight: Tensor | None = None
+    exponentials: Tensor | None = None
+    extents: Tensor | None = None
+    start: Tensor | None = None
+    stop: Tensor | None = None
+    mask: Tensor | None = None
+    bias: Tensor | None = None
+    diagonal: bool = False
+    offset: Tensor | None = None
+    center: Tensor | None = None
+    width: Tensor | None = None
+    normalizer: int = SOFTMAX
+    alpha: float = 0.0
+    scale: float = 1.0
+    factor: float = 1.0
+    cap: float = 0.0
+    dropout: float = 0.0
+    seed: int = 0
+    keep: bool = False
+
+    @property
+    def block(self) -> int:
+        """Rows of a block; a function of shapes alone, so that it never depends on threads."""
+        batch, heads, queries, _ = self.query.shape
+        fitting = max(16, min(64, CACHE_NUMBERS // max(self.key.shape[2], 1)))
+        shared = -(-batch * heads * queries // LEAST_TASKS)
+        return max(1, min(fitting, shared, queries))
+
+    @property
+    def turns(self) -> bool:
+        """Whether there are rows enough to make it worth while to transpose keys and values for wide vectors."""
+        return self.query.shape[2] >= TURNING_ROWS
+
+    @property
+    def work(self) -> float:
+        """A rough number of elementary operations."""
+        return float(self.query.numel()) * self.key.shape[2]
+
+    def chunks(self, numbers_per_key: int, tasks: int) -> int:
+        """Into how many chunks the rows of one head are cut, where each has ``numbers_per_key`` sums for each key."""
+        blocks = -(-self.query.shape[2] // self.block)
+        affordable = max(1, SUMS_LIMIT // max(tasks * self.key.shape[2] * numbers_per_key, 1))
+        return min(blocks, affordable, max(1, -(-2 * LEAST_TASKS // max(tasks, 1))))

@@ -1,0 +1,78 @@
+"""What is made of keys and values once, before any query comes: exponentials, and transposes."""
+
+from functools import cache
+
+import numpy as np
+import torch
+
+from regard.kernels.cpu.compiled import Kernel
+from regard.kernels.cpu.intrinsics import array_at, fetch_add, size_of
+from regard.kernels.cpu.kernel_arguments import arguments_at
+from regard.kernels.cpu.tanh_sum import LANES, TILE, prepare_keys
+
+# pyright: reportCallIssue=false, reportAttributeAccessIssue=false
+# Intrinsics take one argument less than they are defined with: the first one is Numba's.
+
+
+@cache
+def exponentials(dtype: torch.dtype) -> Kernel:
+    """The kernel that takes exponentials of an additive score's keys, a tile of them for each task."""
+    zero = np.float32(0) if dtype == torch.float32 else np.float64(0)
+
+    def prepare_additive_keys(address):
+        p = arguments_at(address)
+        scratch = np.empty(p.dim, type(zero))
+        tiles = -(-p.keys // TILE)
+        even, padded = p.dim + p.dim % 2, -(-p.keys // LANES) * LANES
+        while True:
+            task = fetch_add(address)
+            if task >= p.tasks:
+                break
+            head, tile = task // tiles, task % tiles
+            b, group = head // p.kv_heads, head % p.kv_heads
+            size = size_of(zero)
+            key = array_at(
+                p.key + (b * p.key_batch + group * p.key_head) * size, (p.keys - 1) * p.key_row + p.dim, zero
+            )
+            powers = array_at(p.exponentials + head * even * padded * size, even * padded, zero)
+            first = tile * TILE
+            count = min(TILE, p.keys - first)
+            array_at(p.extents, task + 1, zero)[task] = prepare_keys(
+                key, p.key_row, first, count, p.dim, powers, padded, scratch
+            )
+            for d in range(even):
+                for j in range(p.keys if tile == tiles - 1 else padded, padded):
+                    powers[d * padded + j] = zero
+
+    prepare_additive_keys.__name__ += f"_{str(dtype).removeprefix('torch.')}"
+    return Kernel(prepare_additive_keys)
+
+
+@cache
+def transposed(dtype: torch.dtype) -> Kernel:
+    """The kernel that transposes keys, a tile of them for each task, into ``output [batch, kv_heads, dim, padded]``."""
+    zero = np.float32(0) if dtype == torch.float32 else np.float64(0)
+
+    def transpose_keys(address):
+        p = arguments_at(address)
+        size = size_of(zero)
+        tiles, padded = -(-p.keys // TILE), -(-p.keys // LANES) * LANES
+        while True:
+            task = fetch_add(address)
+            if task >= p.tasks:
+                break
+            head, first = task // tiles, task % tiles * TILE
+            b, group = head // p.kv_heads, head % p.kv_heads
+            count, stop = min(TILE, p.keys - first), min(first + TILE, padded)
+            at = b * p.key_batch + group * p.key_head + first * p.key_row
+            key = array_at(p.key + at * size, (count - 1) * p.key_row + p.dim, zero)
+            output = array_at(p.output + head * p.dim * padded * size, p.dim * padded, zero)
+            for d in range(p.dim):
+                row = output[d * padded + first : d * padded + stop]
+                for j in range(count):
+                    row[j] = key[j * p.key_row + d]
+                for j in range(count, row.size):
+                    row[j] = zero
+
+    transpose_keys.__name__ += f"_{str(dtype).removeprefix('torch.')}"
+    return Kernel(transpose_keys)

@@ -1,0 +1,272 @@
+"""Readings of the weights, block by block: what was looked at, without ever holding more than a block of weights.
+
+Tasks are chunks of rows of one query head, as in the backward pass: sums over rows are made apart in each chunk.
+"""
+
+# pyright: reportCallIssue=false, reportAttributeAccessIssue=false
+# Intrinsics take one argument less than they are defined with: the first one is Numba's.
+
+from functools import cache
+
+import numpy as np
+import torch
+
+from regard.kernels.cpu.block import adjust_row, block_span, read_weight, row_span, score_block, window_row
+from regard.kernels.cpu.compiled import Kernel, inlined
+from regard.kernels.cpu.elementary import exp, log
+from regard.kernels.cpu.intrinsics import array_at, fetch_add, size_of
+from regard.kernels.cpu.kernel_arguments import arguments_at
+from regard.kernels.cpu.products import limit_threads
+from regard.kernels.cpu.row_normalizers import largest, normalize
+from regard.kernels.kinds import SOFTMAX
+
+GROUP = 32
+"""Weights whose largest is looked at before themselves."""
+
+
+@inlined
+def softmax_with_entropy(row, offset, has_offset):
+    """Weights in place; log Σ exp of the scores, and −Σ p ln p, without a logarithm for each weight.
+
+    With t_j = s_j − max: −Σ p ln p = P · ln total − Σ p t, where total includes the sink and P = Σ p. All terms have
+    one sign, so nothing cancels.
+    """
+    real = row.dtype.type
+    top = largest(row)
+    if top == real(-np.inf):
+        seen = real(0)
+        for j in range(row.size):
+            row[j] = real(0) if row[j] == top else row[j]
+            # 0, or NaN if there is any.
+            seen += row[j]
+        return top + seen, seen
+    shift = offset if has_offset and offset > top else top
+    total, moment, rest = real(0), real(0), real(0)
+    for j in range(row.size):
+        below = row[j] - shift
+        power = exp(below)
+        rest += real(0) if below == real(0) else power
+        # −inf has weight 0, and 0 · −inf is NaN.
+        below = real(-100) if below < real(-100) else below
+        row[j] = power
+        total += power
+        moment += power * below
+    everything = total + exp(offset - shift) if has_offset else total
+    inverse = real(1) / everything
+    for j in range(row.size):
+        row[j] *= inverse
+    if has_offset:
+        below = offset - shift
+        rest += real(0) if below == real(0) else exp(below)
+    size = log(everything)
+    if everything < real(1.5):
+        # One term is 1, so the others are what log(1 + rest) needs.
+        size = log(everything) + (rest - (everything - real(1))) / everything
+    entropy = total * inverse * size - moment * inverse
+    return shift + log(total), entropy
+
+
+@inlined
+def log_sum_exp(row):
+    """log Σ exp of a row of scores; −inf for an empty one."""
+    real = row.dtype.type
+    top = largest(row)
+    if top == real(-np.inf):
+        return top
+    total = real(0)
+    for j in range(row.size):
+        total += exp(row[j] - top)
+    return top + log(total)
+
+
+@inlined
+def entropy_of(row):
+    """−Σ p ln p."""
+    real = row.dtype.type
+    total = real(0)
+    for j in range(row.size):
+        inside = real(1) if row[j] <= real(0) else row[j]
+        total -= inside * log(inside)
+    return total
+
+
+@inlined
+def take_top(row, begin, count, weights, indices, maxima):
+    """The largest weights of a row, in falling order, of equal ones the first; zeros and −1 behind the last above 0.
+
+    The row is dealt out to groups like cards, so that the largest of each group is found for all groups at once, in
+    vectors. Then the largest of all is taken away, and its group looked through again, ``count`` times.
+    """
+    real = row.dtype.type
+    groups = -(-row.size // GROUP)
+    tops = maxima[:groups]
+    tops[:] = row[:groups]
+    for first in range(groups, row.size, groups):
+        # A slice counts from 0: indices that could be negative would not vectorize.
+        dealt = row[first : min(first + groups, row.size)]
+        for g in range(dealt.size):
+            tops[g] = dealt[g] if dealt[g] > tops[g] else tops[g]
+    taken = 0
+    while taken < count:
+        top = largest(tops)
+        if not top > real(0):
+            break
+        place = row.size
+        for g in range(groups):
+            if tops[g] == top:
+                j = g
+                while row[j] != top:
+                    j += groups
+                place = min(place, j)
+        weights[taken] = top
+        indices[taken] = begin + place
+        taken += 1
+        row[place] = real(-1)
+        top = real(-1)
+        for j in range(place % groups, row.size, groups):
+            top = row[j] if row[j] > top else top
+        tops[place % groups] = top
+    for k in range(taken):
+        row[indices[k] - begin] = weights[k]
+    for k in range(taken, count):
+        weights[k] = real(0)
+        indices[k] = -1
+
+
+@inlined
+def pool_row(p, b, h, chunk, row, begin, weights):
+    """Add a row's weights to the cells of the coarse map."""
+    zero = weights.dtype.type(0)
+    size = size_of(zero)
+    head = (b * p.heads + h) * p.chunks + chunk
+    at = (head * p.pooled_rows + (row + p.first_row) * p.pooled_rows // p.all_rows) * p.pooled_columns
+    sums = array_at(p.pooled_sum + at * size, p.pooled_columns, zero)
+    tops = array_at(p.pooled_max + at * size, p.pooled_columns, zero)
+    j, n = 0, weights.size
+    while j < n:
+        cell = (begin + j) * p.pooled_columns // p.keys
+        # The first key of the next cell.
+        end = min(-(-(cell + 1) * p.keys // p.pooled_columns) - begin, n)
+        total = zero
+        for k in range(j, end):
+            total += weights[k]
+        sums[cell] += total
+        top = largest(weights[j:end])
+        tops[cell] = top if top > tops[cell] else tops[cell]
+        j = end
+
+
+@inlined
+def read_row(p, b, h, chunk, row, begin, weights, lse, maxima):
+    """Everything that is read of one row's weights but log-sum-exp and entropy."""
+    real = weights.dtype.type
+    zero = real(0)
+    size, n = size_of(zero), weights.size
+    at = (b * p.heads + h) * p.queries + row
+    if p.peak != 0:
+        # Comparisons pass over NaN, the log-sum-exp does not.
+        top = max(largest(weights), zero) if lse == lse else lse
+        array_at(p.peak, at + 1, zero)[at] = top
+    if p.top > 0:
+        take_top(
+            weights, begin, p.top,
+            array_at(p.top_weights + at * p.top * size, p.top, zero),
+            array_at(p.top_indices + at * p.top * 8, p.top, np.int64(0)),
+            maxima,
+        )  # fmt: skip
+    if p.received != 0:
+        place = ((b * p.heads + h) * p.chunks + chunk) * p.keys + begin
+        sums = array_at(p.received + place * size, n, zero)
+        for j in range(n):
+            sums[j] += weights[j]
+    if p.distance != 0:
+        own = real(row + p.key_offset - begin)
+        total = zero
+        for j in range(n):
+            total += weights[j] * abs(own - real(np.int32(j)))
+        array_at(p.distance, at + 1, zero)[at] = total
+    if p.pooled_sum != 0:
+        pool_row(p, b, h, chunk, row, begin, weights)
+    if p.weights != 0:
+        slot = array_at(p.slots, p.queries, np.int64(0))[row]
+        if slot >= 0:
+            low, high = max(begin, p.weights_key), min(begin + n, p.weights_key + p.weights_width)
+            place = ((b * p.heads + h) * p.weights_rows + slot) * p.weights_width - p.weights_key
+            copy = array_at(p.weights + (place + low) * size, max(high - low, 0), zero)
+            for j in range(high - low):
+                copy[j] = weights[low - begin + j]
+
+
+@inlined
+def block_is_wanted(p, row, rows):
+    """Whether a block holds a row of those to which readings are confined."""
+    if p.only_weights == 0:
+        return True
+    slots = array_at(p.slots, p.queries, np.int64(0))
+    wanted = False
+    for r in range(row, row + rows):
+        wanted = wanted or slots[r] >= 0
+    return wanted
+
+
+@cache
+def readings(dtype: torch.dtype) -> Kernel:
+    """The kernel for float32 or float64."""
+    zero = np.float32(0) if dtype == torch.float32 else np.float64(0)
+
+    def attention_readings(address):
+        p = arguments_at(address)
+        threads = limit_threads(p.limit_threads, 1)
+        real = type(zero)
+        width = -(-p.keys // 16) * 16 + 16
+        scores = np.empty((p.block, width), real)
+        gauss = np.empty(width if p.center != 0 else 0, real)
+        powers = np.empty((p.block, (p.dim + p.dim % 2) if p.additive != 0 else 0), real)
+        extents = np.empty(p.block, real)
+        maxima = np.empty(width // GROUP + 1, real)
+        blocks = -(-p.queries // p.block)
+        per_chunk = -(-blocks // p.chunks)
+        has_offset = p.offset != 0
+        while True:
+            task = fetch_add(address)
+            if task >= p.tasks:
+                break
+            head, chunk = task // p.chunks, task % p.chunks
+            b, h = head // p.heads, head % p.heads
+            weight = read_weight(p, h, zero)
+            offset = array_at(p.offset, h * p.offset_head + 1, zero)[h * p.offset_head] if has_offset else zero
+            for block in range(chunk * per_chunk, min((chunk + 1) * per_chunk, blocks)):
+                row = block * p.block
+                rows = min(p.block, p.queries - row)
+                first, count = block_span(p, b, h, row, rows)
+                if count == 0 or not block_is_wanted(p, row, rows):
+                    continue
+                score_block(p, b, h, row, rows, first, count, scores, powers, extents, weight)
+                for r in range(rows):
+                    start, stop = row_span(p, b, h, row + r)
+                    if stop <= start:
+                        continue
+                    low = start - first
+                    visible = scores[r, low : stop - first]
+                    adjust_row(p, b, h, row + r, first, low, visible)
+                    at = (b * p.heads + h) * p.queries + row + r
+                    if p.normalizer == SOFTMAX and p.center == 0:
+                        lse, entropy = softmax_with_entropy(visible, offset, has_offset)
+                    else:
+                        lse = log_sum_exp(visible)
+                        normalize(p.normalizer, visible, p.alpha, offset, has_offset)
+                        if p.center != 0:
+                            window = gauss[: visible.size]
+                            window_row(p, b, h, row + r, start, window)
+                            for j in range(visible.size):
+                                visible[j] *= window[j]
+                        entropy = entropy_of(visible) if p.entropy != 0 else zero
+                    if p.lse != 0:
+                        array_at(p.lse, at + 1, zero)[at] = lse
+                    if p.entropy != 0:
+                        array_at(p.entropy, at + 1, zero)[at] = entropy
+                    read_row(p, b, h, chunk, row + r, start, visible, lse, maxima)
+        limit_threads(p.limit_threads, threads)
+
+    attention_readings.__name__ += f"_{str(dtype).removeprefix('torch.')}"
+    return Kernel(attention_readings)

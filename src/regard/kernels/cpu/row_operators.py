@@ -1,0 +1,135 @@
+"""Sparse normalizers as PyTorch operators on plain rows: ``torch.ops.regard.entmax`` and its backward pass."""
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.library import Library, register_autograd
+
+from regard.kernels.cpu.compiled import Kernel
+from regard.kernels.cpu.intrinsics import array_at, fetch_add, size_of
+from regard.kernels.cpu.kernel_arguments import arguments_at
+from regard.kernels.cpu.launch import launch
+from regard.kernels.cpu.row_normalizers import differentiate, normalize
+from regard.kernels.cpu.second_derivative import refuse_second_derivative
+from regard.kernels.kinds import ENTMAX, ENTMAX15, SPARSEMAX
+
+# pyright: reportCallIssue=false, reportAttributeAccessIssue=false
+# Intrinsics take one argument less than they are defined with: the first one is Numba's.
+
+ROWS_OF_TASK = 1 << 15
+"""Numbers of one task's rows, about."""
+
+WORK = 24.0
+"""Elementary operations for each number, about: a few passes."""
+
+_LIBRARY = Library("regard", "FRAGMENT")
+_LIBRARY.define("entmax(Tensor scores, float alpha) -> Tensor")
+_LIBRARY.define("entmax_backward(Tensor gradient, Tensor weights, float alpha) -> Tensor")
+
+
+@cache
+def _kernel(dtype: torch.dtype, backward: bool) -> Kernel:
+    zero = np.float32(0) if dtype == torch.float32 else np.float64(0)
+
+    # ``queries`` rows of ``keys`` numbers; a task has ``block`` of them.
+    def entmax_rows(address):
+        p = arguments_at(address)
+        size = size_of(zero)
+        while True:
+            task = fetch_add(address)
+            if task >= p.tasks:
+                break
+            first = task * p.block
+            for row in range(first, min(first + p.block, p.queries)):
+                given = array_at(p.query + row * p.keys * size, p.keys, zero)
+                output = array_at(p.output + row * p.keys * size, p.keys, zero)
+                output[:] = given
+                normalize(p.normalizer, output, p.alpha, zero, False)
+
+    def entmax_rows_backward(address):
+        p = arguments_at(address)
+        size = size_of(zero)
+        mobility = np.empty(p.keys, type(zero))
+        while True:
+            task = fetch_add(address)
+            if task >= p.tasks:
+                break
+            first = task * p.block
+            for row in range(first, min(first + p.block, p.queries)):
+                mobility[:] = array_at(p.query + row * p.keys * size, p.keys, zero)
+                output = array_at(p.output + row * p.keys * size, p.keys, zero)
+                output[:] = array_at(p.output_gradient + row * p.keys * size, p.keys, zero)
+                differentiate(p.normalizer, mobility, output, p.alpha)
+
+    body = entmax_rows_backward if backward else entmax_rows
+    body.__name__ += f"_{str(dtype).removeprefix('torch.')}"
+    return Kernel(body)
+
+
+def _launch(given: Tensor, output: Tensor, gradient: Tensor | None, alpha: float) -> None:
+    keys = given.shape[-1]
+    rows = given.numel() // keys
+    block = max(1, ROWS_OF_TASK // keys)
+    fields: dict[str, float] = {
+        "queries": rows,
+        "keys": keys,
+        "block": block,
+        "query": given.data_ptr(),
+        "output": output.data_ptr(),
+        "output_gradient": 0 if gradient is None else gradient.data_ptr(),
+        "alpha": alpha,
+        "normalizer": {2.0: SPARSEMAX, 1.5: ENTMAX15}.get(alpha, ENTMAX),
+    }
+    launch(_kernel(given.dtype, gradient is not None), fields, -(-rows // block), WORK * given.numel())
+
+
+def _entmax(scores: Tensor, alpha: float) -> Tensor:
+    scores = scores.contiguous()
+    weights = torch.empty_like(scores)
+    if scores.numel():
+        _launch(scores, weights, None, alpha)
+    return weights
+
+
+def _entmax_backward(gradient: Tensor, weights: Tensor, alpha: float) -> Tensor:
+    gradient, weights = gradient.contiguous(), weights.contiguous()
+    output = torch.empty_like(gradient)
+    if gradient.numel():
+        _launch(weights, output, gradient, alpha)
+    return output
+
+
+def _keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    ctx.alpha = inputs[1]
+    ctx.save_for_backward(output)
+
+
+def _pass_back(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+    (weights,) = ctx.saved_tensors
+    return torch.ops.regard.entmax_backward(gradient, weights, ctx.alpha), None
+
+
+# A compiler that meets the operators leaves what they do alone.
+_LIBRARY.impl("entmax", torch.compiler.disable(_entmax), "CPU")
+_LIBRARY.impl("entmax_backward", torch.compiler.disable(_entmax_backward), "CPU")
+
+
+@torch.library.register_fake("regard::entmax", lib=_LIBRARY)
+def _(scores: Tensor, alpha: float) -> Tensor:
+    return torch.empty_like(scores, memory_format=torch.contiguous_format)
+
+
+@torch.library.register_fake("regard::entmax_backward", lib=_LIBRARY)
+def _(gradient: Tensor, weights: Tensor, alpha: float) -> Tensor:
+    return torch.empty_like(gradient, memory_format=torch.contiguous_format)
+
+
+register_autograd("regard::entmax", _pass_back, setup_context=_keep, lib=_LIBRARY)
+register_autograd("regard::entmax_backward", refuse_second_derivative, lib=_LIBRARY)
+
+entmax_backward = torch.ops.regard.entmax_backward.default
+entmax = torch.ops.regard.entmax.default
+"""Weights of the last axis's rows for float32 or float64 scores and any alpha above 1; differentiable by the scores."""
