@@ -1,7 +1,23 @@
 """The verbs attend, observe and plan, the planner and the backends."""
 
-from regard.attention.planner import Plan
+from regard.attention.backends.backend import Backend
+from regard.attention.planner import Plan, register_backend, unregister_backend
+from regard.attention.problem import Problem
 from regard.attention.readings import Observed, Readings
-from regard.attention.verbs import Weighed, attend, observe, plan, weigh
+from regard.attention.result import Attended
+from regard.attention.verbs import attend, attend_with_weights, observe, plan
 
-__all__ = ["Observed", "Plan", "Readings", "Weighed", "attend", "observe", "plan", "weigh"]
+__all__ = [
+    "Attended",
+    "Backend",
+    "Observed",
+    "Plan",
+    "Problem",
+    "Readings",
+    "attend",
+    "attend_with_weights",
+    "observe",
+    "plan",
+    "register_backend",
+    "unregister_backend",
+]

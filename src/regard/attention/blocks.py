@@ -3,10 +3,14 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
+import torch
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
 
 from regard.attention.problem import Problem
-from regard.attention.steps import Inputs
+from regard.attention.readings import Gatherer
+from regard.attention.steps import Inputs, mix, weigh, whole
+from regard.attention.transforms import active_transform
 from regard.masks.mask import visible_keys
 
 BLOCK_ELEMENTS = 1 << 21
@@ -46,6 +50,43 @@ def blocks(problem: Problem, shape: tuple[int, int]) -> Iterator[Inputs]:
             keys = tile.key_span
             cut = replace(prepared, query=query, key=_keys(key, keys))
             yield Inputs(cut, raw, _keys(value, keys), tile)
+
+
+def attend_in_blocks(problem: Problem, gatherer: Gatherer | None = None) -> Tensor:
+    """The output ``[batch, heads, queries, value_dim]`` by the specification, a block of query rows at a time.
+
+    The backward pass keeps the inputs alone: it computes a block's scores and weights again, with the same random
+    numbers.
+
+    Args:
+        problem: what to run.
+        gatherer: is shown the weights of each block.
+    """
+    if problem.is_empty:
+        return _attend_block(problem, whole(problem), gatherer)
+    shape = block_shape(problem)
+    outputs = [_attend_block(problem, inputs, gatherer) for inputs in blocks(problem, shape)]
+    per_batch = -(-problem.grid.queries // shape[1])
+    rows = [torch.cat(outputs[i : i + per_batch], dim=2) for i in range(0, len(outputs), per_batch)]
+    return torch.cat(rows, dim=0)
+
+
+def _attend_block(problem: Problem, inputs: Inputs, gatherer: Gatherer | None) -> Tensor:
+    reader = gatherer
+
+    def calculate() -> Tensor:
+        steps = weigh(problem, inputs)
+        if reader is not None:
+            reader.add(steps.masked, steps.weights, inputs.grid)
+        return mix(problem, inputs, steps.weights)
+
+    # Recomputation would hide the calculation from transforms of functions.
+    if not torch.is_grad_enabled() or active_transform() is not None:
+        return calculate()
+    output = checkpoint(calculate, use_reentrant=False)
+    # The backward pass computes again; it must not read again.
+    reader = None
+    return output
 
 
 def _batch(tensor: Tensor, rows: range) -> Tensor:

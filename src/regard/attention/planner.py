@@ -1,21 +1,15 @@
-"""Which backend runs a problem: a named one or none other; for ``"auto"`` the first of the rules below that fits."""
+"""Which backend runs a problem: a named one or none other; for ``"auto"`` the first of the registry that fits."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
-
-import torch
-from torch import Tensor
 
 from regard.attention.backends.backend import Backend
 from regard.attention.backends.cpu.backend import Fused
 from regard.attention.backends.reference.backend import Reference
-from regard.attention.backends.sdpa.backend import ScaledDotProduct, takes_no_mask
+from regard.attention.backends.sdpa.backend import ScaledDotProduct
 from regard.attention.backends.tiled.backend import Tiled
-from regard.attention.blocks import BLOCK_ELEMENTS
 from regard.attention.problem import Problem
-from regard.errors import BackendError, UnknownNameError
-from regard.kernels.availability import wider_than_blas
-from regard.normalizers import Entmax
+from regard.attention.rules import RULES, Rule
+from regard.errors import ArgumentError, BackendError, KindError, UnknownNameError
 
 
 @dataclass(frozen=True)
@@ -36,117 +30,56 @@ class Plan:
         return "\n".join(lines)
 
 
-@dataclass(frozen=True)
-class Rule:
-    """One line of the planner's table.
+BACKENDS: dict[str, Backend] = {
+    backend.name: backend for backend in (ScaledDotProduct(), Reference(), Fused(), Tiled())
+}
+"""The registry. In its order ``"auto"`` looks for a backend; `Reference` can run everything, if need be in quadratic
+memory."""
 
-    Attributes:
-        backend: what it is about.
-        unsuitable: why ``"auto"`` passes it over although it could run; None if it should run.
-        why: why it runs where nothing speaks against it.
-        measured: tasks of ``regard bench`` that show it.
+
+def register_backend(backend: Backend, before: str | None = None, rule: Rule | None = None) -> None:
+    """Add a backend: from now on it can be named, ``"auto"`` considers it, and `plan` prints its reasons.
+
+    Args:
+        backend: an instance of a subclass of `Backend`, with a name that no other has.
+        before: the backend that ``"auto"`` considers next after it; None: it is considered last.
+        rule: why ``"auto"`` passes it over although it could run, ``(problem, registry) -> reason or None``; None: never.
+
+    Raises:
+        KindError: not a backend.
+        ArgumentError: a name that is taken, or is none.
+        UnknownNameError: no backend is called ``before``.
     """
-
-    backend: Backend
-    unsuitable: Callable[[Problem], str | None]
-    why: str
-    measured: tuple[str, ...]
-
-
-def _never(problem: Problem) -> str | None:
-    return None
-
-
-FUSED_PAIRS = 1 << 19
-"""Pairs from which on the fused kernels are faster than PyTorch's: under a mask or a bias, and everywhere if products
-are made of wider vectors than BLAS's."""
-
-WIDE_PAIRS = 1 << 18
-"""The same for products of wide vectors, where nobody wants a gradient."""
-
-FUSED_ELEMENTS = 1 << 17
-"""Numbers that the specification holds at once, from which on the fused kernels are faster."""
-
-FUSED_SPARSE_ELEMENTS = 1 << 12
-"""The same for sparse normalizers whose gradient nobody wants: the specification sorts."""
-
-SMALL_PAIRS = 1 << 17
-"""Pairs below which the specification is faster than PyTorch's kernel with a mask or a bias made dense."""
-
-_FUSED = Fused()
+    if not isinstance(backend, Backend):
+        raise KindError(f"backend must be an instance of a subclass of Backend; it is {backend!r}")
+    name = getattr(backend, "name", None)
+    if not isinstance(name, str) or not name or name == "auto":
+        raise ArgumentError(f"backend must have a name, other than 'auto'; it is {name!r}")
+    if name in BACKENDS:
+        raise ArgumentError(f"there is a backend {name!r} already")
+    if before is not None and before not in BACKENDS:
+        raise UnknownNameError("backend", before, BACKENDS)
+    others = dict(BACKENDS)
+    BACKENDS.clear()
+    for other, existing in others.items():
+        if other == before:
+            BACKENDS[name] = backend
+        BACKENDS[other] = existing
+    BACKENDS[name] = backend
+    if rule is not None:
+        RULES[name] = rule
 
 
-def _slower(problem: Problem) -> str | None:
-    plain = problem.mask is None and problem.bias is None
-    if problem.pairs < SMALL_PAIRS and not plain and not takes_no_mask(problem):
-        return f"with a mask or a bias made dense 'reference' is faster below {SMALL_PAIRS:,} pairs"
-    limit = WIDE_PAIRS if plain and not _wants_gradient(problem) else FUSED_PAIRS
-    if problem.pairs < limit or (plain and not _wide(problem)) or _FUSED.declines(problem) is not None:
-        return None
-    where = "on this processor" if plain else "under a mask or a bias"
-    return f"{where} 'cpu' is faster from {limit:,} pairs on"
+def unregister_backend(name: str) -> None:
+    """Remove a backend that `register_backend` added.
 
-
-def _wide(problem: Problem) -> bool:
-    # With half-precision inputs PyTorch's kernel multiplies in half precision, which is faster still.
-    return problem.query.dtype == torch.float32 and problem.query.device.type == "cpu" and wider_than_blas()
-
-
-def _too_large(problem: Problem) -> str | None:
-    if problem.is_empty:
-        return None
-    prepared = problem.prepared
-    elements = problem.pairs * prepared.primitive.elements_per_pair(prepared.query, prepared.key)
-    if elements < FUSED_SPARSE_ELEMENTS:
-        return None
-    limit = BLOCK_ELEMENTS
-    if _FUSED.declines(problem) is None:
-        sparse = isinstance(problem.normalizer, Entmax) and not _wants_gradient(problem)
-        limit = FUSED_SPARSE_ELEMENTS if sparse else FUSED_ELEMENTS
-    if elements >= limit:
-        return f"it would hold {elements:,} numbers at once; below {limit:,} it is as fast as anything"
-    return None
-
-
-def _wants_gradient(problem: Problem) -> bool:
-    if not torch.is_grad_enabled():
-        return False
-    return problem.query.requires_grad or problem.key.requires_grad or problem.value.requires_grad
-
-
-RULES = (
-    Rule(
-        ScaledDotProduct(),
-        _slower,
-        "PyTorch's own kernel computes this exactly, and is the fastest that does",
-        ("tiny", "dot-128"),
-    ),
-    Rule(
-        Reference(),
-        _too_large,
-        "so few pairs that computing them all at once costs least",
-        ("small-additive", "small-lengths"),
-    ),
-    Rule(
-        _FUSED,
-        _never,
-        "fused kernels run this in linear memory, faster than anything else here",
-        (
-            "additive",
-            "entmax15-attention",
-            "small-sparsemax",
-            "window",
-            "ragged",
-            "dot-causal",
-            "dot-1024",
-            "dot-batch",
-        ),
-    ),
-    Rule(Tiled(), _never, "runs everything in linear memory", ("score-mlp",)),
-)
-"""In this order ``"auto"`` looks for a backend; `Reference` can run everything, if need be in quadratic memory."""
-
-BACKENDS: dict[str, Backend] = {rule.backend.name: rule.backend for rule in RULES}
+    Raises:
+        UnknownNameError: there is none of this name.
+    """
+    if name not in BACKENDS:
+        raise UnknownNameError("backend", name, BACKENDS)
+    del BACKENDS[name]
+    RULES.pop(name, None)
 
 
 def choose(problem: Problem, name: str) -> Backend:
@@ -158,17 +91,27 @@ def choose(problem: Problem, name: str) -> Backend:
     """
     if name == "auto":
         able = None
-        for rule in RULES:
-            if rule.backend.declines(problem) is None:
-                if rule.unsuitable(problem) is None:
-                    return rule.backend
-                able = able or rule.backend
+        if problem.memory is not None and _declined(BACKENDS[problem.memory.backend], problem) is None:
+            return BACKENDS[problem.memory.backend]
+        for backend in BACKENDS.values():
+            if backend.declines(problem) is None:
+                if _passed_over(backend, problem) is None:
+                    return backend
+                able = able or backend
         assert able is not None
         return able
     backend = _named(name)
-    reason = backend.declines(problem)
+    reason = _declined(backend, problem)
     if reason is not None:
         raise BackendError(f"backend {name!r} cannot run this: {reason}")
+    return backend
+
+
+def choose_reader(problem: Problem, backend: Backend) -> Backend:
+    """The backend that shows the weights, where ``backend`` gives the output alone."""
+    for other in BACKENDS.values():
+        if other.reads and other.linear and other.declines(problem) is None:
+            return other
     return backend
 
 
@@ -176,25 +119,32 @@ def make_plan(problem: Problem, name: str) -> Plan:
     """What `choose` chooses, with the reasons for and against each backend; raises as it does."""
     chosen = choose(problem, name)
     reasons: dict[str, str] = {}
-    for rule in RULES:
-        declined = rule.backend.declines(problem)
-        unsuitable = None if declined else rule.unsuitable(problem)
+    for backend in BACKENDS.values():
+        declined = None if backend is chosen else _declined(backend, problem)
         if declined is not None:
-            reasons[rule.backend.name] = f"cannot: {declined}"
-        elif rule.backend is chosen:
-            reasons[rule.backend.name] = rule.why if name == "auto" else "named"
+            reasons[backend.name] = f"cannot: {declined}"
+        elif backend is chosen and name == "auto" and problem.memory is not None:
+            reasons[backend.name] = "it prepared the memory that is attended to"
+        elif backend is chosen:
+            reasons[backend.name] = backend.why if name == "auto" else "named"
         elif name != "auto":
-            reasons[rule.backend.name] = f"could, but {name!r} was named"
+            reasons[backend.name] = f"could, but {name!r} was named"
         else:
-            reasons[rule.backend.name] = f"could, but {unsuitable or f'{chosen.name!r} comes first'}"
+            passed_over = _passed_over(backend, problem)
+            reasons[backend.name] = f"could, but {passed_over or f'{chosen.name!r} comes first'}"
     return Plan(chosen.name, reasons)
 
 
-def weigh_fused(problem: Problem) -> tuple[Tensor, Tensor] | None:
-    """Output and weights by the fused kernels, both differentiable; None where the specification does as well."""
-    if _FUSED.declines(problem) is not None or _too_large(problem) is None:
-        return None
-    return _FUSED.weigh(problem)
+def _declined(backend: Backend, problem: Problem) -> str | None:
+    memory = problem.memory
+    if memory is not None and memory.backend == backend.name:
+        return memory.declines(problem)
+    return backend.declines(problem)
+
+
+def _passed_over(backend: Backend, problem: Problem) -> str | None:
+    rule = RULES.get(backend.name)
+    return None if rule is None else rule(problem, BACKENDS)
 
 
 def _named(name: str) -> Backend:

@@ -2,20 +2,26 @@
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
+import torch
 from torch import Tensor
 
-from regard.biases.bias import Bias
-from regard.masks import Mask, Spans
+from regard.attention.lowered import Lowered
+from regard.biases import Bias
+from regard.masks import Mask
 from regard.normalizers.normalizer import Normalizer
 from regard.scores.score import Prepared, Score
 from regard.shapes import Grid
+
+if TYPE_CHECKING:
+    from regard.attention.memory import CachedMemory
 
 
 # Not frozen: that would be the longest part of making one, and every call makes one.
 @dataclass(eq=False)
 class Problem:
-    """Inputs that passed the door.
+    """Inputs that were validated.
 
     Attributes:
         query: ``[batch, heads, queries, dim]``.
@@ -27,6 +33,7 @@ class Problem:
         bias: what is added to the scores; None is nothing.
         dropout: probability of dropping a weight, in [0, 1).
         rank: how many axes the user's tensors had (2 to 4).
+        memory: the keys and values as a backend prepared them for many calls; None where none did.
     """
 
     query: Tensor
@@ -34,20 +41,22 @@ class Problem:
     value: Tensor
     score: Score
     normalizer: Normalizer
-    mask: Mask | None
-    bias: Bias | None
-    dropout: float
-    rank: int
+    mask: Mask | None = None
+    bias: Bias | None = None
+    dropout: float = 0.0
+    rank: int = 4
+    memory: "CachedMemory | None" = None
 
     @cached_property
+    def lowered(self) -> Lowered:
+        """The problem in primitives, lowered once."""
+        prepared = self.score.prepare(self.query, self.key)
+        return Lowered(prepared, self.normalizer, self.mask, self.bias, self.grid, self.query)
+
+    @property
     def prepared(self) -> Prepared:
-        """The score lowered for these inputs, once."""
-        return self.score.prepare(self.query, self.key)
-
-    @cached_property
-    def spans(self) -> Spans | None:
-        """The visible keys of each row, if there is a mask and they are one run in every row."""
-        return None if self.mask is None else self.mask.spans(self.grid)
+        """The score lowered for these inputs."""
+        return self.lowered.score
 
     @cached_property
     def grid(self) -> Grid:
@@ -66,8 +75,23 @@ class Problem:
         """Whether there is no pair at all."""
         return self.pairs == 0
 
+    @property
+    def wants_gradient(self) -> bool:
+        """Whether a backward pass may ask for the gradient of any input or parameter."""
+        if not torch.is_grad_enabled():
+            return False
+        if self.query.requires_grad or self.key.requires_grad or self.value.requires_grad:
+            return True
+        if self.bias is not None and self.bias.needs_gradient(self.query):
+            return True
+        return any(tensor.requires_grad for module in (self.score, self.normalizer) for tensor in _tensors(module))
+
     def restore(self, tensor: Tensor) -> Tensor:
         """A result ``[batch, heads, ...]`` with the leading axes that the user's tensors had."""
         if self.rank == 4:
             return tensor
         return tensor[0] if self.rank == 3 else tensor[0, 0]
+
+
+def _tensors(module: torch.nn.Module) -> list[Tensor]:
+    return [*module.parameters(), *module.buffers()]

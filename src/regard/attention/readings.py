@@ -95,7 +95,12 @@ class Gatherer:
         self.read = read
         self.normalizer = problem.normalizer
         self.grid = grid
-        dtype = torch.float64 if problem.query.dtype == torch.float64 else torch.float32
+        self.dtype = torch.float64 if problem.query.dtype == torch.float64 else torch.float32
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget all tiles that were added."""
+        read, grid, dtype = self.read, self.grid, self.dtype
         B, H, Q, K = grid.shape
 
         def zeros(*shape: int, wanted: object = True) -> Tensor:

@@ -1,35 +1,25 @@
-"""The verbs attend, observe and plan; and `weigh`, for models that feed weights on."""
+"""The verbs attend, observe and plan; and attend_with_weights, for models that use the weights."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
-from regard.attention import steps
-from regard.attention.planner import Plan, choose, make_plan, weigh_fused
+from regard.attention.execution import execute
+from regard.attention.planner import Plan, choose, make_plan
 from regard.attention.readings import Gatherer, Observed, Readings
+from regard.attention.result import Attended
 from regard.attention.validation import validate
-from regard.biases.bias import Bias
+from regard.biases import Bias
 from regard.masks.mask import Mask
 from regard.normalizers.normalizer import Normalizer
 from regard.scores import Scoring
 
-BackendName = Literal["auto", "reference", "tiled", "sdpa", "cpu"]
+BackendName = str
+"""``auto``, or the name of a backend: ``reference``, ``tiled``, ``sdpa``, ``cpu``, or one that was registered."""
+
 Normalizing = str | Normalizer | Callable[[Tensor], Tensor]
-
-
-class Weighed(NamedTuple):
-    """Output and weights, both differentiable.
-
-    Attributes:
-        output: ``[batch, heads, queries, value_dim]``.
-        weights: before dropout, ``[batch, heads, queries, keys]``; float32 for half-precision input.
-    """
-
-    output: Tensor
-    weights: Tensor
 
 
 def attend(
@@ -77,7 +67,7 @@ def attend(
     """
     problem = validate(query, key, value, score=score, normalizer=normalizer, mask=mask, bias=bias, dropout=dropout)
     with full_precision(problem.query):
-        return problem.restore(choose(problem, backend).run(problem))
+        return problem.restore(execute(problem, choose(problem, backend)).output)
 
 
 def observe(
@@ -109,11 +99,11 @@ def observe(
     problem = validate(query, key, value, score=score, normalizer=normalizer, mask=mask, bias=bias, dropout=dropout)
     gatherer = Gatherer(problem, Readings(entropy=True, top_k=8, received=True) if read is None else read)
     with full_precision(problem.query):
-        output = choose(problem, backend).run(problem, gatherer)
+        output = execute(problem, choose(problem, backend), gatherer).output
     return gatherer.observed(problem.restore(output), problem)
 
 
-def weigh(
+def attend_with_weights(
     query: Tensor,
     key: Tensor,
     value: Tensor,
@@ -123,30 +113,26 @@ def weigh(
     mask: Mask | Tensor | None = None,
     bias: Bias | Tensor | None = None,
     dropout: float = 0.0,
-    backend: Literal["auto", "reference"] = "auto",
-) -> Weighed:
-    """Attend, and give the weights as well, differentiable: for decoders that feed them on.
+    backend: BackendName = "auto",
+) -> Attended:
+    """Attend, and give the weights as well, differentiable: for models that use them in their next step or in a loss.
 
     Args:
-        query, key, value, score, normalizer, mask, bias, dropout: as for `attend`.
-        backend: ``reference``; or ``auto``: the fused kernels where they are faster and the mask need not be made
-            dense, else the reference.
+        query, key, value, score, normalizer, mask, bias, dropout, backend: as for `attend`.
 
     Returns:
-        `Weighed`. Memory is quadratic.
+        `Attended`: the output is what `attend` gives, bit for bit (with dropout: from the same random state), and the
+        weights are those before dropout. Weights that a normalizer draws at random are those that were used; some
+        backends give them no gradient. Memory is quadratic.
 
     Raises:
         As `attend`.
     """
     problem = validate(query, key, value, score=score, normalizer=normalizer, mask=mask, bias=bias, dropout=dropout)
     with full_precision(problem.query):
-        fused = weigh_fused(problem) if backend == "auto" else None
-        if fused is not None:
-            return Weighed(*map(problem.restore, fused))
-        inputs = steps.whole(problem)
-        weights = steps.weigh(problem, inputs).weights
-        output = steps.mix(problem, inputs, weights)
-    return Weighed(problem.restore(output), problem.restore(weights))
+        attended = execute(problem, choose(problem, backend), need_weights=True)
+    assert attended.weights is not None
+    return Attended(problem.restore(attended.output), problem.restore(attended.weights))
 
 
 def plan(

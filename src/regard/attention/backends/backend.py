@@ -1,11 +1,17 @@
-"""What a backend is: a way to run a problem, that says beforehand when it can't."""
+"""What a backend is: a way to run a problem, which says beforehand when it cannot."""
 
 from abc import ABC, abstractmethod
 
+import torch
 from torch import Tensor
 
+from regard.attention.blocks import block_shape, blocks
+from regard.attention.memory import CachedMemory
 from regard.attention.problem import Problem
-from regard.attention.readings import Gatherer
+from regard.attention.readings import Gatherer, Readings
+from regard.attention.result import Attended
+from regard.attention.steps import weigh, whole
+from regard.scores import Score
 
 
 class Backend(ABC):
@@ -13,9 +19,18 @@ class Backend(ABC):
 
     Attributes:
         name: what the user says, ``backend="..."``.
+        why: why it is a good choice where nothing speaks against it; for `plan`.
+        measured: tasks of ``regard bench`` that show it.
+        reads: whether `run` shows its weights to a gatherer. Where it does not, readings come from a second pass of
+            another backend, which computes the same weights.
+        linear: whether memory grows with queries + keys, and not with their product.
     """
 
     name: str
+    why: str = "it runs this"
+    measured: tuple[str, ...] = ()
+    reads: bool = False
+    linear: bool = True
 
     def declines(self, problem: Problem) -> str | None:
         """Why this backend cannot run the problem; None if it can."""
@@ -25,5 +40,37 @@ class Backend(ABC):
     def run(self, problem: Problem, gatherer: Gatherer | None = None) -> Tensor:
         """The output ``[batch, heads, queries, value_dim]``.
 
-        Whether somebody reads must not change a bit of it: the gatherer is only shown what there is.
+        Args:
+            problem: one that the backend does not decline.
+            gatherer: is shown the weights; always None if the backend does not `reads`. Whether there is one must not
+                change a bit of the output.
         """
+
+    def read(self, problem: Problem, gatherer: Gatherer) -> None:
+        """Show a gatherer the weights, without the output; for another backend that does not read."""
+        with torch.no_grad():
+            for inputs in blocks(problem, block_shape(problem)):
+                steps = weigh(problem, inputs)
+                gatherer.add(steps.masked, steps.weights, inputs.grid)
+
+    def run_with_weights(self, problem: Problem) -> Attended:
+        """The output that `run` gives, bit for bit, and the weights, both differentiable.
+
+        Weights that are drawn at random are those that were used, and carry no gradient here.
+        """
+        if problem.normalizer.random and self.reads:
+            gatherer = Gatherer(problem, Readings(weights=True))
+            output = self.run(problem, gatherer)
+            return Attended(output, gatherer.weights)
+        return Attended(self.run(problem), weigh(problem, whole(problem)).weights)
+
+    def prepare_memory(self, key: Tensor, value: Tensor, score: Score, mask: Tensor | None) -> CachedMemory | None:
+        """What belongs to keys and values alone, prepared for many calls with other queries; None if nothing is.
+
+        Args:
+            key: ``[batch, keys, dim]`` of one head, as the score's own weights see them; float32 or float64.
+            value: ``[batch, keys, value_dim]`` of the same dtype.
+            score: compares projected queries with these keys.
+            mask: bool ``[batch, keys]``; True: may be attended. None: all may. What it hides is 0 in key and value.
+        """
+        return None

@@ -4,42 +4,61 @@ import torch
 from torch import Tensor
 
 from regard.attention.backends.backend import Backend
+from regard.attention.backends.cpu.cached_memory import FusedMemory
 from regard.attention.backends.cpu.dense_rows import DenseRows
-from regard.attention.backends.cpu.lowering import dense_mask, lower, obstacle, with_exponentials
+from regard.attention.backends.cpu.lowering import kernel_inputs, obstacle, with_exponentials
 from regard.attention.backends.cpu.readings import read
 from regard.attention.problem import Problem
 from regard.attention.readings import Gatherer
+from regard.attention.result import Attended
 from regard.kernels.availability import why_missing
 from regard.kernels.cpu.kernel_inputs import KernelInputs
+from regard.scores import Score
 
 
 class Fused(Backend):
     """Inner products and additive scores × softmax (with a sink), sparsemax, entmax, sigmoid, local windows × masks."""
 
     name = "cpu"
+    why = "fused kernels run this in linear memory, faster than anything else here"
+    measured = (
+        "additive", "entmax15-attention", "small-sparsemax", "window", "ragged", "dot-causal", "dot-1024", "dot-batch",
+    )  # fmt: skip
+    reads = True
 
     def declines(self, problem: Problem) -> str | None:
         return why_missing() or obstacle(problem)
 
-    def weigh(self, problem: Problem) -> tuple[Tensor, Tensor] | None:
-        """Output and weights, both differentiable; None where a mask would have to be made dense."""
-        from regard.kernels.cpu import operators
-
-        if dense_mask(problem) is not None:
-            return None
-        output, _, weights = operators.attend(*self._call(problem)._replace(keep=True))
-        return output.to(problem.value.dtype), weights
-
-    def _call(self, problem: Problem) -> KernelInputs:
-        call = with_exponentials(lower(problem))
-        return call._replace(seed=int(torch.randint(2**62, ()).item())) if call.dropout else call
-
     def run(self, problem: Problem, gatherer: Gatherer | None = None) -> Tensor:
         from regard.kernels.cpu import operators
 
-        call = self._call(problem)
-        mask = dense_mask(problem)
-        output = operators.attend(*call)[0] if mask is None else DenseRows.apply(mask, problem.grid, *call)
+        if isinstance(problem.memory, FusedMemory):
+            return problem.memory.attend(problem).output
+        inputs = _prepared(problem)
+        mask = problem.lowered.dense_mask
+        output = operators.attend(*inputs)[0] if mask is None else DenseRows.apply(mask, problem.grid, *inputs)
         if gatherer is not None:
-            read(call, mask, gatherer)
+            read(inputs, mask, gatherer)
         return output.to(problem.value.dtype)
+
+    def read(self, problem: Problem, gatherer: Gatherer) -> None:
+        read(with_exponentials(kernel_inputs(problem)), problem.lowered.dense_mask, gatherer)
+
+    def run_with_weights(self, problem: Problem) -> Attended:
+        from regard.kernels.cpu import operators
+
+        if isinstance(problem.memory, FusedMemory):
+            return problem.memory.attend(problem)
+        if problem.lowered.dense_mask is not None:
+            return super().run_with_weights(problem)
+        output, _, weights, *_ = operators.attend(*_prepared(problem)._replace(return_weights=True))
+        return Attended(output.to(problem.value.dtype), weights)
+
+    def prepare_memory(self, key: Tensor, value: Tensor, score: Score, mask: Tensor | None) -> FusedMemory | None:
+        return None if why_missing() else FusedMemory.prepare(key, value, score, mask)
+
+
+def _prepared(problem: Problem) -> KernelInputs:
+    """The problem's inputs, with the exponentials of an additive score's keys and a seed for dropout."""
+    inputs = with_exponentials(kernel_inputs(problem))
+    return inputs._replace(seed=int(torch.randint(2**62, ()).item())) if inputs.dropout else inputs

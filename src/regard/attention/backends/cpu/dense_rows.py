@@ -13,23 +13,23 @@ from regard.shapes import Grid
 SLICE_PAIRS = 1 << 24
 """Pairs for which a mask is dense at once: 16 MiB of bools."""
 
-FROM_ROWS = ("query", "center", "width")
+FROM_ROWS = ("query", "center", "sigma")
 """Inputs that have a part for each row; axis 2."""
 
 
-def row_slices(call: KernelInputs, mask: Mask | None, grid: Grid) -> Iterator[tuple[KernelInputs, range]]:
-    """The call in slices of rows, each with its part of the mask; whole if there is no mask to make dense."""
+def row_slices(inputs: KernelInputs, mask: Mask | None, grid: Grid) -> Iterator[tuple[KernelInputs, range]]:
+    """The inputs in slices of rows, each with its part of the mask; whole if there is no mask to make dense."""
     if mask is None:
-        yield call, range(grid.queries)
+        yield inputs, range(grid.queries)
         return
     step = max(1, min(grid.queries, SLICE_PAIRS // max(grid.keys, 1)))
     for first in range(0, grid.queries, step):
         rows = range(first, min(first + step, grid.queries))
-        yield slice_of(call, mask, grid, rows), rows
+        yield slice_of(inputs, mask, grid, rows), rows
 
 
-def slice_of(call: KernelInputs, mask: Mask, grid: Grid, rows: range) -> KernelInputs:
-    """The call for some rows, with their mask dense, and cut to the keys that each row sees first and last."""
+def slice_of(inputs: KernelInputs, mask: Mask, grid: Grid, rows: range) -> KernelInputs:
+    """The inputs for some rows, with their mask dense, and cut to the keys that each row sees first and last."""
     Q, K, n = grid.queries, grid.keys, len(rows)
     allowed = mask.allows(grid.tile(queries=rows))
     allowed = allowed[(None,) * (4 - allowed.dim())]
@@ -38,15 +38,15 @@ def slice_of(call: KernelInputs, mask: Mask, grid: Grid, rows: range) -> KernelI
     bytes_seen = allowed.view(torch.uint8)
     start = torch.where(seen, bytes_seen.argmax(-1), 0).to(torch.int32)
     stop = torch.where(seen, K - bytes_seen.flip(-1).argmax(-1), 0).to(torch.int32)
-    parts: dict[str, Any] = {"mask": allowed, "start": start, "stop": stop, "seed": call.seed + rows.start}
+    parts: dict[str, Any] = {"mask": allowed, "start": start, "stop": stop, "seed": inputs.seed + rows.start}
     for name in FROM_ROWS:
-        whole = getattr(call, name)
+        whole = getattr(inputs, name)
         parts[name] = whole if whole is None else whole[:, :, rows.start : rows.stop]
-    if call.bias is not None and call.diagonal:
-        parts["bias"] = call.bias[:, _diagonals(Q, K, rows)]
-    elif call.bias is not None and call.bias.shape[2] != 1:
-        parts["bias"] = call.bias[:, :, rows.start : rows.stop]
-    return call._replace(**parts)
+    if inputs.bias is not None and inputs.diagonal:
+        parts["bias"] = inputs.bias[:, _diagonals(Q, K, rows)]
+    elif inputs.bias is not None and inputs.bias.shape[2] != 1:
+        parts["bias"] = inputs.bias[:, :, rows.start : rows.stop]
+    return inputs._replace(**parts)
 
 
 def _diagonals(queries: int, keys: int, rows: range) -> slice:
@@ -59,13 +59,13 @@ class DenseRows(torch.autograd.Function):
     """Attention slice by slice. The backward pass makes each slice's mask again, so none is kept."""
 
     @staticmethod
-    def forward(ctx: Any, mask: Mask, grid: Grid, *inputs: Any) -> Tensor:
+    def forward(ctx: Any, mask: Mask, grid: Grid, *given: Any) -> Tensor:
         from regard.kernels.cpu import operators
 
-        call = KernelInputs(*inputs)
+        inputs = KernelInputs(*given)
         outputs, statistics = [], []
-        for part, _ in row_slices(call, mask, grid):
-            output, statistic, _ = operators.attend(*part)
+        for part, _ in row_slices(inputs, mask, grid):
+            output, statistic, *_ = operators.attend(*part)
             outputs.append(output)
             statistics.append(statistic)
         ctx.mask, ctx.grid = mask, grid
@@ -80,25 +80,24 @@ class DenseRows(torch.autograd.Function):
 
         tensors = ctx.saved_tensors
         statistics, given = tensors[: -len(ctx.places)], tensors[-len(ctx.places) :]
-        inputs = list(ctx.others)
+        values = list(ctx.others)
         for index, tensor in zip(ctx.places, given, strict=True):
-            inputs[index] = tensor
-        call = KernelInputs(*inputs)
-        sums = {
-            name: torch.zeros_like(getattr(call, name)) for name in GRADIENTS if isinstance(getattr(call, name), Tensor)
-        }
-        for (part, rows), statistic in zip(row_slices(call, ctx.mask, ctx.grid), statistics, strict=True):
+            values[index] = tensor
+        inputs = KernelInputs(*values)
+        tensors_by_name = {name: getattr(inputs, name) for name in GRADIENTS}
+        sums = {name: torch.zeros_like(tensor) for name, tensor in tensors_by_name.items() if tensor is not None}
+        for (part, rows), statistic in zip(row_slices(inputs, ctx.mask, ctx.grid), statistics, strict=True):
             passed = attend_backward(gradients[0][:, :, rows.start : rows.stop], None, statistic, *part)
-            for name, gradient in zip(GRADIENTS, passed, strict=True):
+            for name, gradient in zip(GRADIENTS, passed, strict=False):
                 if name in sums:
-                    _part_of(sums[name], name, call, rows).add_(gradient)
+                    _part_of(sums[name], name, inputs, rows).add_(gradient)
         return (None, None, *(sums.get(name) for name in KernelInputs._fields))
 
 
-def _part_of(sums: Tensor, name: str, call: KernelInputs, rows: range) -> Tensor:
+def _part_of(sums: Tensor, name: str, inputs: KernelInputs, rows: range) -> Tensor:
     """Where the gradient of a slice of rows belongs."""
-    if name in FROM_ROWS or (name == "bias" and not call.diagonal and sums.shape[2] != 1):
+    if name in FROM_ROWS or (name == "bias" and not inputs.diagonal and sums.shape[2] != 1):
         return sums[:, :, rows.start : rows.stop]
-    if name == "bias" and call.diagonal:
-        return sums[:, _diagonals(call.query.shape[2], call.key.shape[2], rows)]
+    if name == "bias" and inputs.diagonal:
+        return sums[:, _diagonals(inputs.query.shape[2], inputs.key.shape[2], rows)]
     return sums

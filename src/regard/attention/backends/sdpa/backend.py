@@ -1,4 +1,9 @@
-"""``sdpa``: PyTorch's own kernels, for what they compute exactly: inner product × softmax × masks."""
+"""``sdpa``: PyTorch's own kernels, for what they compute exactly: inner product × softmax × masks.
+
+Three things of PyTorch's kernels differ from the contracts, and are found by looking at numbers: a query of NaN can
+give 0; the backward pass makes weights as exp(score − lse), which loses log K where all scores of a row lie near −1e9;
+and a row that sees nothing divides by 0. The first two run by the specification, in blocks; the third is masked.
+"""
 
 import math
 
@@ -7,37 +12,45 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from regard.attention.backends.backend import Backend
-from regard.attention.backends.cpu.lowering import dense_mask, lower, obstacle
-from regard.attention.backends.cpu.readings import read
-from regard.attention.blocks import block_shape, blocks
+from regard.attention.blocks import attend_in_blocks, blocks
+from regard.attention.isolation import can_inspect, is_finite
+from regard.attention.lowered import Capabilities, Lowered
 from regard.attention.problem import Problem
 from regard.attention.readings import Gatherer
-from regard.attention.steps import Inputs, nothing, weigh
-from regard.kernels.availability import why_missing
+from regard.attention.steps import Inputs, nothing
+from regard.attention.transforms import active_transform
 from regard.masks.mask import Visibility
-from regard.masks.positional import Band
 from regard.scores.score import InnerProduct, Prepared
 from regard.shapes import accurate, spread_heads
 
 ROWS = 512
 """Query rows for which a mask is made dense at a time: memory stays linear, and tiles that it empties are skipped."""
 
+LARGEST_SUM = 1.0e4
+"""Log-sum-exps beyond which exp(score − lse) loses more than three of float32's digits."""
+
+CAPABILITIES = Capabilities(primitives=(InnerProduct,), rows=frozenset({"softmax"}))
+
 
 class ScaledDotProduct(Backend):
     """`torch.nn.functional.scaled_dot_product_attention`, a slice of queries at a time where a mask must be dense."""
 
     name = "sdpa"
+    why = "PyTorch's own kernel computes this exactly, and is the fastest that does"
+    measured = ("tiny", "dot-128")
 
     def declines(self, problem: Problem) -> str | None:
-        prepared = problem.prepared
         if problem.is_empty:
             return "there are no pairs"
-        if not isinstance(prepared.primitive, InnerProduct):
-            return f"the score lowers to {type(prepared.primitive).__name__}; the kernel computes inner products"
-        if prepared.modifiers:
-            return "the score is modified after its inner product"
-        if problem.normalizer.folded_scale() is None:
+        row = problem.lowered.row
+        if row is None or row.kind != "softmax" or row.sink is not None or row.center is not None:
             return "the normalizer is not a plain softmax"
+        obstacle = CAPABILITIES.obstacle(problem.lowered)
+        if obstacle is not None:
+            return obstacle
+        transform = active_transform()
+        if transform is not None:
+            return f"{transform}, and PyTorch's kernel has a reverse mode only"
         if problem.dropout and problem.query.device.type == "cpu":
             return "with dropout PyTorch's CPU kernel falls back to quadratic memory"
         if problem.bias is not None and torch.is_grad_enabled() and problem.bias.needs_gradient(problem.query):
@@ -45,39 +58,20 @@ class ScaledDotProduct(Backend):
         return None
 
     def run(self, problem: Problem, gatherer: Gatherer | None = None) -> Tensor:
-        output = self._output(problem)
-        if gatherer is None:
-            return output
-        if why_missing() is None and obstacle(problem) is None:
-            read(lower(problem), dense_mask(problem), gatherer)
+        if can_inspect(problem) and not is_finite(problem.prepared.query):
+            return attend_in_blocks(problem)
+        if problem.lowered.needs_no_mask:
+            outputs = [_kernel(problem, problem.prepared, problem.value, is_causal=problem.mask is not None)]
         else:
-            with torch.no_grad():
-                for inputs in blocks(problem, block_shape(problem)):
-                    steps = weigh(problem, inputs)
-                    gatherer.add(steps.masked, steps.weights, inputs.grid)
-        return output
-
-    def _output(self, problem: Problem) -> Tensor:
-        if takes_no_mask(problem):
-            return _kernel(problem, problem.prepared, problem.value, is_causal=problem.mask is not None)
-        grid = problem.grid
-        outputs = [_masked(problem, block) for block in blocks(problem, (grid.batch, ROWS))]
-        return torch.cat(outputs, dim=2)
+            outputs = [_masked(problem, block) for block in blocks(problem, (problem.grid.batch, ROWS))]
+        whole = [output for output in outputs if output is not None]
+        if len(whole) < len(outputs):
+            return attend_in_blocks(problem)
+        return whole[0] if len(whole) == 1 else torch.cat(whole, dim=2)
 
 
-def takes_no_mask(problem: Problem) -> bool:
-    """Whether the kernel needs no dense mask: there is none, or it is causal from the first key on."""
-    mask = problem.mask
-    if problem.bias is not None or not (mask is None or isinstance(mask, Band)):
-        return False
-    if mask is None:
-        return True
-    offset = mask.offset_on(problem.grid)
-    return mask.before is None and mask.after == 0 and isinstance(offset, int) and offset == 0
-
-
-def _masked(problem: Problem, inputs: Inputs) -> Tensor:
-    """One slice of queries under a mask, a bias or both."""
+def _masked(problem: Problem, inputs: Inputs) -> Tensor | None:
+    """One slice of queries under a mask, a bias or both; None as for `_kernel`."""
     grid = inputs.grid
     if not grid.key_span:
         return nothing(inputs)
@@ -95,23 +89,25 @@ def _masked(problem: Problem, inputs: Inputs) -> Tensor:
     additive = allowed
     if problem.bias is not None:
         additive = accurate(problem.bias(inputs.query, grid)).to(accurate(inputs.query).dtype)
-        additive = additive * (problem.normalizer.folded_scale() or 1.0)
+        additive = additive * _inverse_temperature(problem.lowered)
         if allowed is not None:
             additive = torch.where(allowed, additive, -math.inf)
         additive = additive.expand(
             *torch.broadcast_shapes(additive.shape, (1, 1, len(grid.query_span), len(grid.key_span)))
         )
     output = _kernel(problem, inputs.prepared, inputs.value, attn_mask=additive)
-    return output if empty is None else output.masked_fill(empty, 0.0)
+    return output if empty is None or output is None else output.masked_fill(empty, 0.0)
 
 
 def _kernel(
     problem: Problem, prepared: Prepared, value: Tensor, attn_mask: Tensor | None = None, is_causal: bool = False
-) -> Tensor:
+) -> Tensor | None:
+    """The kernel's output; None where its backward pass would lose digits, because its scores are too large."""
     query, key = prepared.query, prepared.key
-    scale = problem.normalizer.folded_scale() or 1.0
+    scale = _inverse_temperature(problem.lowered)
     if isinstance(prepared.scale, Tensor):
-        query = query * prepared.scale
+        # Multiplied in float32: in half precision the product would lose digits.
+        query, key = accurate(query) * prepared.scale, accurate(key)
     else:
         scale *= prepared.scale
     if key.shape[0] != query.shape[0]:
@@ -128,5 +124,14 @@ def _kernel(
     output = F.scaled_dot_product_attention(
         query, key, value, attn_mask=attn_mask, dropout_p=problem.dropout, is_causal=is_causal, scale=scale
     )
+    log_sums = getattr(output.grad_fn, "_saved_logsumexp", None)
+    if log_sums is not None and log_sums.numel() and float(log_sums.abs().amax()) > LARGEST_SUM:
+        return None
     output = output if output.shape[-1] == value_dim else output[..., :value_dim]
     return output if output.dtype == dtype else output.to(dtype)
+
+
+def _inverse_temperature(lowered: Lowered) -> float:
+    assert lowered.row is not None
+    assert isinstance(lowered.row.temperature, float)
+    return 1.0 / lowered.row.temperature

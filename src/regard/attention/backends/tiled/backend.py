@@ -7,19 +7,20 @@ the same random numbers, when its gradient is wanted.
 
 import torch
 from torch import Tensor
-from torch.utils.checkpoint import checkpoint
 
 from regard.attention.backends.backend import Backend
-from regard.attention.blocks import block_shape, blocks
+from regard.attention.blocks import attend_in_blocks
 from regard.attention.problem import Problem
 from regard.attention.readings import Gatherer
-from regard.attention.steps import Inputs, mix, nothing, weigh, whole
 
 
 class Tiled(Backend):
-    """The reference's own steps, a block of rows at a time."""
+    """The specification's own steps, a block of rows at a time."""
 
     name = "tiled"
+    why = "runs everything in linear memory"
+    measured = ("score-mlp",)
+    reads = True
 
     def declines(self, problem: Problem) -> str | None:
         if torch.is_grad_enabled() and problem.normalizer.generator is not None:
@@ -27,27 +28,4 @@ class Tiled(Backend):
         return None
 
     def run(self, problem: Problem, gatherer: Gatherer | None = None) -> Tensor:
-        grid = problem.grid
-        if problem.is_empty:
-            return nothing(whole(problem))
-        shape = block_shape(problem)
-        outputs = [self._block(problem, inputs, gatherer) for inputs in blocks(problem, shape)]
-        per_batch = -(-grid.queries // shape[1])
-        rows = [torch.cat(outputs[i : i + per_batch], dim=2) for i in range(0, len(outputs), per_batch)]
-        return torch.cat(rows, dim=0)
-
-    def _block(self, problem: Problem, inputs: Inputs, gatherer: Gatherer | None) -> Tensor:
-        reader = gatherer
-
-        def calculate() -> Tensor:
-            steps = weigh(problem, inputs)
-            if reader is not None:
-                reader.add(steps.masked, steps.weights, inputs.grid)
-            return mix(problem, inputs, steps.weights)
-
-        if not torch.is_grad_enabled():
-            return calculate()
-        output = checkpoint(calculate, use_reentrant=False)
-        # The backward pass calculates again; it must not read again.
-        reader = None
-        return output
+        return attend_in_blocks(problem, gatherer)

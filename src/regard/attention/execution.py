@@ -1,0 +1,70 @@
+"""Running a problem on a backend, so that what a mask hides cannot reach the result (contract 10)."""
+
+from torch import Tensor
+
+from regard.attention.backends.backend import Backend
+from regard.attention.isolation import attend_isolated, can_inspect, cleaned, empty_rows, hides, is_finite
+from regard.attention.planner import choose_reader
+from regard.attention.problem import Problem
+from regard.attention.readings import Gatherer
+from regard.attention.result import Attended
+
+
+def execute(
+    problem: Problem, backend: Backend, gatherer: Gatherer | None = None, need_weights: bool = False
+) -> Attended:
+    """Output, and weights if they are needed, by a backend.
+
+    Where something may be hidden, the numbers are looked at: before the backend runs if a gradient is wanted, else
+    after it, in the output, which an infinite or NaN number that leaked cannot leave finite.
+
+    Args:
+        problem: what to run; the backend does not decline it.
+        backend: which one.
+        gatherer: gets the readings; None if nobody reads.
+        need_weights: whether to give the weights, differentiable; quadratic memory. The output is the same, bit for
+            bit.
+    """
+    if problem.is_empty or not hides(problem) or problem.memory is not None:
+        return _run(problem, backend, gatherer, need_weights)
+    if not can_inspect(problem):
+        return _run(cleaned(problem), backend, gatherer, need_weights)
+    if problem.wants_gradient:
+        if not is_finite(problem.query, problem.key, problem.value):
+            result = _run_not_finite(problem, backend, gatherer, need_weights)
+        else:
+            result = _run(problem, backend, gatherer, need_weights)
+        if result.output.requires_grad:
+            result.output.register_hook(lambda gradient: _without_empty_rows(problem, gradient))
+        return result
+    result = _run(problem, backend, gatherer, need_weights)
+    if is_finite(result.output):
+        return result
+    if gatherer is not None:
+        gatherer.clear()
+    return _run_not_finite(problem, backend, gatherer, need_weights)
+
+
+def _run(problem: Problem, backend: Backend, gatherer: Gatherer | None, need_weights: bool) -> Attended:
+    if need_weights:
+        return backend.run_with_weights(problem)
+    if gatherer is None or backend.reads:
+        return Attended(backend.run(problem, gatherer), None)
+    output = backend.run(problem)
+    choose_reader(problem, backend).read(problem, gatherer)
+    return Attended(output, None)
+
+
+def _run_not_finite(problem: Problem, backend: Backend, gatherer: Gatherer | None, need_weights: bool) -> Attended:
+    """The result for inputs of which some numbers are NaN or infinite."""
+    problem = cleaned(problem)
+    if is_finite(problem.query, problem.key, problem.value):
+        return _run(problem, backend, gatherer, need_weights)
+    return attend_isolated(problem, gatherer, need_weights)
+
+
+def _without_empty_rows(problem: Problem, gradient: Tensor) -> Tensor:
+    """The output's gradient, with zeros for queries that see no key if some of it is NaN or infinite (contract 2)."""
+    if not can_inspect(problem) or is_finite(gradient):
+        return gradient
+    return gradient.masked_fill(empty_rows(problem)[..., None], 0.0)

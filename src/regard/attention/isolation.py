@@ -1,0 +1,154 @@
+"""What a mask hides must not reach a result, whatever it holds: the path for inputs with NaN or infinite numbers.
+
+Products of whole matrices multiply hidden values with weights of 0, and 0 · NaN is NaN. Where all numbers are finite
+that cannot happen, and backends run as they are. Otherwise:
+
+1. Queries that see no key, and keys and values that no query sees, are replaced by zeros. Padding and unfilled caches
+   are finite after that, and the backend runs.
+2. If something that is not finite is left, it is seen by some queries and hidden from others. Then the specification
+   runs on runs of query rows, so short that each of these keys is seen by all rows of a run or by none, and is replaced
+   by zeros in the second case. A query that is not finite shares a run only with rows that see the same keys.
+
+A pair whose bias is −∞ counts as hidden.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from regard.attention.problem import Problem
+from regard.attention.readings import Gatherer
+from regard.attention.result import Attended
+from regard.attention.steps import Inputs, mix, weigh
+from regard.attention.transforms import active_transform
+from regard.shapes import Grid, has_data, spread_heads
+
+SLICE_PAIRS = 1 << 24
+"""Pairs whose visibility is held at once: 16 MiB of bools."""
+
+
+def is_finite(*tensors: Tensor) -> bool:
+    """Whether all numbers are finite; a sum of huge finite numbers that overflows counts as not finite.
+
+    One sum of each tensor tells, at the speed of memory: a sum with NaN or an infinity in it is never finite.
+    """
+    total = 0.0
+    for tensor in tensors:
+        total += tensor.detach().sum(dtype=torch.float32 if tensor.dtype == torch.float16 else None).item()
+    return total - total == 0.0
+
+
+def hides(problem: Problem) -> bool:
+    """Whether a query may have hidden keys."""
+    return problem.mask is not None or problem.bias is not None
+
+
+def can_inspect(problem: Problem) -> bool:
+    """Whether numbers can be looked at: not under a transform of functions, and not without data."""
+    return active_transform() is None and has_data(problem.query)
+
+
+def cleaned(problem: Problem) -> Problem:
+    """The problem with zeros for queries that see no key, and for keys and values that no query sees."""
+    grid = problem.grid
+    queries, keys = _seeing(problem)
+    group = grid.heads // problem.key.shape[1]
+    keys = keys.unflatten(1, (-1, group)).any(2) if group > 1 else keys
+    return replace(
+        problem,
+        query=_filled(problem.query, queries),
+        key=_filled(problem.key, keys),
+        value=_filled(problem.value, keys),
+        memory=None,
+    )
+
+
+def attend_isolated(problem: Problem, gatherer: Gatherer | None = None, need_weights: bool = False) -> Attended:
+    """Output, and weights if they are needed, by the specification on isolated runs of rows.
+
+    Args:
+        problem: after `cleaned`.
+        gatherer: is shown the weights of every run.
+        need_weights: whether to give the weights; quadratic memory.
+    """
+    outputs, weights = [], []
+    for batch_row in range(problem.grid.batch):
+        mixed, weighed = [], []
+        for inputs in _isolated(problem, batch_row):
+            steps = weigh(problem, inputs)
+            if gatherer is not None:
+                gatherer.add(steps.masked, steps.weights, inputs.grid)
+            mixed.append(mix(problem, inputs, steps.weights))
+            if need_weights:
+                weighed.append(steps.weights)
+        outputs.append(torch.cat(mixed, dim=2))
+        if need_weights:
+            weights.append(torch.cat(weighed, dim=2))
+    return Attended(torch.cat(outputs), torch.cat(weights) if need_weights else None)
+
+
+def empty_rows(problem: Problem) -> Tensor:
+    """Which queries see no key, bool ``[batch, heads, queries]``."""
+    return ~_seeing(problem)[0]
+
+
+def _isolated(problem: Problem, batch_row: int) -> Iterator[Inputs]:
+    """One batch row in runs of query rows in which nothing that is hidden from a row is NaN or infinite."""
+    prepared, whole = problem.prepared, problem.grid
+    batch = range(batch_row, batch_row + 1)
+    query, given, value = (t[batch_row, None] for t in (prepared.query, problem.query, problem.value))
+    key = prepared.key.expand(whole.batch, -1, -1, -1)[batch_row, None]
+    key, value = spread_heads(key, whole.heads), spread_heads(value, whole.heads)
+    bad_key = ~(key.isfinite().all(-1) & value.isfinite().all(-1))[0]  # H K
+    bad_query = bool((~query.isfinite()).any() or (~given.isfinite()).any())
+    step = max(1, SLICE_PAIRS // max(whole.heads * whole.keys, 1))
+    for first in range(0, whole.queries, step):
+        rows = range(first, min(first + step, whole.queries))
+        allowed = _visible(problem, whole.tile(batch=batch, queries=rows))[0]  # H Q K
+        told_apart = allowed if bad_query else allowed & bad_key[:, None]
+        changes = (told_apart[:, 1:] != told_apart[:, :-1]).any(-1).any(0).nonzero()[:, 0].tolist()
+        ends = [0, *(change + 1 for change in changes), len(rows)]
+        for start, stop in zip(ends, ends[1:], strict=False):
+            seen = allowed[:, start:stop]
+            row_sees, key_seen = seen.any(-1), seen.any(-2)
+            part = slice(rows.start + start, rows.start + stop)
+            cut = replace(prepared, query=_filled(query[:, :, part], row_sees), key=_filled(key, key_seen))
+            grid = whole.tile(batch=batch, queries=range(part.start, part.stop))
+            yield Inputs(cut, _filled(given[:, :, part], row_sees), _filled(value, key_seen), grid)
+
+
+def _filled(tensor: Tensor, seen: Tensor) -> Tensor:
+    """The vectors ``[..., length, dim]`` that are seen (bool ``[..., length]``), and zeros for the others."""
+    return torch.where(seen[..., None], tensor, 0.0)
+
+
+def _visible(problem: Problem, grid: Grid) -> Tensor:
+    """Which pairs of a tile are seen, bool ``[batch, heads, queries, keys]``: the mask allows it, the bias is not −∞."""
+    allowed = torch.ones((), dtype=torch.bool, device=grid.device)
+    if problem.mask is not None:
+        allowed = problem.mask.allows(grid)
+    if problem.bias is not None:
+        query = problem.query[grid.batch_span.start : grid.batch_span.stop]
+        query = query[:, :, grid.query_span.start : grid.query_span.stop].detach()
+        allowed = allowed & (problem.bias(query, grid).detach() != -torch.inf)
+    return allowed.expand(grid.shape)
+
+
+def _seeing(problem: Problem) -> tuple[Tensor, Tensor]:
+    """Which queries see a key, bool ``[batch, heads, queries]``; which keys are seen, bool ``[batch, heads, keys]``."""
+    whole = problem.grid
+    step = max(1, SLICE_PAIRS // max(whole.heads * whole.keys, 1))
+    batches_queries, batches_keys = [], []
+    for batch_row in range(whole.batch):
+        queries = []
+        keys = torch.zeros(1, whole.heads, whole.keys, dtype=torch.bool, device=whole.device)
+        for first in range(0, whole.queries, step):
+            rows = range(first, min(first + step, whole.queries))
+            seen = _visible(problem, whole.tile(batch=range(batch_row, batch_row + 1), queries=rows))
+            queries.append(seen.any(-1))
+            keys = keys | seen.any(-2)
+        batches_queries.append(torch.cat(queries, dim=-1))
+        batches_keys.append(keys)
+    return torch.cat(batches_queries), torch.cat(batches_keys)

@@ -1,0 +1,23 @@
+"""What attention with its weights gives."""
+
+from typing import NamedTuple
+
+from torch import Tensor
+
+
+class Attended(NamedTuple):
+    """Output and weights, both differentiable.
+
+    Attributes:
+        output: ``[batch, heads, queries, value_dim]``, exactly what `attend` gives.
+        weights: before dropout, ``[batch, heads, queries, keys]``; float32 for half-precision input. From a layer
+            that may leave them out, None where they were not asked for.
+    """
+
+    output: Tensor
+    weights: Tensor | None
+
+    @property
+    def context(self) -> Tensor:
+        """The output, by its name in recurrent decoders (Bahdanau et al. 2015, eq. 5)."""
+        return self.output

@@ -1,0 +1,78 @@
+"""When ``"auto"`` passes a backend over although it could run: measured thresholds, by the name of the backend."""
+
+from collections.abc import Callable, Mapping
+
+import torch
+
+from regard.attention.backends.backend import Backend
+from regard.attention.blocks import BLOCK_ELEMENTS
+from regard.attention.problem import Problem
+from regard.kernels.availability import wider_than_blas
+
+Rule = Callable[[Problem, Mapping[str, Backend]], str | None]
+"""``(problem, registry of backends) ->`` the reason why this backend is passed over; None if it should run."""
+
+FUSED_PAIRS = 1 << 19
+"""Pairs from which on the fused kernels are faster than PyTorch's: under a mask or a bias, and everywhere if products
+are made of wider vectors than BLAS's."""
+
+WIDE_PAIRS = 1 << 18
+"""The same for products of wide vectors, where nobody wants a gradient."""
+
+FUSED_ELEMENTS = 1 << 17
+"""Numbers that the specification holds at once, from which on the fused kernels are faster."""
+
+FUSED_SPARSE_ELEMENTS = 1 << 12
+"""The same for sparse normalizers whose gradient nobody wants: the specification sorts."""
+
+SMALL_PAIRS = 1 << 17
+"""Pairs below which the specification is faster than PyTorch's kernel with a mask or a bias made dense."""
+
+
+def pytorch_is_slower(problem: Problem, backends: Mapping[str, Backend]) -> str | None:
+    """For `sdpa`: whether another backend is faster."""
+    plain = problem.mask is None and problem.bias is None
+    if problem.pairs < SMALL_PAIRS and not plain and not problem.lowered.needs_no_mask:
+        return f"with a mask or a bias made dense 'reference' is faster below {SMALL_PAIRS:,} pairs"
+    limit = WIDE_PAIRS if plain and not _wants_gradient(problem) else FUSED_PAIRS
+    if problem.pairs < limit or (plain and not _wide(problem)) or not _runs("cpu", problem, backends):
+        return None
+    where = "on this processor" if plain else "under a mask or a bias"
+    return f"{where} 'cpu' is faster from {limit:,} pairs on"
+
+
+def specification_is_slower(problem: Problem, backends: Mapping[str, Backend]) -> str | None:
+    """For `reference`: whether it would hold so many numbers that another backend is faster."""
+    if problem.is_empty:
+        return None
+    prepared = problem.prepared
+    elements = problem.pairs * prepared.primitive.elements_per_pair(prepared.query, prepared.key)
+    if elements < FUSED_SPARSE_ELEMENTS:
+        return None
+    limit = BLOCK_ELEMENTS
+    if _runs("cpu", problem, backends):
+        row = problem.lowered.row
+        sparse = row is not None and row.kind == "entmax" and not _wants_gradient(problem)
+        limit = FUSED_SPARSE_ELEMENTS if sparse else FUSED_ELEMENTS
+    if elements >= limit:
+        return f"it would hold {elements:,} numbers at once; below {limit:,} it is as fast as anything"
+    return None
+
+
+RULES: dict[str, Rule] = {"sdpa": pytorch_is_slower, "reference": specification_is_slower}
+"""The rules of the backends that have one."""
+
+
+def _runs(name: str, problem: Problem, backends: Mapping[str, Backend]) -> bool:
+    return name in backends and backends[name].declines(problem) is None
+
+
+def _wide(problem: Problem) -> bool:
+    # With half-precision inputs PyTorch's kernel multiplies in half precision, which is faster still.
+    return problem.query.dtype == torch.float32 and problem.query.device.type == "cpu" and wider_than_blas()
+
+
+def _wants_gradient(problem: Problem) -> bool:
+    if not torch.is_grad_enabled():
+        return False
+    return problem.query.requires_grad or problem.key.requires_grad or problem.value.requires_grad

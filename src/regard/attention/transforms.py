@@ -1,0 +1,17 @@
+"""Which transforms of PyTorch a call runs under: kernels with a reverse mode only must not run under others."""
+
+import torch
+from torch.autograd import forward_ad
+
+
+def active_transform() -> str | None:
+    """What takes a derivative, or maps, in a way that only differentiable PyTorch operations support; None if nothing.
+
+    A forward-mode level or a ``torch.func`` transform (`grad`, `vmap`, `jvp`, `jacrev`, …) is active for whole regions
+    of a program, so constants inside of one count as well.
+    """
+    if forward_ad._current_level >= 0:
+        return "a forward-mode derivative is being taken"
+    if torch._C._functorch.peek_interpreter_stack() is not None:
+        return "a torch.func transform is active"
+    return None
