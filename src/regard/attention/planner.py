@@ -15,7 +15,6 @@ from regard.attention.blocks import BLOCK_ELEMENTS
 from regard.attention.problem import Problem
 from regard.errors import BackendError, UnknownNameError
 from regard.kernels.availability import wider_than_blas
-from regard.normalizers import Entmax
 
 
 @dataclass(frozen=True)
@@ -101,7 +100,8 @@ def _too_large(problem: Problem) -> str | None:
         return None
     limit = BLOCK_ELEMENTS
     if _FUSED.declines(problem) is None:
-        sparse = isinstance(problem.normalizer, Entmax) and not _wants_gradient(problem)
+        primitive = problem.normalizer.lower()
+        sparse = primitive is not None and primitive.kind == "entmax" and not _wants_gradient(problem)
         limit = FUSED_SPARSE_ELEMENTS if sparse else FUSED_ELEMENTS
     if elements >= limit:
         return f"it would hold {elements:,} numbers at once; below {limit:,} it is as fast as anything"

@@ -103,7 +103,7 @@ class CachedMemory:
             dropout: probability of dropping a weight.
         """
         known = weighing(normalizer)
-        if isinstance(known, str) or known.offset not in (None, 0.0) or known.center is not None:
+        if isinstance(known, str) or known.offset is not None or known.center is not None:
             return None
         if query.dtype != self.call.key.dtype or torch.compiler.is_compiling():
             return None

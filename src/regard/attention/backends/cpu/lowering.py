@@ -1,6 +1,6 @@
 """From a problem to what the fused kernels take; or the reason why they can't."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -10,7 +10,7 @@ from regard.biases import Bias, TensorBias
 from regard.kernels.cpu.kernel_inputs import KernelInputs
 from regard.kernels.kinds import ENTMAX, ENTMAX15, SIGMOID, SOFTMAX, SPARSEMAX
 from regard.masks import Mask
-from regard.normalizers import Entmax, LocalGaussian, Normalizer, Sigmoid, Softmax, SoftmaxWithSink, Sparsemax
+from regard.normalizers import Normalizer
 from regard.scores.score import Cap, InnerProduct, TanhSum
 from regard.shapes import accurate, spread_heads
 
@@ -37,28 +37,23 @@ class Weighing:
 
 def weighing(normalizer: Normalizer) -> Weighing | str:
     """The normalizer for the kernels, or why they don't have it."""
-    kind = type(normalizer)
-    if isinstance(normalizer, Softmax) and kind is Softmax:
-        if isinstance(normalizer.temperature, Tensor):
-            return "the temperature is a tensor"
-        return Weighing(SOFTMAX, factor=1.0 / normalizer.temperature)
-    if isinstance(normalizer, SoftmaxWithSink) and kind is SoftmaxWithSink:
-        return Weighing(SOFTMAX, offset=normalizer.sink)
-    if isinstance(normalizer, Entmax) and kind in (Entmax, Sparsemax):
-        if isinstance(normalizer.alpha, Tensor):
+    primitive = normalizer.lower()
+    if primitive is None:
+        return f"there is no kernel for {type(normalizer).__name__}"
+    center, width = primitive.center, primitive.sigma
+    if primitive.kind == "entmax":
+        if isinstance(primitive.alpha, Tensor):
             return "entmax's alpha is a tensor"
-        named = {2.0: SPARSEMAX, 1.5: ENTMAX15}
-        return Weighing(named.get(normalizer.alpha, ENTMAX), alpha=normalizer.alpha)
-    if isinstance(normalizer, Sigmoid) and kind is Sigmoid:
-        return Weighing(SIGMOID, offset=normalizer.bias)
-    if isinstance(normalizer, LocalGaussian) and kind is LocalGaussian:
-        inner = weighing(normalizer.normalizer)
-        if isinstance(inner, str):
-            return inner
-        if inner.center is not None:
-            return "there are two Gaussian windows"
-        return replace(inner, center=normalizer.center, width=normalizer.sigma)
-    return f"there is no kernel for {kind.__name__}"
+        kind = {2.0: SPARSEMAX, 1.5: ENTMAX15}.get(primitive.alpha, ENTMAX)
+        return Weighing(kind, alpha=primitive.alpha, center=center, width=width)
+    if primitive.kind == "sigmoid":
+        shift = primitive.shift
+        offset = shift if isinstance(shift, Tensor) or shift != 0.0 else None
+        return Weighing(SIGMOID, offset=offset, center=center, width=width)
+    if isinstance(primitive.temperature, Tensor):
+        return "the temperature is a tensor"
+    factor = 1.0 / primitive.temperature
+    return Weighing(SOFTMAX, factor=factor, offset=primitive.sink, center=center, width=width)
 
 
 def obstacle(problem: Problem) -> str | None:
@@ -132,7 +127,7 @@ def lower(problem: Problem) -> KernelInputs:
             bias = problem.bias(problem.query, grid).to(dtype)
             bias = bias[(None,) * (4 - bias.dim())]
     offset = None
-    if normalizer.offset is not None and not (normalizer.kind == SIGMOID and normalizer.offset == 0.0):
+    if normalizer.offset is not None:
         offset = torch.as_tensor(normalizer.offset, dtype=dtype).reshape(-1)
     return KernelInputs(
         query=query,

@@ -16,6 +16,7 @@ from regard.attention.steps import Inputs, nothing, weigh
 from regard.kernels.availability import why_missing
 from regard.masks.mask import Visibility
 from regard.masks.positional import Band
+from regard.normalizers import Normalizer
 from regard.scores.score import InnerProduct, Prepared
 from regard.shapes import accurate, spread_heads
 
@@ -36,7 +37,7 @@ class ScaledDotProduct(Backend):
             return f"the score lowers to {type(prepared.primitive).__name__}; the kernel computes inner products"
         if prepared.modifiers:
             return "the score is modified after its inner product"
-        if problem.normalizer.folded_scale() is None:
+        if folded_scale(problem.normalizer) is None:
             return "the normalizer is not a plain softmax"
         if problem.dropout and problem.query.device.type == "cpu":
             return "with dropout PyTorch's CPU kernel falls back to quadratic memory"
@@ -76,6 +77,14 @@ def takes_no_mask(problem: Problem) -> bool:
     return mask.before is None and mask.after == 0 and isinstance(offset, int) and offset == 0
 
 
+def folded_scale(normalizer: Normalizer) -> float | None:
+    """The factor on the scores if this is softmax with a temperature that is a number, and no more; else None."""
+    primitive = normalizer.lower()
+    if primitive is None or primitive.kind != "softmax" or primitive.sink is not None or primitive.center is not None:
+        return None
+    return None if isinstance(primitive.temperature, Tensor) else 1.0 / primitive.temperature
+
+
 def _masked(problem: Problem, inputs: Inputs) -> Tensor:
     """One slice of queries under a mask, a bias or both."""
     grid = inputs.grid
@@ -95,7 +104,7 @@ def _masked(problem: Problem, inputs: Inputs) -> Tensor:
     additive = allowed
     if problem.bias is not None:
         additive = accurate(problem.bias(inputs.query, grid)).to(accurate(inputs.query).dtype)
-        additive = additive * (problem.normalizer.folded_scale() or 1.0)
+        additive = additive * (folded_scale(problem.normalizer) or 1.0)
         if allowed is not None:
             additive = torch.where(allowed, additive, -math.inf)
         additive = additive.expand(
@@ -109,7 +118,7 @@ def _kernel(
     problem: Problem, prepared: Prepared, value: Tensor, attn_mask: Tensor | None = None, is_causal: bool = False
 ) -> Tensor:
     query, key = prepared.query, prepared.key
-    scale = problem.normalizer.folded_scale() or 1.0
+    scale = folded_scale(problem.normalizer) or 1.0
     if isinstance(prepared.scale, Tensor):
         query = query * prepared.scale
     else:
