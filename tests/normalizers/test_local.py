@@ -77,7 +77,6 @@ def test_it_wraps_the_inner_normalizer_with_its_parameters():
     inner = softmax_with_sink(nn.Parameter(torch.zeros(H)))
     normalizer = local_gaussian(inner, torch.zeros(1), nn.Parameter(torch.tensor(2.0)))
     assert {name for name, _ in normalizer.named_parameters()} == {"sigma", "normalizer.sink"}
-    assert normalizer.folded_scale() is None
 
 
 def test_bad_arguments():

@@ -59,10 +59,6 @@ def test_log_sum_exp_is_that_of_the_tempered_scores():
         torch.testing.assert_close((scores / divisor - lse[..., None]).exp(), Softmax(temperature)(scores))
 
 
-def test_a_learned_temperature_is_not_folded():
-    assert Softmax(torch.tensor(2.0)).folded_scale() is None
-
-
 @pytest.mark.parametrize("sink", [0.0, -2.5, 40.0])
 def test_the_sink_is_one_more_key_without_a_value(sink):
     scores = torch.randn(2, 3, 5, dtype=torch.float64)

@@ -20,10 +20,12 @@ from regard.normalizers.hard import Hard, hard
 from regard.normalizers.local import LocalGaussian
 from regard.normalizers.names import as_normalizer, local_gaussian
 from regard.normalizers.normalizer import Normalizer
+from regard.normalizers.row_primitive import RowPrimitive
 from regard.normalizers.softmax import Softmax, SoftmaxWithSink, softmax, softmax_with_sink
 
 __all__ = [
     "Normalizer",
+    "RowPrimitive",
     "Softmax",
     "SoftmaxWithSink",
     "Entmax",

@@ -5,6 +5,7 @@ from torch import Tensor
 
 from regard.normalizers.normalizer import Normalizer
 from regard.normalizers.parameter import along_heads, set_parameter
+from regard.normalizers.row_primitive import RowPrimitive
 from regard.normalizers.rows import check_rows
 from regard.shapes import accurate
 
@@ -40,8 +41,11 @@ class Sigmoid(Normalizer):
         shifted = row + bias if isinstance(bias, Tensor) or bias != 0.0 else row
         return torch.sigmoid(shifted).to(scores.dtype)
 
+    def lower(self) -> RowPrimitive | None:
+        return RowPrimitive("sigmoid", shift=self.bias)
+
     def extra_repr(self) -> str:
-        return "" if self.bias == 0.0 else f"bias={self.bias}"
+        return f"bias={self.bias}" if isinstance(self.bias, Tensor) or self.bias != 0.0 else ""
 
 
 sigmoid = Sigmoid()

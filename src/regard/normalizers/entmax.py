@@ -9,6 +9,7 @@ from torch import Tensor
 from regard.kernels.availability import why_missing
 from regard.normalizers.normalizer import Normalizer
 from regard.normalizers.parameter import along_heads, set_parameter
+from regard.normalizers.row_primitive import RowPrimitive
 from regard.normalizers.rows import check_rows
 from regard.normalizers.thresholds import entmax15_by_sort, entmax_by_root, sparsemax_by_sort
 from regard.shapes import accurate
@@ -50,6 +51,9 @@ class Entmax(Normalizer):
         check_rows(scores, dim)
         row = accurate(scores)
         return _Entmax.apply(row, along_heads("alpha", self.alpha, row, dim), dim).to(scores.dtype)
+
+    def lower(self) -> RowPrimitive | None:
+        return RowPrimitive("entmax", alpha=self.alpha)
 
     def extra_repr(self) -> str:
         return f"alpha={self.alpha}"

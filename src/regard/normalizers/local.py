@@ -1,11 +1,14 @@
 """Luong's local attention: a Gaussian window laid over the weights of another normalizer."""
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor
 
 from regard.errors import KindError
 from regard.normalizers.normalizer import Normalizer
 from regard.normalizers.parameter import check_range, hold
+from regard.normalizers.row_primitive import RowPrimitive
 from regard.normalizers.rows import check_rows
 from regard.shapes import Grid, accurate, check_broadcast, check_floating
 
@@ -79,6 +82,12 @@ class LocalGaussian(Normalizer):
 
     def log_sum_exp(self, scores: Tensor) -> Tensor:
         return self.normalizer.log_sum_exp(scores)
+
+    def lower(self) -> RowPrimitive | None:
+        inner = self.normalizer.lower()
+        return (
+            None if inner is None or inner.center is not None else replace(inner, center=self.center, sigma=self.sigma)
+        )
 
     def extra_repr(self) -> str:
         return f"center={list(self.center.shape)}" + ("" if isinstance(self.sigma, Tensor) else f", sigma={self.sigma}")

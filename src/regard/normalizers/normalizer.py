@@ -5,6 +5,7 @@ from abc import ABC, abstractmethod
 import torch
 from torch import Tensor, nn
 
+from regard.normalizers.row_primitive import RowPrimitive
 from regard.shapes import Grid
 
 
@@ -20,8 +21,20 @@ class Normalizer(nn.Module, ABC):
             backward pass must put its state back, or decline.
     """
 
+    _WEIGHING = frozenset({"__call__", "forward", "weigh", "log_sum_exp"})
+    """Methods that a lowering speaks for."""
+
     random: bool = False
     generator: torch.Generator | None = None
+
+    def __init_subclass__(cls, **options: object) -> None:
+        super().__init_subclass__(**options)
+        for base in cls.__mro__:
+            if "lower" in vars(base):
+                return
+            if not Normalizer._WEIGHING.isdisjoint(vars(base)):
+                cls.lower = Normalizer.lower
+                return
 
     @abstractmethod
     def forward(self, scores: Tensor, dim: int = -1) -> Tensor:
@@ -41,9 +54,10 @@ class Normalizer(nn.Module, ABC):
         """``log Σ exp`` of each row, as tempered here, ``[batch, heads, queries]``; −inf for an empty row."""
         return torch.logsumexp(scores, dim=-1)
 
-    def folded_scale(self) -> float | None:
-        """If this is a plain softmax of ``factor · scores``, that factor, else None.
+    def lower(self) -> RowPrimitive | None:
+        """What this does to a row, in primitives that backends implement; None if they do not express it.
 
-        Backends with a kernel for scaled softmax fold the factor into their own scale.
+        A subclass that defines how it weighs, but not how it lowers, lowers to None: it does not inherit the lowering
+        of a class that weighs in another way.
         """
         return None

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from regard.normalizers.normalizer import Normalizer
 from regard.normalizers.parameter import along_heads, set_parameter
+from regard.normalizers.row_primitive import RowPrimitive
 from regard.normalizers.rows import check_rows, largest
 from regard.shapes import accurate
 
@@ -42,8 +43,8 @@ class Softmax(Normalizer):
     def log_sum_exp(self, scores: Tensor) -> Tensor:
         return torch.logsumexp(self._tempered(scores, -1), dim=-1)
 
-    def folded_scale(self) -> float | None:
-        return None if isinstance(self.temperature, Tensor) else 1.0 / self.temperature
+    def lower(self) -> RowPrimitive | None:
+        return RowPrimitive("softmax", temperature=self.temperature)
 
     def _tempered(self, scores: Tensor, dim: int) -> Tensor:
         return tempered(scores, self.temperature, dim)
@@ -89,6 +90,9 @@ class SoftmaxWithSink(Normalizer):
         sinks = sink.expand(shape) if isinstance(sink, Tensor) else row.new_full(shape, sink)
         weights, _ = _SinkSoftmax.apply(row, sinks, dim)
         return weights.to(scores.dtype)
+
+    def lower(self) -> RowPrimitive | None:
+        return RowPrimitive("softmax", sink=self.sink)
 
     def extra_repr(self) -> str:
         return f"sink={self.sink}"
