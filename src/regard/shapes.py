@@ -171,3 +171,8 @@ def positive_number(name: str, value: object) -> float:
     if not (value > 0 and math.isfinite(value)):
         raise ArgumentError(f"{name} must be positive and finite; it is {value}")
     return float(value)
+
+
+def has_data(tensor: Tensor) -> bool:
+    """Whether numbers can be read."""
+    return not (tensor.is_meta or torch.compiler.is_compiling())

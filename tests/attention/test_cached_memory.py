@@ -80,8 +80,8 @@ def gradients(decoder, size=1.0, kind="lengths", dtype=torch.float64):
 def test_holding_changes_nothing(score, normalizer, kind):
     held, plain = Decoder("auto", score, normalizer), Decoder("reference", score, normalizer)
     keys, values = annotations()
-    assert held.attention.remember(keys, value=values, **visible(kind)).held is not None
-    assert plain.attention.remember(keys, value=values, **visible(kind)).held is None
+    assert held.attention.remember(keys, value=values, **visible(kind)).cached is not None
+    assert plain.attention.remember(keys, value=values, **visible(kind)).cached is None
     for one, other in zip(gradients(held, kind=kind), gradients(plain, kind=kind), strict=True):
         torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-10)
 
@@ -205,7 +205,7 @@ def test_selected_rows_are_held_too(kind):
     index = torch.tensor([1, 0, 0, 2])
     query = torch.randn(4, DIM, dtype=torch.float64)
     chosen = memory.select(index)
-    assert chosen.held is not None
+    assert chosen.cached is not None
     got = decoder.attention(query, chosen)
     told = {name: tensor[index] for name, tensor in visible(kind).items()}
     expected = decoder.attention(query, decoder.attention.remember(keys[index], value=values[index], **told))
@@ -217,4 +217,4 @@ def test_selected_rows_are_held_too(kind):
 @pytest.mark.parametrize("score", ["cosine", "distance", "mlp", "location"])
 def test_other_scores_are_not_held(score):
     made = Attention.create(score, query_dim=DIM, key_dim=DIM, dim=3, max_keys=KEYS)
-    assert made.remember(torch.randn(2, 5, DIM)).held is None
+    assert made.remember(torch.randn(2, 5, DIM)).cached is None

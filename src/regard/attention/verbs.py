@@ -8,6 +8,7 @@ from torch import Tensor
 
 from regard.attention.execution import execute
 from regard.attention.planner import Plan, choose, make_plan
+from regard.attention.problem import Problem
 from regard.attention.readings import Gatherer, Observed, Readings
 from regard.attention.result import Attended
 from regard.attention.validation import validate
@@ -66,8 +67,7 @@ def attend(
     Half-precision inputs are scored, normalized and accumulated in float32.
     """
     problem = validate(query, key, value, score=score, normalizer=normalizer, mask=mask, bias=bias, dropout=dropout)
-    with full_precision(problem.query):
-        return problem.restore(execute(problem, choose(problem, backend)).output)
+    return problem.restore(run(problem, backend).output)
 
 
 def observe(
@@ -98,8 +98,7 @@ def observe(
     """
     problem = validate(query, key, value, score=score, normalizer=normalizer, mask=mask, bias=bias, dropout=dropout)
     gatherer = Gatherer(problem, Readings(entropy=True, top_k=8, received=True) if read is None else read)
-    with full_precision(problem.query):
-        output = execute(problem, choose(problem, backend), gatherer).output
+    output = run(problem, backend, gatherer).output
     return gatherer.observed(problem.restore(output), problem)
 
 
@@ -129,8 +128,7 @@ def attend_with_weights(
         As `attend`.
     """
     problem = validate(query, key, value, score=score, normalizer=normalizer, mask=mask, bias=bias, dropout=dropout)
-    with full_precision(problem.query):
-        attended = execute(problem, choose(problem, backend), need_weights=True)
+    attended = run(problem, backend, need_weights=True)
     assert attended.weights is not None
     return Attended(problem.restore(attended.output), problem.restore(attended.weights))
 
@@ -154,6 +152,24 @@ def plan(
     """
     problem = validate(query, key, value, score=score, normalizer=normalizer, mask=mask, bias=bias, dropout=dropout)
     return make_plan(problem, backend)
+
+
+def run(
+    problem: Problem, backend: BackendName, gatherer: Gatherer | None = None, need_weights: bool = False
+) -> Attended:
+    """Run a validated problem; what every verb and layer calls.
+
+    Args:
+        problem: with four axes, as the result has.
+        backend: ``auto``, or one by name.
+        gatherer: gets the readings; None if nobody reads.
+        need_weights: whether to give the weights; the output is the same, bit for bit.
+
+    Raises:
+        UnknownNameError, BackendError: as `attend`.
+    """
+    with full_precision(problem.query):
+        return execute(problem, choose(problem, backend), gatherer, need_weights)
 
 
 def full_precision(query: Tensor) -> AbstractContextManager[object]:

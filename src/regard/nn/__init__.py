@@ -1,6 +1,7 @@
 """Layers that attend."""
 
-from regard.nn.attention import Attended, Attention
+from regard.attention import Attended
+from regard.nn.attention import Attention
 from regard.nn.memory import Memory
 from regard.nn.multihead import MultiHeadAttention, MultiheadAttention
 

@@ -1,35 +1,22 @@
-"""Attention with one head and any score, for decoders that look at a memory step by step."""
+"""Attention with one head and any score, for decoders that attend to a memory step by step."""
 
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 from torch import Tensor, nn
 
 from regard import masks
-from regard.attention import weigh
-from regard.attention.backends.cpu.cached_memory import CachedMemory
+from regard.attention import Attended, Plan, Problem
+from regard.attention.memory import CachedMemory
+from regard.attention.planner import BACKENDS, make_plan
 from regard.attention.validation import check_dropout
-from regard.attention.verbs import BackendName, Normalizing
+from regard.attention.verbs import BackendName, Normalizing, run
 from regard.biases import Bias, as_bias
 from regard.errors import ArgumentError, KindError, ShapeError
 from regard.masks import Mask
-from regard.nn.look import Looked, look
 from regard.nn.memory import Memory
 from regard.normalizers import as_normalizer
 from regard.scores import LocationAware, Scoring, as_score, create
 from regard.shapes import Grid, accurate, check_floating
-
-
-class Attended(NamedTuple):
-    """What one look gave.
-
-    Attributes:
-        context: ``[batch, value_dim]``, or ``[batch, queries, value_dim]`` for many queries.
-        weights: before dropout, ``[batch, keys]`` or ``[batch, queries, keys]``; float32 for half-precision input. None
-            if they were not asked for.
-    """
-
-    context: Tensor
-    weights: Tensor | None
 
 
 class Attention(nn.Module):
@@ -97,7 +84,7 @@ class Attention(nn.Module):
         mask: Tensor | None = None,
         value: Tensor | None = None,
     ) -> Memory:
-        """Prepare what will be looked at.
+        """Prepare what will be attended to.
 
         Args:
             annotations: ``[batch, keys, key_dim]``.
@@ -125,16 +112,26 @@ class Attention(nn.Module):
                 raise ShapeError(f"mask must be [batch, keys] = {[batch, keys]}; it has shape {list(mask.shape)}")
             marked = masks.keep(mask[:, None, None, :])
             visible = marked if visible is None else visible & marked
-        dense = None
+        seen = None
         if visible is not None:
             grid = Grid.whole(batch, 1, 1, keys, annotations.device)
             visible.check(grid)
-            dense = visible.dense(grid)[:, 0, 0]
+            seen = visible.dense(grid)[:, 0, 0]
+            # What is hidden may hold anything, and must reach neither products nor their gradients (contract 10).
+            annotations, value = (t.masked_fill(~seen[..., None], 0.0) for t in (annotations, value))
         key = self.score.project_key(annotations[:, None])[:, 0]
         # Half precision is scored in float32 anyway: once here, and not again at each step.
         key, value, score = accurate(key), accurate(value), self.score.projected()
-        held = CachedMemory.of(key, value, score, dense) if self.backend in ("auto", "cpu") else None
-        return Memory(key, value, score, dense, held)
+        return Memory(key, value, score, seen, self._cached(Memory(key, value, score, seen)))
+
+    def _cached(self, memory: Memory) -> CachedMemory | None:
+        """The memory as the first backend prepares it that can."""
+        for backend in BACKENDS.values():
+            if self.backend in ("auto", backend.name):
+                cached = backend.prepare_memory(memory.key, memory.value, memory.score, memory.mask)
+                if cached is not None:
+                    return cached
+        return None
 
     def forward(
         self,
@@ -147,7 +144,7 @@ class Attention(nn.Module):
         normalizer: Normalizing | None = None,
         need_weights: bool = True,
     ) -> Attended:
-        """Look once.
+        """Attend once.
 
         Args:
             query: ``[batch, query_dim]``, or ``[batch, queries, query_dim]`` for many at once.
@@ -158,7 +155,7 @@ class Attention(nn.Module):
             previous_weights: the weights of the step before, ``[batch, keys]``; for a `LocationAware` score.
             normalizer: instead of the module's; for one that depends on the step, as Luong's local-p.
             need_weights: whether to return the weights, which carry a gradient; without, no matrix of them is made on
-                backends that can do without. The context is the same up to rounding.
+                backends that can do without. The context is the same, bit for bit.
 
         Returns:
             `Attended`. A batch row with nothing to see has context 0 and weights 0.
@@ -168,9 +165,42 @@ class Attention(nn.Module):
             ArgumentError: previous weights for a score that takes none.
             BackendError: the named backend cannot run this.
         """
+        problem = self._problem(query, memory, mask, bias, previous_weights, normalizer)
+        output, weights = run(problem, self.backend, need_weights=need_weights)
+        context, weights = output[:, 0].to(query.dtype), None if weights is None else weights[:, 0]
+        if query.dim() == 3:
+            return Attended(context, weights)
+        return Attended(context[:, 0], None if weights is None else weights[:, 0])
+
+    def plan(
+        self,
+        query: Tensor,
+        memory: Memory | Tensor,
+        *,
+        mask: Mask | Tensor | None = None,
+        bias: Bias | Tensor | None = None,
+        previous_weights: Tensor | None = None,
+        normalizer: Normalizing | None = None,
+    ) -> Plan:
+        """Which backend a call with these arguments would run, and why each other one would not.
+
+        Args and Raises: as for `forward`.
+        """
+        return make_plan(self._problem(query, memory, mask, bias, previous_weights, normalizer), self.backend)
+
+    def _problem(
+        self,
+        query: Tensor,
+        memory: Memory | Tensor,
+        mask: Mask | Tensor | None,
+        bias: Bias | Tensor | None,
+        previous_weights: Tensor | None,
+        normalizer: Normalizing | None,
+    ) -> Problem:
+        """What a call asks for, checked."""
         memory = memory if isinstance(memory, Memory) else self.remember(memory)
         check_floating("query", query)
-        batch = memory.key.shape[0]
+        batch, keys = memory.key.shape[:2]
         if query.dim() not in (2, 3) or query.shape[0] != batch:
             raise ShapeError(
                 f"query must be [batch, query_dim] or [batch, queries, query_dim] with memory's batch, {batch}; "
@@ -184,44 +214,30 @@ class Attention(nn.Module):
                     f"previous_weights are for LocationAware scores; the score is {type(score).__name__}"
                 )
             score = score.given(previous_weights)
-        asked = accurate(self.score.project_query(query[:, None, None] if single else query[:, None]))
-        normalizing = self.normalizer if normalizer is None else as_normalizer(normalizer)
-        dropout = self.dropout if self.training else 0.0
-        if memory.held is not None and mask is None and bias is None:
-            score.check(asked, memory.key[:, None])
-            step = memory.held.look(asked, normalizing, dropout)
-            if step is not None:
-                return _attended(Looked(*step), query, single, need_weights)
-        seen = masks.as_mask(_with_heads(mask, single))
-        if memory.mask is not None:
-            remembered = masks.keep(memory.mask[:, None, None, :])
-            seen = remembered if seen is None else remembered & seen
-        inputs = asked, memory.key[:, None], memory.value[:, None]
-        added = as_bias(_with_heads(bias, single))
-        if need_weights and self.backend == "auto":
-            # A step has few pairs: where nothing was named, one pass over them gives context and weights.
-            weighed = weigh(*inputs, score=score, normalizer=normalizing, mask=seen, bias=added, dropout=dropout)
-            return _attended(Looked(*weighed), query, single, need_weights)
-        looked = look(
-            *inputs,
+        problem = Problem(
+            query=accurate(self.score.project_query(query[:, None, None] if single else query[:, None])),
+            key=memory.key[:, None],
+            value=memory.value[:, None],
             score=score,
-            normalizer=normalizing,
-            mask=seen,
-            bias=added,
-            dropout=dropout,
-            backend=self.backend,
-            need_weights=need_weights,
+            normalizer=self.normalizer if normalizer is None else as_normalizer(normalizer),
+            dropout=self.dropout if self.training else 0.0,
+            memory=memory.cached,
         )
-        return _attended(looked, query, single, need_weights)
-
-
-def _attended(looked: Looked, query: Tensor, single: bool, need_weights: bool) -> Attended:
-    """Context in the query's dtype, and the weights if they were asked for; without the axis of heads."""
-    context = looked.output[:, 0].to(query.dtype)
-    weights = looked.weights[:, 0] if need_weights and looked.weights is not None else None
-    if not single:
-        return Attended(context, weights)
-    return Attended(context[:, 0], None if weights is None else weights[:, 0])
+        score.check(problem.query, problem.key)
+        if memory.mask is not None:
+            problem.mask = masks.keep(memory.mask[:, None, None, :])
+        if mask is not None:
+            # The cached memory knows its own mask alone.
+            problem.memory = None
+            given = masks.as_mask(_with_heads(mask, single))
+            assert given is not None
+            problem.mask = given if problem.mask is None else problem.mask & given
+            problem.mask.check(problem.grid)
+        if bias is not None:
+            problem.bias = as_bias(_with_heads(bias, single))
+            assert problem.bias is not None
+            problem.bias.check(problem.query, problem.grid)
+        return problem
 
 
 Given = TypeVar("Given")

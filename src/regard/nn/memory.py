@@ -1,11 +1,11 @@
-"""What a decoder attends to: annotations made ready once, and read at each step."""
+"""What a decoder attends to: annotations, prepared once and read at each step."""
 
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
-from regard.attention.backends.cpu.cached_memory import CachedMemory
+from regard.attention.memory import CachedMemory
 from regard.scores import Score
 
 
@@ -18,14 +18,14 @@ class Memory:
         value: ``[batch, keys, value_dim]``.
         score: compares projected queries with these keys.
         mask: bool ``[batch, keys]``; True: may be attended. None: all may.
-        held: the same, made ready for the fused kernels; None where they don't know it or aren't wanted.
+        cached: the same, as a backend prepared it for many calls; None where none did.
     """
 
     key: Tensor
     value: Tensor
     score: Score
     mask: Tensor | None = None
-    held: CachedMemory | None = None
+    cached: CachedMemory | None = None
 
     @property
     def lengths(self) -> Tensor:
@@ -42,9 +42,9 @@ class Memory:
             index: int64 ``[rows]``.
         """
         mask = None if self.mask is None else self.mask.index_select(0, index)
-        held = None if self.held is None else self.held.select(index)
+        cached = None if self.cached is None else self.cached.select(index)
         key, value = self.key.index_select(0, index), self.value.index_select(0, index)
-        return replace(self, key=key, value=value, mask=mask, held=held)
+        return replace(self, key=key, value=value, mask=mask, cached=cached)
 
     def repeat(self, times: int) -> "Memory":
         """Each batch row so many times in a row; for beams that begin.

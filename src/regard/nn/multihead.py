@@ -8,12 +8,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from regard.attention.validation import check_dropout
-from regard.attention.verbs import BackendName, Normalizing, Scoring
+from regard.attention.validation import check_dropout, validate
+from regard.attention.verbs import BackendName, Normalizing, Scoring, run
 from regard.biases import AppendedBias, Bias, SummedBias, as_bias
 from regard.errors import ArgumentError, KindError
 from regard.masks import AppendedMask, Mask, as_mask, causal, lengths
-from regard.nn.look import look
 from regard.nn.torch_inputs import check_torch_inputs, read_torch_masks
 from regard.normalizers import as_normalizer
 from regard.positions import Rotary
@@ -198,7 +197,7 @@ class MultiheadAttention(nn.MultiheadAttention):
         if isinstance(self.position, Rotary):
             q, k = self.position(q, offset=keys - queries), self.position(k)
         k, v = self._append_keys(k, v)
-        looked = look(
+        problem = validate(
             q,
             k,
             v,
@@ -207,10 +206,9 @@ class MultiheadAttention(nn.MultiheadAttention):
             mask=_all_of(masks, k.shape[2] - keys),
             bias=_sum_of(biases, k.shape[2] - keys),
             dropout=self.dropout if self.training else 0.0,
-            backend=self.backend,
-            need_weights=need_weights,
         )
-        output, weights = self.out_proj(_join_heads(looked.output, batch_first)), looked.weights
+        attended = run(problem, self.backend, need_weights=need_weights)
+        output, weights = self.out_proj(_join_heads(attended.output, batch_first)), attended.weights
         if weights is not None:
             weights = weights.to(output.dtype)
             weights = weights.mean(dim=1) if average_attn_weights else weights

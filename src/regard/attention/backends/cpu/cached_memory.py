@@ -159,7 +159,9 @@ class _SumTerms(torch.autograd.Function):
         if not terms:
             return (None,) * 5
         inputs, need = ctx.inputs, ctx.needs_input_grad
-        query, grad_scores, dropped_weights, grad_output = (torch.cat(parts, dim=2) for parts in zip(*terms, strict=True))
+        query, grad_scores, dropped_weights, grad_output = (
+            torch.cat(parts, dim=2) for parts in zip(*terms, strict=True)
+        )
         grad_value = dropped_weights.transpose(-1, -2) @ grad_output if need[3] else None
         grad_key = grad_weight = None
         if inputs.weight is None:
@@ -203,7 +205,9 @@ class _Step(torch.autograd.Function):
         grad_query, grad_scores, dropped_weights, *_ = pass_to_query(inputs, weights, grad_output, grad_weights)
         token = None
         if ctx.summed:
-            ctx.terms.setdefault(_backward_pass(), []).append(StepTerms(query, grad_scores, dropped_weights, grad_output))
+            ctx.terms.setdefault(_backward_pass(), []).append(
+                StepTerms(query, grad_scores, dropped_weights, grad_output)
+            )
             token = query.new_zeros(())
         return None, None, grad_query, token
 
