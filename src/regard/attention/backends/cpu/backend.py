@@ -27,7 +27,7 @@ class Fused(Backend):
 
         if dense_mask(problem) is not None:
             return None
-        output, _, weights = operators.attend(*self._call(problem)._replace(keep=True))
+        output, _, weights, _ = operators.attend(*self._call(problem)._replace(return_weights=True))
         return output.to(problem.value.dtype), weights
 
     def _call(self, problem: Problem) -> KernelInputs:

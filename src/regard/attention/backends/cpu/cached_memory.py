@@ -85,7 +85,7 @@ class CachedMemory:
         held = as_matrix(key.detach())
         call = KernelInputs(held[:, :, :1], held, as_matrix(value.detach()), scale=scale)
         if weight is not None:
-            exponentials, extents = operators.exponentials(call.key)
+            exponentials, extents, _ = operators.exponentials(call.key)
             call = call._replace(weight=weight.detach(), exponentials=exponentials, extents=extents)
         shares: dict[int, list[Share]] = {}
         token = None
@@ -103,7 +103,12 @@ class CachedMemory:
             dropout: probability of dropping a weight.
         """
         known = weighing(normalizer)
-        if isinstance(known, str) or known.offset not in (None, 0.0) or known.center is not None:
+        if (
+            isinstance(known, str)
+            or known.sink is not None
+            or known.shift not in (None, 0.0)
+            or known.center is not None
+        ):
             return None
         if query.dtype != self.call.key.dtype or torch.compiler.is_compiling():
             return None
@@ -113,7 +118,7 @@ class CachedMemory:
     def _asked(self, known: Weighing, dropout: float) -> KernelInputs:
         seed = int(torch.randint(2**62, ()).item()) if dropout else 0
         return self.call._replace(
-            normalizer=known.kind, alpha=known.alpha, factor=known.factor, dropout=dropout, seed=seed
+            normalizer=known.kind, alpha=known.alpha, temperature=known.temperature, dropout=dropout, seed=seed
         )
 
     def select(self, index: Tensor) -> "CachedMemory | None":
@@ -168,7 +173,7 @@ class _Gather(torch.autograd.Function):
         elif need[2] or need[4]:
             from regard.kernels.cpu.step_operators import pass_to_keys
 
-            by_key, by_weight = pass_to_keys(call._replace(query=query), by_scores)
+            by_key, by_weight, _ = pass_to_keys(call._replace(query=query), by_scores)
         return None, None, by_key, by_value, by_weight
 
 
@@ -182,7 +187,7 @@ class _Step(torch.autograd.Function):
         from regard.kernels.cpu.step_operators import look
 
         call = call._replace(query=query)
-        output, weights = look(call)
+        output, weights, _ = look(call)
         ctx.call, ctx.shares, ctx.gathered = call._replace(query=query[:0]), shares, token is not None
         ctx.save_for_backward(query, weights)
         ctx.set_materialize_grads(False)
@@ -201,7 +206,7 @@ class _Step(torch.autograd.Function):
         call = ctx.call._replace(query=query)
         if by_output is None:
             by_output = query.new_zeros(*query.shape[:3], call.value.shape[3])
-        by_query, by_scores, mixed = pass_to_query(call, weights, by_output, by_weights)
+        by_query, by_scores, mixed, _ = pass_to_query(call, weights, by_output, by_weights)
         token = None
         if ctx.gathered:
             ctx.shares.setdefault(_pass(), []).append(Share(query, by_scores, mixed, by_output))

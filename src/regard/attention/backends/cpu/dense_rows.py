@@ -13,7 +13,7 @@ from regard.shapes import Grid
 SLICE_PAIRS = 1 << 24
 """Pairs for which a mask is dense at once: 16 MiB of bools."""
 
-FROM_ROWS = ("query", "center", "width")
+FROM_ROWS = ("query", "center", "sigma")
 """Inputs that have a part for each row; axis 2."""
 
 
@@ -65,7 +65,7 @@ class DenseRows(torch.autograd.Function):
         call = KernelInputs(*inputs)
         outputs, statistics = [], []
         for part, _ in row_slices(call, mask, grid):
-            output, statistic, _ = operators.attend(*part)
+            output, statistic, *_ = operators.attend(*part)
             outputs.append(output)
             statistics.append(statistic)
         ctx.mask, ctx.grid = mask, grid
@@ -89,7 +89,7 @@ class DenseRows(torch.autograd.Function):
         }
         for (part, rows), statistic in zip(row_slices(call, ctx.mask, ctx.grid), statistics, strict=True):
             passed = attend_backward(gradients[0][:, :, rows.start : rows.stop], None, statistic, *part)
-            for name, gradient in zip(GRADIENTS, passed, strict=True):
+            for name, gradient in zip(GRADIENTS, passed[:-1], strict=True):
                 if name in sums:
                     _part_of(sums[name], name, call, rows).add_(gradient)
         return (None, None, *(sums.get(name) for name in KernelInputs._fields))

@@ -22,17 +22,19 @@ class Weighing:
     Attributes:
         kind: its number.
         alpha: entmax's.
-        factor: what scores are multiplied with, 1 / temperature.
-        offset: a sink's score or sigmoid's bias, ``[heads or 1]``; None without.
-        center, width: the Gaussian window laid over the weights; None without.
+        temperature: what scores are divided by.
+        sink: its score, ``[heads or 1]``; None without.
+        shift: sigmoid's bias, ``[heads or 1]``; None without.
+        center, sigma: the Gaussian window laid over the weights; None without.
     """
 
     kind: int
     alpha: float = 0.0
-    factor: float = 1.0
-    offset: float | Tensor | None = None
+    temperature: float = 1.0
+    sink: float | Tensor | None = None
+    shift: float | Tensor | None = None
     center: Tensor | None = None
-    width: float | Tensor | None = None
+    sigma: float | Tensor | None = None
 
 
 def weighing(normalizer: Normalizer) -> Weighing | str:
@@ -41,23 +43,23 @@ def weighing(normalizer: Normalizer) -> Weighing | str:
     if isinstance(normalizer, Softmax) and kind is Softmax:
         if isinstance(normalizer.temperature, Tensor):
             return "the temperature is a tensor"
-        return Weighing(SOFTMAX, factor=1.0 / normalizer.temperature)
+        return Weighing(SOFTMAX, temperature=normalizer.temperature)
     if isinstance(normalizer, SoftmaxWithSink) and kind is SoftmaxWithSink:
-        return Weighing(SOFTMAX, offset=normalizer.sink)
+        return Weighing(SOFTMAX, sink=normalizer.sink)
     if isinstance(normalizer, Entmax) and kind in (Entmax, Sparsemax):
         if isinstance(normalizer.alpha, Tensor):
             return "entmax's alpha is a tensor"
         named = {2.0: SPARSEMAX, 1.5: ENTMAX15}
         return Weighing(named.get(normalizer.alpha, ENTMAX), alpha=normalizer.alpha)
     if isinstance(normalizer, Sigmoid) and kind is Sigmoid:
-        return Weighing(SIGMOID, offset=normalizer.bias)
+        return Weighing(SIGMOID, shift=normalizer.bias)
     if isinstance(normalizer, LocalGaussian) and kind is LocalGaussian:
         inner = weighing(normalizer.normalizer)
         if isinstance(inner, str):
             return inner
         if inner.center is not None:
             return "there are two Gaussian windows"
-        return replace(inner, center=normalizer.center, width=normalizer.sigma)
+        return replace(inner, center=normalizer.center, sigma=normalizer.sigma)
     return f"there is no kernel for {kind.__name__}"
 
 
@@ -121,9 +123,9 @@ def lower(problem: Problem) -> KernelInputs:
     key, value = _one_grouping(key, value, grid.batch, grid.heads)
     dtype = query.dtype
     rows = (grid.batch, grid.heads, grid.queries)
-    center = width = None
+    center = sigma = None
     if normalizer.center is not None:
-        center, width = _expanded(normalizer.center, rows, query), _expanded(normalizer.width, rows, query)
+        center, sigma = _expanded(normalizer.center, rows, query), _expanded(normalizer.sigma, rows, query)
     bias, diagonal = None, False
     if problem.bias is not None:
         bias = problem.bias.diagonals(grid, dtype)
@@ -131,9 +133,11 @@ def lower(problem: Problem) -> KernelInputs:
         if bias is None:
             bias = problem.bias(problem.query, grid).to(dtype)
             bias = bias[(None,) * (4 - bias.dim())]
-    offset = None
-    if normalizer.offset is not None and not (normalizer.kind == SIGMOID and normalizer.offset == 0.0):
-        offset = torch.as_tensor(normalizer.offset, dtype=dtype).reshape(-1)
+    sink = shift = None
+    if normalizer.sink is not None:
+        sink = torch.as_tensor(normalizer.sink, dtype=dtype).reshape(-1)
+    if normalizer.shift is not None and not (isinstance(normalizer.shift, float) and normalizer.shift == 0.0):
+        shift = torch.as_tensor(normalizer.shift, dtype=dtype).reshape(-1)
     return KernelInputs(
         query=query,
         key=key,
@@ -143,13 +147,14 @@ def lower(problem: Problem) -> KernelInputs:
         stop=None if problem.spans is None else problem.spans.stop,
         bias=bias,
         diagonal=diagonal,
-        offset=offset,
+        sink=sink,
+        shift=shift,
         center=center,
-        width=width,
+        sigma=sigma,
         normalizer=normalizer.kind,
         alpha=normalizer.alpha,
         scale=float(scale),
-        factor=normalizer.factor,
+        temperature=normalizer.temperature,
         cap=next((modifier.cap for modifier in prepared.modifiers if isinstance(modifier, Cap)), 0.0),
         dropout=problem.dropout,
     )
@@ -166,7 +171,7 @@ def with_exponentials(call: KernelInputs) -> KernelInputs:
         return call
     from regard.kernels.cpu import operators
 
-    exponentials, extents = operators.exponentials(call.key.detach())
+    exponentials, extents, _ = operators.exponentials(call.key.detach())
     return call._replace(exponentials=exponentials, extents=extents)
 
 
