@@ -24,7 +24,7 @@ def call_of(dtype=torch.float32, additive=False, requires_grad=False, **changes)
     """A small call of an operator."""
     inputs = tensors(dtype=dtype, query=(B, H, Q, D), key=(B, KV, K, D), value=(B, KV, K, V), weight=(H, D))
     if additive:
-        changes["exponentials"], changes["extents"] = operators.exponentials(inputs["key"])
+        changes["exponentials"], changes["extents"], _ = operators.exponentials(inputs["key"])
     else:
         inputs.pop("weight")
     for tensor in inputs.values():
@@ -36,18 +36,18 @@ def variants(dtype):
     """Calls that together use every argument."""
     rows = {"start": torch.zeros(1, 1, Q, dtype=torch.int32), "stop": torch.full((1, 1, Q), 11, dtype=torch.int32)}
     extra = tensors(dtype=dtype, dense=(1, H, Q, K), diagonal=(H, Q + K - 1), offset=(H,), center=(B, H, Q))
-    window = {"center": extra["center"] + K / 2, "width": torch.full((B, H, Q), 2.0, dtype=dtype)}
+    window = {"center": extra["center"] + K / 2, "sigma": torch.full((B, H, Q), 2.0, dtype=dtype)}
     mask = torch.rand(B, 1, Q, K) < 0.7
     return {
         "plain": {},
         "additive": {"additive": True},
         "runs": {**rows, "normalizer": SPARSEMAX},
         "dense": {"mask": mask, "bias": extra["dense"], "normalizer": ENTMAX15},
-        "diagonal": {"additive": True, "bias": extra["diagonal"], "diagonal": True, "scale": 1.0, "factor": 0.5},
-        "sink": {"offset": extra["offset"], "cap": 2.0, "normalizer": SOFTMAX},
-        "sigmoid": {"offset": extra["offset"][:1], "normalizer": SIGMOID, **window},
+        "diagonal": {"additive": True, "bias": extra["diagonal"], "diagonal": True, "scale": 1.0, "temperature": 2.0},
+        "sink": {"sink": extra["offset"], "cap": 2.0, "normalizer": SOFTMAX},
+        "sigmoid": {"shift": extra["offset"][:1], "normalizer": SIGMOID, **window},
         "window": {**window, **rows},
-        "weights": {"keep": True, **rows},
+        "weights": {"return_weights": True, **rows},
         "dropout": {"dropout": 0.4, "seed": 12345, "scale": 0.3},
     }
 
@@ -66,13 +66,13 @@ def test_attend_is_registered_as_it_should_be(name, dtype):
 @pytest.mark.parametrize("name", NAMES)
 def test_backward_and_readings_are_registered_as_they_should_be(name, dtype):
     call = call_of(dtype, **variants(dtype)[name])
-    output, statistics, weights = operators.attend(*call)
-    by_weights = torch.randn_like(weights) if call.keep else None
+    output, statistics, weights, _ = operators.attend(*call)
+    by_weights = torch.randn_like(weights) if call.return_weights else None
     torch.library.opcheck(operators.attend_backward, (torch.randn_like(output), by_weights, statistics, *call))
     if not call.dropout:
         every = ReadingOptions(
-            entropy=True, peak=True, top=3, received=True, distance=True, cells=[2, 3], all_rows=Q,
-            slots=torch.tensor([-1, 0, -1, 1, -1]), kept_rows=2, kept_first=1, kept_width=4,
+            entropy=True, peak=True, top_k=3, received=True, distance=True, pooled=[2, 3], all_rows=Q,
+            row_slots=torch.tensor([-1, 0, -1, 1, -1]), stored_rows=2, first_stored_key=1, stored_keys=4,
         )  # fmt: skip
         torch.library.opcheck(operators.read, (*call, *every))
         torch.library.opcheck(operators.read, (*call, *ReadingOptions(peak=True)))
@@ -101,10 +101,10 @@ def test_gradcheck_of_the_operator(name):
             inputs[place] = tensor
         changed = KernelInputs(*inputs)
         if changed.weight is not None:
-            powers, extents = operators.exponentials(changed.key.detach())
+            powers, extents, _ = operators.exponentials(changed.key.detach())
             changed = changed._replace(exponentials=powers, extents=extents)
-        output, _, weights = operators.attend(*changed)
-        return (output, weights) if changed.keep else output
+        output, _, weights, _ = operators.attend(*changed)
+        return (output, weights) if changed.return_weights else output
 
     assert torch.autograd.gradcheck(run, [call[place] for place in places], fast_mode=True)
 

@@ -17,6 +17,7 @@ from regard.kernels.cpu.block import (
     adjust_row,
     block_span,
     drop_row,
+    head_number,
     read_weight,
     row_span,
     rows_at,
@@ -28,8 +29,9 @@ from regard.kernels.cpu.compiled import Kernel, inlined
 from regard.kernels.cpu.elementary import exp
 from regard.kernels.cpu.intrinsics import array_at, fetch_add, size_of
 from regard.kernels.cpu.kernel_arguments import arguments_at
+from regard.kernels.cpu.nonfinite import report_nonfinite, report_nonfinite_number
 from regard.kernels.cpu.products import limit_threads, product, product_of_transposed, product_with_transposed
-from regard.kernels.cpu.row_normalizers import differentiate, normalize_again
+from regard.kernels.cpu.row_normalizers import differentiate, log_weight, normalize_again
 from regard.kernels.cpu.tanh_sum import (
     LANES,
     TILE,
@@ -39,7 +41,7 @@ from regard.kernels.cpu.tanh_sum import (
     reach,
 )
 from regard.kernels.cpu.wide_product import wide_product
-from regard.kernels.kinds import DENSE_BIAS, SOFTMAX
+from regard.kernels.kinds import DENSE_BIAS, SIGMOID, SOFTMAX
 
 
 @inlined
@@ -57,29 +59,29 @@ def weigh_row_again(p, b, h, row, first, low, statistics, scores, gauss):
     """Weights of one row's visible keys, without the Gaussian; and the Gaussian."""
     real = scores.dtype.type
     adjust_row(p, b, h, row, first, low, scores)
-    at = h * p.offset_head
-    offset = array_at(p.offset, at + 1, real(0))[at] if p.offset != 0 else real(0)
-    normalize_again(p.normalizer, scores, p.alpha, offset, statistics[0], statistics[1])
+    shift = head_number(p.shift, h, p.shift_head, real(0))
+    normalize_again(p.normalizer, scores, p.alpha, shift, statistics[0], statistics[1])
     if p.center != 0:
         window_row(p, b, h, row, first + low, gauss)
 
 
 @inlined
 def differentiate_window(p, b, h, row, begin, weights, gauss, gradient):
-    """Gradients of a row's centre and width; the gradient of the weights that the window was laid over."""
+    """Gradients of a row's center and sigma; the gradient of the weights that the window was laid over."""
     real = weights.dtype.type
     at = b * p.window_batch + h * p.window_head + row
-    center, width = array_at(p.center, at + 1, real(0))[at], array_at(p.width, at + 1, real(0))[at]
-    by_center, by_width = real(0), real(0)
+    center, sigma = array_at(p.center, at + 1, real(0))[at], array_at(p.sigma, at + 1, real(0))[at]
+    grad_center, grad_sigma = real(0), real(0)
     for j in range(weights.size):
-        distance = (real(begin + j) - center) / width
+        distance = (real(begin + j) - center) / sigma
         gradient[j] *= gauss[j]
         pull = gradient[j] * weights[j] * distance
-        by_center += pull
-        by_width += pull * distance
+        grad_center += pull
+        grad_sigma += pull * distance
     at = (b * p.heads + h) * p.queries + row
-    array_at(p.center_gradient, at + 1, real(0))[at] = by_center / width
-    array_at(p.width_gradient, at + 1, real(0))[at] = by_width / width
+    array_at(p.grad_center, at + 1, real(0))[at] = grad_center / sigma
+    report_nonfinite_number(p.nonfinite, abs(grad_center / sigma) + abs(grad_sigma / sigma))
+    array_at(p.grad_sigma, at + 1, real(0))[at] = grad_sigma / sigma
 
 
 @inlined
@@ -89,17 +91,15 @@ def differentiate_row(p, b, h, row, first, low, statistics, weights, gradient, g
     if p.center != 0:
         differentiate_window(p, b, h, row, first + low, weights, gauss, gradient)
     total = differentiate(p.normalizer, weights, gradient, p.alpha)
-    if p.offset != 0:
-        at = (b * p.heads + h) * p.queries + row
-        by_offset = total
-        if p.normalizer == SOFTMAX and statistics[0] == real(-np.inf):
-            by_offset = real(0)
-        elif p.normalizer == SOFTMAX:
-            offset = array_at(p.offset, h * p.offset_head + 1, real(0))[h * p.offset_head]
-            by_offset = -total * exp(offset - statistics[0] - statistics[1])
-        array_at(p.offset_gradient, at + 1, real(0))[at] = by_offset
-    if p.factor != 1.0:
-        factor = real(p.factor)
+    at = (b * p.heads + h) * p.queries + row
+    if p.sink != 0 and p.normalizer == SOFTMAX and statistics[0] > real(-np.inf):
+        sink = head_number(p.sink, h, p.sink_head, real(0))
+        weight = exp(log_weight(sink, statistics[0], statistics[1]))
+        array_at(p.grad_sink, at + 1, real(0))[at] = -total * weight
+    if p.shift != 0 and p.normalizer == SIGMOID:
+        array_at(p.grad_shift, at + 1, real(0))[at] = total
+    if p.inverse_temperature != 1.0:
+        factor = real(p.inverse_temperature)
         for j in range(gradient.size):
             gradient[j] *= factor
 
@@ -111,13 +111,13 @@ def add_bias_gradient(p, chunk, b, h, row, begin, gradient):
     size = size_of(gradient[0])
     if p.bias_kind == DENSE_BIAS:
         at = ((b * p.heads + h) * p.queries + row) * p.keys + begin
-        sums = array_at(p.bias_gradient + at * size, n, gradient[0])
+        sums = array_at(p.grad_bias + at * size, n, gradient[0])
         for j in range(n):
             sums[j] += gradient[j]
     else:
         head = (b * p.heads + h) * p.chunks + chunk
         at = head * (p.queries + p.keys - 1) + begin - row + p.queries - 1
-        sums = array_at(p.bias_gradient + at * size, n, gradient[0])
+        sums = array_at(p.grad_bias + at * size, n, gradient[0])
         for j in range(n):
             sums[j] += gradient[j]
 
@@ -135,11 +135,11 @@ def pass_to_additive(p, b, h, group, chunk, row, rows, first, count, gradient, w
     key_extents = array_at(p.extents + head * tiles * size, tiles, example)
     raw = rows_at(p.query, p.query_batch, p.query_head, p.query_row, b, h, row, rows, p.dim, example)
     key = rows_at(p.key, p.key_batch, p.key_head, p.key_row, b, group, 0, p.keys, p.dim, example)
-    by_keys = array_at(p.key_gradient + (head * p.chunks + chunk) * even * padded * size, even * padded, example)
+    by_keys = array_at(p.grad_key + (head * p.chunks + chunk) * even * padded * size, even * padded, example)
     at = ((b * p.heads + h) * p.chunks + chunk) * even
-    by_weight = array_at(p.weight_gradient + at * size, even, example)
+    by_weight = array_at(p.grad_weight + at * size, even, example)
     at = ((b * p.heads + h) * p.queries + row) * p.dim
-    by_query = array_at(p.query_gradient + at * size, rows * p.dim, example)
+    by_query = array_at(p.grad_query + at * size, rows * p.dim, example)
     sums[:rows] = real(0)
     end = first + -(-count // LANES) * LANES
     # Zeros up to whole vectors.
@@ -179,11 +179,11 @@ def pass_to_product(p, b, h, group, chunk, row, rows, first, count, gradient):
     scale = real(p.scale)
     into = gradient.ctypes.data
     key = p.key + (b * p.key_batch + group * p.key_head + first * p.key_row) * size
-    by_query = p.query_gradient + ((b * p.heads + h) * p.queries + row) * p.dim * size
+    by_query = p.grad_query + ((b * p.heads + h) * p.queries + row) * p.dim * size
     product(p.gemm, p.wide, rows, p.dim, count, scale, into, width, key, p.key_row, 0, by_query, p.dim)
     query = p.query + (b * p.query_batch + h * p.query_head + row * p.query_row) * size
     head = (b * p.kv_heads + group) * p.chunks + chunk
-    by_key = p.key_gradient + (head * p.keys + first) * p.dim * size
+    by_key = p.grad_key + (head * p.keys + first) * p.dim * size
     product_of_transposed(p.gemm, p.wide, count, p.dim, rows, scale, into, width, query, p.query_row, 1, by_key, p.dim)
 
 
@@ -196,7 +196,7 @@ def differentiate_block(p, b, h, group, chunk, row, rows, first, count, weights,
     at = (b * p.heads + h) * p.queries + row
     statistics = array_at(p.statistics + at * 2 * size, 2 * rows, example)
     value = p.value + (b * p.value_batch + group * p.value_head + first * p.value_row) * size
-    by_output = p.output_gradient + at * p.value_dim * size
+    by_output = p.grad_output + at * p.value_dim * size
     into = gradient.ctypes.data
     if p.value_transposed != 0:
         padded = -(-p.keys // LANES) * LANES
@@ -233,18 +233,18 @@ def differentiate_block(p, b, h, group, chunk, row, rows, first, count, weights,
         if p.threshold > 0:
             drop_row(p, b, h, row + r, first + low, mix)
             drop_row(p, b, h, row + r, first + low, passed)
-        if p.weights_gradient != 0:
-            more = array_at(p.weights_gradient + ((at + r) * p.keys + first + low) * size, n, real(0))
+        if p.grad_weights != 0:
+            more = array_at(p.grad_weights + ((at + r) * p.keys + first + low) * size, n, real(0))
             for j in range(n):
                 passed[j] += more[j]
         differentiate_row(p, b, h, row + r, first, low, statistics[2 * r : 2 * r + 2], seen, passed, gauss[:n])
-        if p.bias_gradient != 0:
+        if p.grad_bias != 0:
             add_bias_gradient(p, chunk, b, h, row + r, first + low, passed)
         if p.cap > 0:
             for j in range(n):
                 passed[j] *= slopes[j]
     head = (b * p.kv_heads + group) * p.chunks + chunk
-    by_value = p.value_gradient + (head * p.keys + first) * p.value_dim * size
+    by_value = p.grad_value + (head * p.keys + first) * p.value_dim * size
     product_of_transposed(
         p.gemm, p.wide, count, p.value_dim, rows, real(1), mixed.ctypes.data, width, by_output, p.value_dim, 1,
         by_value, p.value_dim,
@@ -312,6 +312,15 @@ def backward(dtype: torch.dtype) -> Kernel:
                         )
                     else:
                         pass_to_product(p, b, h, group, chunk, row, rows, first, count, gradient)
+                    at = ((b * p.heads + h) * p.queries + row) * p.dim * size_of(zero)
+                    report_nonfinite(p.nonfinite, array_at(p.grad_query + at, rows * p.dim, zero))
+                if p.additive != 0:
+                    at = ((b * p.heads + h) * p.chunks + chunk) * even * size_of(zero)
+                    report_nonfinite(p.nonfinite, array_at(p.grad_weight + at, even, zero))
+            keys = even * (-(-p.keys // LANES) * LANES) if p.additive != 0 else p.keys * p.dim
+            report_nonfinite(p.nonfinite, array_at(p.grad_key + task * keys * size_of(zero), keys, zero))
+            values = p.keys * p.value_dim
+            report_nonfinite(p.nonfinite, array_at(p.grad_value + task * values * size_of(zero), values, zero))
         limit_threads(p.limit_threads, threads)
 
     attention_backward.__name__ += f"_{str(dtype).removeprefix('torch.')}"

@@ -113,6 +113,12 @@ def read_weight(p, h, example):
 
 
 @inlined
+def head_number(address, h, stride, example):
+    """The number of a head at an address; 0 if there is none."""
+    return array_at(address, h * stride + 1, example)[h * stride] if address != 0 else type(example)(0)
+
+
+@inlined
 def adjust_row(p, b, h, row, first, low, scores):
     """Cap, bias, temperature and mask of one row's visible scores.
 
@@ -141,8 +147,8 @@ def adjust_row(p, b, h, row, first, low, scores):
         bias = array_at(p.bias + at * scores.itemsize, n, real(0))
         for j in range(n):
             scores[j] += bias[j]
-    if p.factor != 1.0:
-        factor = real(p.factor)
+    if p.inverse_temperature != 1.0:
+        factor = real(p.inverse_temperature)
         for j in range(n):
             scores[j] *= factor
     if p.mask != 0:
@@ -164,9 +170,9 @@ def window_row(p, b, h, row, begin, gauss):
     """Luong's Gaussian of one row: exp(−((j − center) / σ)² / 2) for the keys from ``begin`` on."""
     real = gauss.dtype.type
     at = b * p.window_batch + h * p.window_head + row
-    center, width = array_at(p.center, at + 1, real(0))[at], array_at(p.width, at + 1, real(0))[at]
+    center, sigma = array_at(p.center, at + 1, real(0))[at], array_at(p.sigma, at + 1, real(0))[at]
     for j in range(gauss.size):
-        distance = (real(begin + j) - center) / width
+        distance = (real(begin + j) - center) / sigma
         gauss[j] = exp(real(-0.5) * distance * distance)
 
 

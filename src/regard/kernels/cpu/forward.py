@@ -8,10 +8,20 @@ from functools import cache
 import numpy as np
 import torch
 
-from regard.kernels.cpu.block import adjust_row, block_span, drop_row, read_weight, row_span, score_block, window_row
+from regard.kernels.cpu.block import (
+    adjust_row,
+    block_span,
+    drop_row,
+    head_number,
+    read_weight,
+    row_span,
+    score_block,
+    window_row,
+)
 from regard.kernels.cpu.compiled import Kernel, inlined
 from regard.kernels.cpu.intrinsics import array_at, fetch_add, size_of
 from regard.kernels.cpu.kernel_arguments import arguments_at
+from regard.kernels.cpu.nonfinite import report_nonfinite
 from regard.kernels.cpu.products import limit_threads, product
 from regard.kernels.cpu.row_normalizers import normalize
 
@@ -20,8 +30,7 @@ from regard.kernels.cpu.row_normalizers import normalize
 def weigh_block(p, b, h, row, rows, first, count, scores, statistics, gauss):
     """Turn a block's scores into weights, before dropout; zeros where nothing is visible."""
     real = scores.dtype.type
-    has_offset = p.offset != 0
-    offset = array_at(p.offset, h * p.offset_head + 1, real(0))[h * p.offset_head] if has_offset else real(0)
+    sink, shift = head_number(p.sink, h, p.sink_head, real(0)), head_number(p.shift, h, p.shift_head, real(0))
     for r in range(rows):
         start, stop = row_span(p, b, h, row + r)
         low, high = min(max(start - first, 0), count), min(max(stop - first, 0), count)
@@ -34,7 +43,7 @@ def weigh_block(p, b, h, row, rows, first, count, scores, statistics, gauss):
         if high > low:
             visible = scores[r, low:high]
             adjust_row(p, b, h, row + r, first, low, visible)
-            one, two = normalize(p.normalizer, visible, p.alpha, offset, has_offset)
+            one, two = normalize(p.normalizer, visible, p.alpha, sink, p.sink != 0, shift)
             statistics[2 * r] = one
             statistics[2 * r + 1] = two
             if p.center != 0:
@@ -49,13 +58,14 @@ def weigh_block(p, b, h, row, rows, first, count, scores, statistics, gauss):
 
 @inlined
 def keep_weights(p, at, rows, first, count, weights):
-    """Copy a block's weights to where all are held; ``at`` counts rows of the whole problem."""
+    """Copy a block's weights to the weights that are returned; ``at`` counts rows of the whole problem."""
     real = weights.dtype.type
     for r in range(rows):
-        kept = array_at(p.kept_weights + (at + r) * p.keys * size_of(real(0)), p.keys, real(0))
+        kept = array_at(p.returned_weights + (at + r) * p.keys * size_of(real(0)), p.keys, real(0))
         kept[:first] = real(0)
         kept[first : first + count] = weights[r, :count]
         kept[first + count :] = real(0)
+        report_nonfinite(p.nonfinite, weights[r, :count])
 
 
 @cache
@@ -86,13 +96,13 @@ def forward(dtype: torch.dtype) -> Kernel:
             if count == 0:
                 output[:] = zero
                 statistics[:] = real(-np.inf)
-                if p.kept_weights != 0:
+                if p.returned_weights != 0:
                     keep_weights(p, at, rows, first, count, scores)
                 continue
             weight = read_weight(p, h, zero)
             score_block(p, b, h, row, rows, first, count, scores, powers, extents, weight)
             weigh_block(p, b, h, row, rows, first, count, scores, statistics, gauss)
-            if p.kept_weights != 0:
+            if p.returned_weights != 0:
                 keep_weights(p, at, rows, first, count, scores)
             if p.threshold > 0:
                 for r in range(rows):
@@ -103,6 +113,7 @@ def forward(dtype: torch.dtype) -> Kernel:
                 p.gemm, p.wide, rows, p.value_dim, count, real(1), scores.ctypes.data, width, value, p.value_row, 0,
                 output.ctypes.data, p.value_dim,
             )  # fmt: skip
+            report_nonfinite(p.nonfinite, output)
         limit_threads(p.limit_threads, threads)
 
     attention_forward.__name__ += f"_{str(dtype).removeprefix('torch.')}"

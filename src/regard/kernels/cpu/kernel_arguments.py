@@ -29,29 +29,31 @@ _WHOLE = (
     ("mask", "mask_batch", "mask_head", "mask_row"),
     # Bias over pairs; or over diagonals [heads, queries + keys − 1], where bias_row and bias_key are unused.
     ("bias_kind", "bias", "bias_batch", "bias_head", "bias_row", "bias_key"),
-    # The normalizer; a number for each head that is a sink's score or sigmoid's bias; a Gaussian window for each row.
-    ("normalizer", "offset", "offset_head", "center", "width", "window_batch", "window_head"),
+    # The normalizer; for each head a sink's score, and sigmoid's bias; a Gaussian window for each row.
+    ("normalizer", "sink", "sink_head", "shift", "shift_head", "center", "sigma", "window_batch", "window_head"),
     # Dropout: weights whose 32 random bits are below the threshold are dropped.
     ("seed", "threshold"),
     # Forward: [batch, heads, queries, value_dim], two statistics of each row [batch, heads, queries, 2], and if they
     # are wanted the weights before dropout, over pairs.
-    ("output", "statistics", "kept_weights"),
+    ("output", "statistics", "returned_weights"),
     # Backward: what comes in, and what goes out. Sums over rows are made apart in each chunk.
-    ("output_gradient", "query_gradient", "key_gradient", "value_gradient", "weight_gradient"),
-    ("weights_gradient", "bias_gradient", "offset_gradient", "center_gradient", "width_gradient"),
+    ("grad_output", "grad_query", "grad_key", "grad_value", "grad_weight"),
+    ("grad_weights", "grad_bias", "grad_sink", "grad_shift", "grad_center", "grad_sigma"),
     # Steps over a memory: gradients of scores, and weights after dropout, [batch, queries, keys].
-    ("score_gradient", "mixed_weights"),
+    ("grad_score", "mixed_weights"),
     # Readings, as `Gatherer` holds them.
     ("lse", "entropy", "peak", "top", "top_weights", "top_indices", "received", "distance", "key_offset"),
     # Of which problem these rows are a part: for the coarse map.
     ("first_row", "all_rows"),
     ("pooled_rows", "pooled_columns", "pooled_sum", "pooled_max"),
-    # Rows of weights to keep: where each row of the problem goes (int64, −1: nowhere), how many, from which key on.
-    ("weights", "slots", "weights_rows", "weights_key", "weights_width", "only_weights"),
+    # Rows of weights to store: the row that each query is stored in (int64, −1: none), how many rows, which keys.
+    ("weights", "row_slots", "stored_rows", "first_stored_key", "stored_keys", "only_stored"),
+    # int64: 1 is stored there if a result is not finite.
+    ("nonfinite",),
 )
 
-_REAL = ("scale", "factor", "cap", "alpha", "kept")
-"""scale · product; (… + bias) · factor; cap · tanh(… / cap) if above 0; entmax's alpha; 1 / (1 − dropout)."""
+_REAL = ("scale", "inverse_temperature", "cap", "alpha", "kept")
+"""scale · product; (… + bias) / temperature; cap · tanh(… / cap) if above 0; entmax's alpha; 1 / (1 − dropout)."""
 
 LAYOUT = np.dtype([(name, np.int64) for group in _WHOLE for name in group] + [(name, np.float64) for name in _REAL])
 

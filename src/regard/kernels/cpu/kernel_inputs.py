@@ -32,16 +32,17 @@ class KernelInputs(NamedTuple):
         mask: who of them is visible, bool ``[batch or 1, heads or 1, queries or 1, keys]``; None: all.
         bias: broadcastable to ``[batch, heads, queries, keys]``, or diagonals ``[heads or 1, queries + keys − 1]``.
         diagonal: which of both.
-        offset: a sink's score or sigmoid's bias, ``[heads or 1]``.
-        center, width: of a Gaussian window over the weights, ``[batch, heads, queries]``.
+        sink: score of softmax's sink, ``[heads or 1]``.
+        shift: sigmoid's bias, added to scores, ``[heads or 1]``.
+        center, sigma: of a Gaussian window over the weights, ``[batch, heads, queries]``.
         normalizer: of `regard.kernels.kinds`.
         alpha: entmax's.
         scale: of an inner product.
-        factor: of scores with their bias: 1 / temperature.
+        temperature: by which scores with their bias are divided.
         cap: of scores before the bias, or 0.
         dropout: probability of dropping a weight.
         seed: of dropout.
-        keep: whether the weights are wanted, before dropout; quadratic memory.
+        return_weights: whether the weights are wanted, before dropout; quadratic memory.
     """
 
     query: Tensor
@@ -55,17 +56,18 @@ class KernelInputs(NamedTuple):
     mask: Tensor | None = None
     bias: Tensor | None = None
     diagonal: bool = False
-    offset: Tensor | None = None
+    sink: Tensor | None = None
+    shift: Tensor | None = None
     center: Tensor | None = None
-    width: Tensor | None = None
+    sigma: Tensor | None = None
     normalizer: int = SOFTMAX
     alpha: float = 0.0
     scale: float = 1.0
-    factor: float = 1.0
+    temperature: float = 1.0
     cap: float = 0.0
     dropout: float = 0.0
     seed: int = 0
-    keep: bool = False
+    return_weights: bool = False
 
     @property
     def block(self) -> int:

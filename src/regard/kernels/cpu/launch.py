@@ -40,7 +40,7 @@ def parameters(call: KernelInputs, **more: int) -> dict[str, float]:
         "normalizer": call.normalizer,
         "alpha": call.alpha,
         "scale": call.scale,
-        "factor": call.factor,
+        "inverse_temperature": 1.0 / call.temperature,
         "cap": call.cap,
         "kept": 1.0,
     }
@@ -67,11 +67,13 @@ def parameters(call: KernelInputs, **more: int) -> dict[str, float]:
         else:
             strides = _repeating(call.bias, 4)
             fields["bias_batch"], fields["bias_head"], fields["bias_row"], fields["bias_key"] = strides
-    if call.offset is not None:
-        fields["offset"] = call.offset.data_ptr()
-        (fields["offset_head"],) = _repeating(call.offset, 1)
-    if call.center is not None and call.width is not None:
-        fields["center"], fields["width"] = call.center.data_ptr(), call.width.data_ptr()
+    for name in ("sink", "shift"):
+        number = getattr(call, name)
+        if number is not None:
+            fields[name] = number.data_ptr()
+            (fields[f"{name}_head"],) = _repeating(number, 1)
+    if call.center is not None and call.sigma is not None:
+        fields["center"], fields["sigma"] = call.center.data_ptr(), call.sigma.data_ptr()
         fields["window_batch"], fields["window_head"] = _repeating(call.center, 2)
     if call.dropout:
         fields["seed"], fields["kept"] = call.seed, 1.0 / (1.0 - call.dropout)

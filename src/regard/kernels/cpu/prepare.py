@@ -8,6 +8,7 @@ import torch
 from regard.kernels.cpu.compiled import Kernel
 from regard.kernels.cpu.intrinsics import array_at, fetch_add, size_of
 from regard.kernels.cpu.kernel_arguments import arguments_at
+from regard.kernels.cpu.nonfinite import report_nonfinite, report_nonfinite_number
 from regard.kernels.cpu.tanh_sum import LANES, TILE, prepare_keys
 
 # pyright: reportCallIssue=false, reportAttributeAccessIssue=false
@@ -37,9 +38,12 @@ def exponentials(dtype: torch.dtype) -> Kernel:
             powers = array_at(p.exponentials + head * even * padded * size, even * padded, zero)
             first = tile * TILE
             count = min(TILE, p.keys - first)
-            array_at(p.extents, task + 1, zero)[task] = prepare_keys(
-                key, p.key_row, first, count, p.dim, powers, padded, scratch
-            )
+            extent = prepare_keys(key, p.key_row, first, count, p.dim, powers, padded, scratch)
+            array_at(p.extents, task + 1, zero)[task] = extent
+            report_nonfinite_number(p.nonfinite, extent)
+            for d in range(p.dim):
+                at = d * padded + first
+                report_nonfinite(p.nonfinite, powers[at : at + count])
             for d in range(even):
                 for j in range(p.keys if tile == tiles - 1 else padded, padded):
                     powers[d * padded + j] = zero

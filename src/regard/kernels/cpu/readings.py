@@ -11,11 +11,20 @@ from functools import cache
 import numpy as np
 import torch
 
-from regard.kernels.cpu.block import adjust_row, block_span, read_weight, row_span, score_block, window_row
+from regard.kernels.cpu.block import (
+    adjust_row,
+    block_span,
+    head_number,
+    read_weight,
+    row_span,
+    score_block,
+    window_row,
+)
 from regard.kernels.cpu.compiled import Kernel, inlined
 from regard.kernels.cpu.elementary import exp, log
 from regard.kernels.cpu.intrinsics import array_at, fetch_add, size_of
 from regard.kernels.cpu.kernel_arguments import arguments_at
+from regard.kernels.cpu.nonfinite import report_nonfinite, report_nonfinite_number
 from regard.kernels.cpu.products import limit_threads
 from regard.kernels.cpu.row_normalizers import largest, normalize
 from regard.kernels.kinds import SOFTMAX
@@ -25,11 +34,11 @@ GROUP = 32
 
 
 @inlined
-def softmax_with_entropy(row, offset, has_offset):
+def softmax_with_entropy(row, sink, has_sink):
     """Weights in place; log Σ exp of the scores, and −Σ p ln p, without a logarithm for each weight.
 
     With t_j = s_j − max: −Σ p ln p = P · ln total − Σ p t, where total includes the sink and P = Σ p. All terms have
-    one sign, so nothing cancels.
+    one sign, so nothing cancels. The keys' own sum is taken below their own maximum: below a sink it could vanish.
     """
     real = row.dtype.type
     top = largest(row)
@@ -40,10 +49,9 @@ def softmax_with_entropy(row, offset, has_offset):
             # 0, or NaN if there is any.
             seen += row[j]
         return top + seen, seen
-    shift = offset if has_offset and offset > top else top
     total, moment, rest = real(0), real(0), real(0)
     for j in range(row.size):
-        below = row[j] - shift
+        below = row[j] - top
         power = exp(below)
         rest += real(0) if below == real(0) else power
         # −inf has weight 0, and 0 · −inf is NaN.
@@ -51,19 +59,27 @@ def softmax_with_entropy(row, offset, has_offset):
         row[j] = power
         total += power
         moment += power * below
-    everything = total + exp(offset - shift) if has_offset else total
+    fade, of_sink = real(1), real(0)
+    if has_sink and sink > top:
+        # Now everything counts from the sink's score: t_j is smaller by sink − max, e^t_j by this factor.
+        fade, of_sink = exp(top - sink), real(1)
+        # A gap that leaves nothing of the keys may be infinite, and 0 · ∞ is NaN.
+        moment = fade * (moment + (top - sink) * total) if fade > real(0) else fade
+        rest = fade * total
+    elif has_sink:
+        of_sink = exp(sink - top)
+        rest += real(0) if sink == top else of_sink
+    everything = fade * total + of_sink
     inverse = real(1) / everything
+    share = fade * inverse
     for j in range(row.size):
-        row[j] *= inverse
-    if has_offset:
-        below = offset - shift
-        rest += real(0) if below == real(0) else exp(below)
+        row[j] *= share
     size = log(everything)
     if everything < real(1.5):
         # One term is 1, so the others are what log(1 + rest) needs.
         size = log(everything) + (rest - (everything - real(1))) / everything
-    entropy = total * inverse * size - moment * inverse
-    return shift + log(total), entropy
+    entropy = total * share * size - moment * inverse
+    return top + log(total), entropy
 
 
 @inlined
@@ -71,9 +87,12 @@ def log_sum_exp(row):
     """log Σ exp of a row of scores; −inf for an empty one."""
     real = row.dtype.type
     top = largest(row)
-    if top == real(-np.inf):
-        return top
     total = real(0)
+    if top == real(-np.inf):
+        for j in range(row.size):
+            # 0, or NaN if there is any.
+            total += real(0) if row[j] == top else row[j]
+        return top + total
     for j in range(row.size):
         total += exp(row[j] - top)
     return top + log(total)
@@ -188,10 +207,10 @@ def read_row(p, b, h, chunk, row, begin, weights, lse, maxima):
     if p.pooled_sum != 0:
         pool_row(p, b, h, chunk, row, begin, weights)
     if p.weights != 0:
-        slot = array_at(p.slots, p.queries, np.int64(0))[row]
+        slot = array_at(p.row_slots, p.queries, np.int64(0))[row]
         if slot >= 0:
-            low, high = max(begin, p.weights_key), min(begin + n, p.weights_key + p.weights_width)
-            place = ((b * p.heads + h) * p.weights_rows + slot) * p.weights_width - p.weights_key
+            low, high = max(begin, p.first_stored_key), min(begin + n, p.first_stored_key + p.stored_keys)
+            place = ((b * p.heads + h) * p.stored_rows + slot) * p.stored_keys - p.first_stored_key
             copy = array_at(p.weights + (place + low) * size, max(high - low, 0), zero)
             for j in range(high - low):
                 copy[j] = weights[low - begin + j]
@@ -200,9 +219,9 @@ def read_row(p, b, h, chunk, row, begin, weights, lse, maxima):
 @inlined
 def block_is_wanted(p, row, rows):
     """Whether a block holds a row of those to which readings are confined."""
-    if p.only_weights == 0:
+    if p.only_stored == 0:
         return True
-    slots = array_at(p.slots, p.queries, np.int64(0))
+    slots = array_at(p.row_slots, p.queries, np.int64(0))
     wanted = False
     for r in range(row, row + rows):
         wanted = wanted or slots[r] >= 0
@@ -226,7 +245,6 @@ def readings(dtype: torch.dtype) -> Kernel:
         maxima = np.empty(width // GROUP + 1, real)
         blocks = -(-p.queries // p.block)
         per_chunk = -(-blocks // p.chunks)
-        has_offset = p.offset != 0
         while True:
             task = fetch_add(address)
             if task >= p.tasks:
@@ -234,7 +252,7 @@ def readings(dtype: torch.dtype) -> Kernel:
             head, chunk = task // p.chunks, task % p.chunks
             b, h = head // p.heads, head % p.heads
             weight = read_weight(p, h, zero)
-            offset = array_at(p.offset, h * p.offset_head + 1, zero)[h * p.offset_head] if has_offset else zero
+            sink, shift = head_number(p.sink, h, p.sink_head, zero), head_number(p.shift, h, p.shift_head, zero)
             for block in range(chunk * per_chunk, min((chunk + 1) * per_chunk, blocks)):
                 row = block * p.block
                 rows = min(p.block, p.queries - row)
@@ -251,16 +269,19 @@ def readings(dtype: torch.dtype) -> Kernel:
                     adjust_row(p, b, h, row + r, first, low, visible)
                     at = (b * p.heads + h) * p.queries + row + r
                     if p.normalizer == SOFTMAX and p.center == 0:
-                        lse, entropy = softmax_with_entropy(visible, offset, has_offset)
+                        lse, entropy = softmax_with_entropy(visible, sink, p.sink != 0)
+                        report_nonfinite_number(p.nonfinite, abs(entropy))
                     else:
                         lse = log_sum_exp(visible)
-                        normalize(p.normalizer, visible, p.alpha, offset, has_offset)
+                        normalize(p.normalizer, visible, p.alpha, sink, p.sink != 0, shift)
                         if p.center != 0:
                             window = gauss[: visible.size]
                             window_row(p, b, h, row + r, start, window)
                             for j in range(visible.size):
                                 visible[j] *= window[j]
                         entropy = entropy_of(visible) if p.entropy != 0 else zero
+                        report_nonfinite(p.nonfinite, visible)
+                    report_nonfinite_number(p.nonfinite, lse)
                     if p.lse != 0:
                         array_at(p.lse, at + 1, zero)[at] = lse
                     if p.entropy != 0:

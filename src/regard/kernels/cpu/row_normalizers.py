@@ -10,7 +10,7 @@ the sum of weights is a convex, decreasing function of the threshold, so steps f
 
 import numpy as np
 
-from regard.kernels.cpu.compiled import inlined
+from regard.kernels.cpu.compiled import exact, inlined
 from regard.kernels.cpu.elementary import exp, log
 from regard.kernels.cpu.max_reduce import MAXIMA, largest_in
 from regard.kernels.kinds import ENTMAX15, SIGMOID, SOFTMAX, SPARSEMAX
@@ -32,15 +32,16 @@ def largest(row):
 
 
 @inlined
-def normalize(kind, row, alpha, offset, has_offset):
+def normalize(kind, row, alpha, sink, has_sink, shift):
     """Turn scores into weights.
 
     Args:
-        kind: of `regard.kernels.cpu.kernel_arguments`.
+        kind: of `regard.kernels.kinds`.
         row: scores, −inf where nothing may be seen; becomes weights.
         alpha: entmax's.
-        offset: a sink's score, or sigmoid's bias.
-        has_offset: whether there is one.
+        sink: score of softmax's sink.
+        has_sink: whether there is one.
+        shift: sigmoid's bias.
 
     Returns:
         Two statistics of the row.
@@ -48,7 +49,7 @@ def normalize(kind, row, alpha, offset, has_offset):
     real = row.dtype.type
     if kind == SIGMOID:
         for j in range(row.size):
-            row[j] = sigmoid(row[j] + offset)
+            row[j] = sigmoid(row[j] + shift)
         return real(0), real(0)
     top = largest(row)
     if top == real(-np.inf):
@@ -57,7 +58,7 @@ def normalize(kind, row, alpha, offset, has_offset):
             row[j] = real(0) if row[j] == top else row[j]
         return top, top
     if kind == SOFTMAX:
-        return softmax_row(row, top, offset, has_offset)
+        return softmax_row(row, top, sink, has_sink)
     if kind == ENTMAX15:
         return top, entmax15_row(row, top)
     if kind == SPARSEMAX:
@@ -74,17 +75,18 @@ def sigmoid(x):
 
 
 @inlined
-def softmax_row(row, top, offset, has_offset):
+def softmax_row(row, top, sink, has_sink):
+    """Softmax, with one more score in its sum if there is a sink. Returns the maximum, and the sum's logarithm."""
     real = row.dtype.type
-    if has_offset and offset > top:
-        top = offset
+    if has_sink and sink > top:
+        top = sink
     total = real(0)
     for j in range(row.size):
         power = exp(row[j] - top)
         row[j] = power
         total += power
-    if has_offset:
-        total += exp(offset - top)
+    if has_sink:
+        total += exp(sink - top)
     inverse = real(1) / total
     for j in range(row.size):
         row[j] *= inverse
@@ -210,13 +212,19 @@ def entmax_steepness(best, power):
     return power * exp(limit if exponent > limit else exponent)
 
 
+@exact
+def log_weight(score, first, second):
+    """``(score − first) − second``: in this order: beside a large ``first``, ``first + second`` loses ``second``."""
+    return (score - first) - second
+
+
 @inlined
-def normalize_again(kind, row, alpha, offset, first, second):
+def normalize_again(kind, row, alpha, shift, first, second):
     """Weights from scores and the row's statistics, without searching again."""
     real = row.dtype.type
     if kind == SIGMOID:
         for j in range(row.size):
-            row[j] = sigmoid(row[j] + offset)
+            row[j] = sigmoid(row[j] + shift)
         return
     if first == real(-np.inf):
         for j in range(row.size):
@@ -224,7 +232,7 @@ def normalize_again(kind, row, alpha, offset, first, second):
         return
     if kind == SOFTMAX:
         for j in range(row.size):
-            row[j] = exp((row[j] - first) - second)
+            row[j] = exp(log_weight(row[j], first, second))
     elif kind == ENTMAX15:
         for j in range(row.size):
             above = (row[j] - first) * real(0.5) - second

@@ -61,7 +61,7 @@ def _kernel(dtype: torch.dtype, backward: bool) -> Kernel:
             for row in range(first, min(first + p.block, p.queries)):
                 mobility[:] = array_at(p.query + row * p.keys * size, p.keys, zero)
                 output = array_at(p.output + row * p.keys * size, p.keys, zero)
-                output[:] = array_at(p.output_gradient + row * p.keys * size, p.keys, zero)
+                output[:] = array_at(p.grad_output + row * p.keys * size, p.keys, zero)
                 differentiate(p.normalizer, mobility, output, p.alpha)
 
     body = entmax_rows_backward if backward else entmax_rows
@@ -79,7 +79,7 @@ def _launch(given: Tensor, output: Tensor, gradient: Tensor | None, alpha: float
         "block": block,
         "query": given.data_ptr(),
         "output": output.data_ptr(),
-        "output_gradient": 0 if gradient is None else gradient.data_ptr(),
+        "grad_output": 0 if gradient is None else gradient.data_ptr(),
         "alpha": alpha,
         "normalizer": {2.0: SPARSEMAX, 1.5: ENTMAX15}.get(alpha, ENTMAX),
     }

@@ -14,6 +14,7 @@ from regard.kernels.cpu.block import block_span, drop_row, read_weight, row_span
 from regard.kernels.cpu.compiled import Kernel, inlined
 from regard.kernels.cpu.intrinsics import array_at, fetch_add, matrix_at, size_of
 from regard.kernels.cpu.kernel_arguments import arguments_at
+from regard.kernels.cpu.nonfinite import report_nonfinite
 from regard.kernels.cpu.products import limit_threads, product, product_with_transposed
 from regard.kernels.cpu.row_normalizers import differentiate
 from regard.kernels.cpu.tanh_sum import (
@@ -38,7 +39,7 @@ def differentiate_scores(p, b, first, count, gradient, weights):
     zero = gradient.dtype.type(0)
     size, width = size_of(zero), gradient.shape[1]
     at = b * p.queries
-    by_output = p.output_gradient + at * p.value_dim * size
+    by_output = p.grad_output + at * p.value_dim * size
     value = p.value + (b * p.value_batch + first * p.value_row) * size
     product_with_transposed(
         p.gemm, p.queries, count, p.value_dim, gradient.dtype.type(1), by_output, p.value_dim, value, p.value_row,
@@ -46,8 +47,8 @@ def differentiate_scores(p, b, first, count, gradient, weights):
     )  # fmt: skip
     for row in range(p.queries):
         place = (at + row) * p.keys * size
-        kept = array_at(p.kept_weights + place, p.keys, zero)
-        out = array_at(p.score_gradient + place, p.keys, zero)
+        kept = array_at(p.returned_weights + place, p.keys, zero)
+        out = array_at(p.grad_score + place, p.keys, zero)
         out[:] = zero
         start, stop = row_span(p, b, 0, row)
         n = max(stop - start, 0)
@@ -59,12 +60,12 @@ def differentiate_scores(p, b, first, count, gradient, weights):
             mixed[:] = kept
             drop_row(p, b, 0, row, 0, mixed)
             drop_row(p, b, 0, row, start, passed)
-        if p.weights_gradient != 0:
-            more = array_at(p.weights_gradient + place, p.keys, zero)[start : start + n]
+        if p.grad_weights != 0:
+            more = array_at(p.grad_weights + place, p.keys, zero)[start : start + n]
             for j in range(n):
                 passed[j] += more[j]
         differentiate(p.normalizer, seen, passed, p.alpha)
-        factor = gradient.dtype.type(p.factor)
+        factor = gradient.dtype.type(p.inverse_temperature)
         for j in range(n):
             passed[j] *= factor
             out[start + j] = passed[j]
@@ -78,7 +79,7 @@ def pass_to_queries(p, b, first, count, gradient, weight, powers):
     """The gradient of a step's queries from that of its scores."""
     zero = gradient.dtype.type(0)
     size = size_of(zero)
-    by_query = p.query_gradient + b * p.queries * p.dim * size
+    by_query = p.grad_query + b * p.queries * p.dim * size
     if p.additive == 0:
         key = p.key + (b * p.key_batch + first * p.key_row) * size
         product(
@@ -130,6 +131,8 @@ def step_backward(dtype: torch.dtype) -> Kernel:
             first, count = block_span(p, b, 0, 0, p.queries)
             differentiate_scores(p, b, first, count, gradient, weights)
             pass_to_queries(p, b, first, count, gradient, weight, powers)
+            size = p.queries * p.dim
+            report_nonfinite(p.nonfinite, array_at(p.grad_query + b * size * size_of(zero), size, zero))
         limit_threads(p.limit_threads, threads)
 
     attention_step_backward.__name__ += f"_{str(dtype).removeprefix('torch.')}"
@@ -140,8 +143,8 @@ def step_backward(dtype: torch.dtype) -> Kernel:
 def keys_backward(dtype: torch.dtype) -> Kernel:
     """The kernel of all steps' gradient of an additive score's keys and weight, a batch row for each task.
 
-    ``queries`` are those of all steps, ``score_gradient`` theirs; sums go to ``key_gradient [batch, even dim, padded
-    keys]``, and to ``weight_gradient [batch, even dim]``, which begins as zeros.
+    ``queries`` are those of all steps, ``grad_score`` theirs; sums go to ``grad_key [batch, even dim, padded
+    keys]``, and to ``grad_weight [batch, even dim]``, which begins as zeros.
     """
     zero = np.float32(0) if dtype == torch.float32 else np.float64(0)
 
@@ -163,10 +166,10 @@ def keys_backward(dtype: torch.dtype) -> Kernel:
             key = rows_at(p.key, p.key_batch, p.key_head, p.key_row, b, 0, 0, p.keys, p.dim, zero)
             key_powers = array_at(p.exponentials + b * even * padded * size, even * padded, zero)
             key_extents = array_at(p.extents + b * tiles * size, tiles, zero)
-            given = matrix_at(p.score_gradient + b * p.queries * p.keys * size, p.queries, p.keys, zero)
+            given = matrix_at(p.grad_score + b * p.queries * p.keys * size, p.queries, p.keys, zero)
             gradient[:, : p.keys] = given
-            by_keys = array_at(p.key_gradient + b * even * padded * size, even * padded, zero)
-            by_weight = array_at(p.weight_gradient + b * even * size, even, zero)
+            by_keys = array_at(p.grad_key + b * even * padded * size, even * padded, zero)
+            by_weight = array_at(p.grad_weight + b * even * size, even, zero)
             # Zeros here, and not beforehand: so they are still in cache when they are added to.
             by_keys[:] = zero
             first, count = block_span(p, b, 0, 0, p.queries)
@@ -193,6 +196,8 @@ def keys_backward(dtype: torch.dtype) -> Kernel:
                         min(stop, p.keys) - at, turned, sums, by_keys, by_weight,
                     )  # fmt: skip
                 at = stop
+            report_nonfinite(p.nonfinite, by_keys)
+            report_nonfinite(p.nonfinite, by_weight)
 
     additive_keys_backward.__name__ += f"_{str(dtype).removeprefix('torch.')}"
     return Kernel(additive_keys_backward)

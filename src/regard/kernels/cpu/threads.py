@@ -23,7 +23,7 @@ SERIAL_WORK = 1 << 17
 
 
 def run(kernel: Kernel, parameters: int, tasks: int, work: float) -> None:
-    """KernelInputs a kernel and wait until its tasks are done; the interpreter is free meanwhile.
+    """Run a kernel and wait until its tasks are done; the interpreter is free meanwhile.
 
     Args:
         kernel: takes tasks from the counter in its parameters.

@@ -28,10 +28,10 @@ def read(call: KernelInputs, mask: Mask | None, gatherer: Gatherer) -> None:
         asked = ReadingOptions(
             entropy=wanted.entropy,
             peak=wanted.peak,
-            top=min(wanted.top_k, grid.keys),
+            top_k=min(wanted.top_k, grid.keys),
             received=wanted.received,
             distance=wanted.distance,
-            cells=list(gatherer.cells) if wanted.pooled is not None else [],
+            pooled=list(gatherer.cells) if wanted.pooled is not None else [],
             key_offset=grid.offset + rows.start,
             first_row=rows.start,
             all_rows=grid.queries,
@@ -41,13 +41,13 @@ def read(call: KernelInputs, mask: Mask | None, gatherer: Gatherer) -> None:
             slots = torch.full((grid.queries,), -1)
             slots[list(chosen)] = torch.arange(len(chosen))
             asked = ReadingOptions(
-                slots=slots[rows.start : rows.stop].contiguous(),
-                kept_rows=len(chosen),
-                kept_first=keys.start,
-                kept_width=len(keys),
-                nothing_else=True,
+                row_slots=slots[rows.start : rows.stop].contiguous(),
+                stored_rows=len(chosen),
+                first_stored_key=keys.start,
+                stored_keys=len(keys),
+                only_stored=True,
             )
-            kept += operators.read(*part, *asked)[-1]
+            kept += operators.read(*part, *asked)[-2]
 
 
 def _kept(gatherer: Gatherer) -> Iterator[tuple[Tensor, Sequence[int], range]]:
@@ -64,7 +64,7 @@ def _kept(gatherer: Gatherer) -> Iterator[tuple[Tensor, Sequence[int], range]]:
 
 def _store(taken: list[Tensor], rows: range, gatherer: Gatherer) -> None:
     """Put the statistics of some rows where they belong."""
-    lse, entropy, peak, top_weights, top_indices, received, distance, pooled_sum, pooled_max, _ = taken
+    lse, entropy, peak, top_weights, top_indices, received, distance, pooled_sum, pooled_max, *_ = taken
     wanted, part = gatherer.read, slice(rows.start, rows.stop)
     gatherer.lse[:, :, part] = lse
     if wanted.entropy:
