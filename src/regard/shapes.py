@@ -1,4 +1,4 @@
-"""The axes of attention, the grid of its pairs, and the checks made at the door.
+"""The axes of attention, the grid of its pairs, and the checks that every argument shares.
 
 ==========  ==================================================
 axis        what it counts
@@ -18,8 +18,19 @@ from numbers import Integral
 
 import torch
 from torch import Tensor
+from torch._C._functorch import is_functorch_wrapped_tensor
+from torch._subclasses.fake_tensor import FakeTensor
+from torch._subclasses.functional_tensor import FunctionalTensor
+from torch.fx.experimental.proxy_tensor import get_proxy_mode
 
 from regard.errors import ArgumentError, KindError, ShapeError
+
+POSITION_LIMIT = 2**61
+"""The largest magnitude of an offset or a distance: a position plus both of them is still an int64."""
+
+_FLOATING = frozenset({torch.float16, torch.bfloat16, torch.float32, torch.float64})
+# uint64 is not among them: int64 does not hold all of its numbers.
+_INTEGERS = frozenset({torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8, torch.uint16, torch.uint32})
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,12 +152,36 @@ def check_broadcast(name: str, tensor: Tensor, shape: tuple[int, ...], axes: str
         raise ShapeError(f"{name} must broadcast to {axes} = {list(shape)}; it has shape {list(tensor.shape)}")
 
 
-def check_floating(name: str, tensor: object) -> None:
-    """Raise KindError unless ``tensor`` is a tensor of floating-point numbers."""
+def check_dense(name: str, tensor: object) -> None:
+    """Raise KindError unless ``tensor`` is a tensor that is neither sparse nor nested nor quantized."""
     if not isinstance(tensor, Tensor):
-        raise KindError(f"{name} must be a tensor; it is a {type(tensor).__name__}")
-    if not tensor.is_floating_point():
-        raise KindError(f"{name} must hold floating-point numbers; it holds {tensor.dtype}")
+        raise KindError(f"{name} must be a tensor; it is {_with_article(tensor)}")
+    if tensor.is_nested:
+        raise KindError(f"{name} must be a dense tensor; it is a nested one (pad it, and mask with masks.lengths)")
+    if tensor.layout is not torch.strided:
+        raise KindError(f"{name} must be a dense tensor; it has the layout {tensor.layout}")
+    if tensor.is_quantized:
+        raise KindError(f"{name} must be a dense tensor; it is quantized ({tensor.dtype})")
+
+
+def check_floating(name: str, tensor: object) -> None:
+    """Raise KindError unless ``tensor`` is a dense tensor of float16, bfloat16, float32 or float64."""
+    check_dense(name, tensor)
+    assert isinstance(tensor, Tensor)
+    if tensor.dtype in _FLOATING:
+        return
+    if tensor.is_floating_point():
+        raise KindError(f"{name} must hold float16, bfloat16, float32 or float64; it holds {tensor.dtype}")
+    raise KindError(f"{name} must hold floating-point numbers; it holds {tensor.dtype}")
+
+
+def check_integers(name: str, tensor: object) -> None:
+    """Raise KindError unless ``tensor`` is a dense tensor of integers that int64 holds."""
+    check_dense(name, tensor)
+    assert isinstance(tensor, Tensor)
+    if tensor.dtype not in _INTEGERS:
+        hint = " (int64 does not hold all of its numbers)" if tensor.dtype == torch.uint64 else ""
+        raise KindError(f"{name} must hold integers; it holds {tensor.dtype}{hint}")
 
 
 def check_device(name: str, tensor: Tensor, grid: Grid) -> None:
@@ -155,24 +190,66 @@ def check_device(name: str, tensor: Tensor, grid: Grid) -> None:
         raise KindError(f"{name} must be on {grid.device}, where query is; it is on {tensor.device}")
 
 
-def whole_number(name: str, value: object, low: int | None = None) -> int:
-    """The value as an int; KindError unless it is a whole number by type, ArgumentError if it is below ``low``."""
-    if isinstance(value, bool) or not isinstance(value, Integral):
-        raise KindError(f"{name} must be an integer; it is {value!r} ({type(value).__name__})")
-    if low is not None and value < low:
-        raise ArgumentError(f"{name} must be at least {low}; it is {value}")
-    return int(value)
+def has_data(tensor: Tensor) -> bool:
+    """Whether the numbers of ``tensor`` can be read now, so that Python may decide by them.
+
+    False for tensors on ``meta`` and fake tensors, for tensors that a transform of ``torch.func`` wraps (``vmap``,
+    ``grad``, ``jvp``), and for all tensors while ``torch.compile``, ``torch.export`` or ``make_fx`` traces.
+    """
+    return not (
+        tensor.is_meta
+        or torch.compiler.is_compiling()
+        or isinstance(tensor, FakeTensor | FunctionalTensor)
+        or is_functorch_wrapped_tensor(tensor)
+        or torch._is_functional_tensor(tensor)
+        or get_proxy_mode() is not None
+    )
+
+
+def whole_number(name: str, value: object, low: int | None = None, high: int | None = None) -> int:
+    """The value as an int.
+
+    Args:
+        name: the argument's name, for the message.
+        value: an integer of Python or NumPy.
+        low: the least that is accepted; None: any.
+        high: the greatest that is accepted; None: any.
+
+    Raises:
+        KindError: if the type of the value is no integer type; bools are none.
+        ArgumentError: if it is below ``low`` or above ``high``.
+    """
+    if isinstance(value, bool) or not isinstance(value, Integral | torch.SymInt):
+        raise KindError(f"{name} must be an integer; it is {_with_type(value)}")
+    number = int(value)
+    # Digits of a huge number would fill the message, and Python refuses to print the very largest.
+    shown = number if number.bit_length() <= 64 else f"an integer of {number.bit_length()} bits"
+    if low is not None and number < low:
+        raise ArgumentError(f"{name} must be at least {low}; it is {shown}")
+    if high is not None and number > high:
+        raise ArgumentError(f"{name} must be at most {high}; it is {shown}")
+    return number
 
 
 def positive_number(name: str, value: object) -> float:
     """The value as a float; KindError unless it is a number, ArgumentError unless it is positive and finite."""
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise KindError(f"{name} must be a number; it is {value!r} ({type(value).__name__})")
-    if not (value > 0 and math.isfinite(value)):
-        raise ArgumentError(f"{name} must be positive and finite; it is {value}")
-    return float(value)
+        raise KindError(f"{name} must be a number; it is {_with_type(value)}")
+    try:
+        number = float(value)
+    except OverflowError:
+        number = math.inf
+    if not (number > 0 and math.isfinite(number)):
+        raise ArgumentError(f"{name} must be positive and finite; it is {number}")
+    return number
 
 
-def has_data(tensor: Tensor) -> bool:
-    """Whether numbers can be read."""
-    return not (tensor.is_meta or torch.compiler.is_compiling())
+def _with_type(value: object) -> str:
+    """A value and its type, for a message: a number or a short text literally, anything else by its type alone."""
+    literal = repr(value) if isinstance(value, bool | float | complex | str | bytes) else ""
+    return f"{literal} ({type(value).__name__})" if 0 < len(literal) <= 40 else _with_article(value)
+
+
+def _with_article(value: object) -> str:
+    kind = type(value).__name__
+    return "None" if value is None else f"{'an' if kind[0].lower() in 'aeio' else 'a'} {kind}"

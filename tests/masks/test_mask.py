@@ -1,5 +1,9 @@
 """Laws that hold for every mask: the algebra, tiles, visibility, the hull of visible keys."""
 
+import copy
+import pickle
+from operator import and_, or_
+
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
@@ -7,8 +11,9 @@ from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn
 
 from regard import masks
-from regard.errors import KindError
-from regard.masks import Mask, Visibility, causal, visible_keys, window
+from regard.errors import ArgumentError, KindError
+from regard.masks import And, Mask, Or, Visibility, causal, visible_keys, window
+from regard.masks.mask import DEPTH_LIMIT, PARTS_LIMIT
 from regard.shapes import Grid
 
 # A busy machine draws masks slowly; that says nothing about them.
@@ -210,10 +215,171 @@ def test_combined_masks_are_as_sure_as_their_parts():
             assert both.visibility(grid) is Visibility.EMPTY
 
 
+def combine(data: st.DataObject, grid: Grid, levels: int) -> tuple[Mask, torch.Tensor]:
+    """A random tree of operators over masks, and what it must allow."""
+    if levels == 0:
+        mask = data.draw(simple_masks(grid))
+        return mask, mask.dense(grid)
+    kind = data.draw(st.sampled_from(["&", "|", "~"]))
+    left, seen = combine(data, grid, levels - 1)
+    if kind == "~":
+        return ~left, ~seen
+    right, also = combine(data, grid, data.draw(st.integers(0, levels - 1)))
+    # Operands that stand in the tree twice, and chains that are grouped from the right.
+    again = data.draw(st.booleans())
+    if kind == "&":
+        return (left & (right & left) if again else left & right), seen & also
+    return (left | (right | left) if again else left | right), seen | also
+
+
+@modest
+@given(st.data())
+def test_any_tree_of_operators_allows_what_its_operators_say(data: st.DataObject):
+    grid = data.draw(grids())
+    mask, expected = combine(data, grid, 3)
+    assert torch.equal(mask.dense(grid), expected)
+    for copied in (copy.deepcopy(mask), mask):
+        spans = copied.spans(grid)
+        if spans is not None:
+            key = grid.key_index
+            seen = (key >= spans.start[..., None]) & (key < spans.stop[..., None])
+            assert torch.equal(seen.expand(grid.shape), expected)
+
+
+def test_a_chain_is_one_level_however_it_is_grouped():
+    a, b, c, d = causal(), masks.prefix(3), window(2, 0), masks.dilated(2)
+    for kind, together in ((And, and_), (Or, or_)):
+        left = together(together(together(a, b), c), d)
+        right = together(a, together(b, together(c, d)))
+        for mask in (left, right, together(together(a, b), together(c, d)), kind(a, b, c, d)):
+            assert isinstance(mask, kind)
+            assert mask.parts == (a, b, c, d)
+            assert mask.depth == 2
+    assert (a & b | c & d).depth == 3
+
+
+def test_equal_operands_and_double_negation_collapse():
+    offsets, tensor = torch.tensor([1, 2]), torch.ones(5, 7).bool()
+    made = [
+        lambda: causal(),
+        lambda: causal("start"),
+        lambda: causal(offset=[1, 2]),
+        lambda: window(2, 0),
+        lambda: masks.prefix(3),
+        lambda: masks.dilated(2),
+        lambda: masks.lengths([1, 2], 3),
+        lambda: ~causal(),
+        lambda: masks.AppendedMask(causal(), 2),
+    ]
+    for make in made:
+        mask, same = make(), make()
+        assert mask == same
+        assert hash(mask) == hash(same)
+        assert mask & same is mask
+        assert mask | same is mask
+        assert ~~mask == mask
+    assert len({make() for make in made for _ in range(2)}) == len(made)
+    # Tensors are not compared: they may be large, or lie on a device.
+    for make in (
+        lambda: causal(offset=offsets),
+        lambda: masks.keep(tensor),
+        lambda: masks.documents(offsets),
+        lambda: masks.where(torch.equal),  # pyright: ignore[reportArgumentType]
+    ):
+        mask = make()
+        assert mask & mask is mask
+        assert mask != make()
+        assert len(masks.And(mask, make()).parts) == 2
+    assert causal() != "causal"
+
+
+def test_masks_have_no_truth_value():
+    for mask in (causal(), causal() & window(1, 0), ~causal(), masks.keep(torch.ones(5, 7).bool())):
+        for decide in (
+            lambda mask=mask: mask and window(1, 0),
+            lambda mask=mask: mask or window(1, 0),
+            lambda mask=mask: not mask,
+            lambda mask=mask: bool(mask),
+        ):
+            with pytest.raises(KindError, match=r"a mask has no truth value: combine masks with &, \| and ~"):
+                decide()
+
+
+GROWING = {
+    "equal &": (10_000, lambda mask, step: mask & causal()),
+    "equal |": (10_000, lambda mask, step: mask | causal()),
+    "~": (10_001, lambda mask, step: ~mask),
+    "&": (3_000, lambda mask, step: mask & window(step, 0)),
+    "| from the left": (3_000, lambda mask, step: window(step, 0) | mask),
+    "tensors": (3_000, lambda mask, step: mask & masks.keep(torch.ones(7).bool())),
+}
+
+
+@pytest.mark.parametrize("kind", GROWING)
+def test_thousands_of_operators_are_a_mask_like_any_other(kind: str):
+    mask = masks.prefix(3)
+    steps, grow = GROWING[kind]
+    for step in range(steps):
+        mask = grow(mask, step)
+    assert mask.depth <= 2
+    assert_usable(mask, Grid.whole(1, 1, 2, 7))
+
+
+def assert_usable(mask: Mask, grid: Grid):
+    mask.check(grid)
+    allowed = mask.dense(grid)
+    assert (~mask).dense(grid).logical_xor(allowed).all()
+    assert mask.visibility(grid) is Visibility.PARTIAL
+    mask.spans(grid)
+    mask.hidden_spans(grid)
+    visible_keys(mask, grid, 2)
+    assert repr(mask)
+    for copied in (copy.deepcopy(mask), pickle.loads(pickle.dumps(mask))):
+        assert torch.equal(copied.dense(grid), allowed)
+        assert repr(copied) == repr(mask)
+
+
+@pytest.mark.parametrize(
+    "grow",
+    [
+        lambda mask: (mask & causal()) | masks.prefix(2),
+        lambda mask: ~(mask & masks.prefix(2)),
+        lambda mask: masks.AppendedMask(mask, 0),
+    ],
+)
+def test_the_deepest_mask_is_usable_and_a_deeper_one_is_refused(grow):
+    mask = masks.prefix(3)
+    while mask.depth < DEPTH_LIMIT - 1:
+        mask = grow(mask)
+    with pytest.raises(ArgumentError, match=f"masks may be nested {DEPTH_LIMIT} levels deep"):
+        grow(grow(mask))
+    assert_usable(mask, Grid.whole(1, 1, 2, 7))
+
+
+def test_a_mask_has_a_limited_number_of_parts():
+    def grow(mask: Mask) -> Mask:
+        return (mask & window(3, 0)) | (mask & window(5, 0))
+
+    mask = masks.keep(torch.ones(7).bool())
+    while 2 * (mask.parts_in_all + 1) <= PARTS_LIMIT:
+        mask = grow(mask)
+    with pytest.raises(ArgumentError, match=f"a mask may be combined of {PARTS_LIMIT} masks; there are "):
+        grow(mask)
+
+
 def test_masks_combine_with_masks_only():
-    for combine in (lambda: causal() & torch.ones(5, 7).bool(), lambda: causal() | None):
+    allowed = torch.ones(5, 7).bool()
+    for mix in (
+        lambda: causal() & allowed,
+        lambda: causal() | None,
+        lambda: allowed & causal(),
+        lambda: allowed | causal(),
+        lambda: True & causal(),
+        lambda: And(causal(), allowed),  # pyright: ignore[reportArgumentType]
+        lambda: masks.AppendedMask(allowed, 2),  # pyright: ignore[reportArgumentType]
+    ):
         with pytest.raises(KindError, match="a mask combines with masks only"):
-            combine()
+            mix()
 
 
 def test_everything_exported_exists():

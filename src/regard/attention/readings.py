@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from regard.attention.problem import Problem
-from regard.errors import ArgumentError
-from regard.shapes import Grid
+from regard.errors import ArgumentError, KindError, ShapeError
+from regard.shapes import Grid, check_integers, has_data, whole_number
 
 
 @dataclass(frozen=True)
@@ -218,24 +218,70 @@ class Gatherer:
         return self.rows[:, :, [self.chosen.index(row) for row in _chosen(self.read.rows, self.grid)]]
 
 
+TOP_LIMIT = 2**16
+"""Keys that ``top_k`` may ask for where there are fewer; the rest of its entries are 0."""
+
+
 def check_readings(read: Readings, grid: Grid) -> None:
-    """Raise ArgumentError unless these readings can be taken of a problem of this size."""
+    """Raise unless these readings can be taken of a problem of this size.
+
+    Raises:
+        KindError: a reading that is asked for with a value of the wrong type.
+        ArgumentError: integers out of range, or of the wrong number.
+    """
     if not isinstance(read, Readings):
-        raise ArgumentError(f"read must be a Readings; it is a {type(read).__name__}")
-    if read.top_k < 0:
+        raise KindError(f"read must be a Readings; it is a {type(read).__name__}")
+    for name in ("entropy", "peak", "received", "distance", "weights"):
+        if not isinstance(asked := getattr(read, name), bool):
+            raise KindError(f"{name} must be True or False; it is a {type(asked).__name__}")
+    if whole_number("top_k", read.top_k) < 0:
         raise ArgumentError(f"top_k must be 0 or more; it is {read.top_k}")
-    if read.pooled is not None and (len(read.pooled) != 2 or min(read.pooled) < 1):
+    whole_number("top_k", read.top_k, high=max(grid.keys, TOP_LIMIT))
+    if read.pooled is not None and min(_pair("pooled", read.pooled, "(rows, columns)")) < 1:
         raise ArgumentError(f"pooled must be (rows, columns), each 1 or more; it is {read.pooled}")
-    for row in [] if read.rows is None else [int(row) for row in read.rows]:
+    if read.rows is not None:
+        _check_rows(read.rows, grid)
+    if read.tile is not None:
+        _check_tile(read.tile, grid)
+
+
+def _check_rows(rows: object, grid: Grid) -> None:
+    if isinstance(rows, Tensor):
+        check_integers("rows", rows)
+        if rows.dim() != 1:
+            raise ShapeError(f"rows must have one axis; it has shape {list(rows.shape)}")
+        if not has_data(rows):
+            raise KindError("rows must hold integers that can be read; give a list where the tensor is meta or traced")
+    # Tensors and arrays of NumPy become lists.
+    chosen = getattr(rows, "tolist", lambda: rows)()
+    if isinstance(chosen, str | bytes) or not isinstance(chosen, Sequence):
+        raise KindError(f"rows must be a sequence of integers or an integer tensor; it is a {type(rows).__name__}")
+    for place, value in enumerate(chosen):
+        row = whole_number(f"rows[{place}]", value)
         if not -grid.queries <= row < grid.queries:
             raise ArgumentError(f"rows must be indices of the {grid.queries} queries; got {row}")
-    if read.tile is not None:
-        (q0, q1), (k0, k1) = read.tile
-        if not (0 <= q0 <= q1 <= grid.queries and 0 <= k0 <= k1 <= grid.keys):
-            raise ArgumentError(
-                f"tile must be ((first query, end), (first key, end)) within {grid.queries} queries "
-                f"and {grid.keys} keys; it is {read.tile}"
-            )
+
+
+def _check_tile(tile: object, grid: Grid) -> None:
+    axes = "((first query, end), (first key, end))"
+    queries, keys = _two("tile", tile, axes)
+    (q0, q1), (k0, k1) = _pair("tile", queries, axes), _pair("tile", keys, axes)
+    if not (0 <= q0 <= q1 <= grid.queries and 0 <= k0 <= k1 <= grid.keys):
+        raise ArgumentError(f"tile must be {axes} within {grid.queries} queries and {grid.keys} keys; it is {tile}")
+
+
+def _pair(name: str, value: object, meaning: str) -> tuple[int, int]:
+    first, second = _two(name, value, meaning)
+    return whole_number(f"each entry of {name}", first), whole_number(f"each entry of {name}", second)
+
+
+def _two(name: str, value: object, meaning: str) -> Sequence[object]:
+    """The value, if it is a list or a tuple of two."""
+    if not isinstance(value, list | tuple):
+        raise KindError(f"{name} must be {meaning}; it is a {type(value).__name__}")
+    if len(value) != 2:
+        raise ArgumentError(f"{name} must be {meaning}; it has {len(value)} entries")
+    return value
 
 
 def _cells(pooled: tuple[int, int] | None, grid: Grid) -> tuple[int, int]:

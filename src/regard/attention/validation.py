@@ -1,6 +1,5 @@
-"""The door: arguments are checked here, once, and become a `Problem`. Inner code trusts."""
+"""Validation: the arguments of a verb are checked here, once, and become a `Problem`. Inner code trusts them."""
 
-import math
 from numbers import Real
 
 import torch
@@ -83,12 +82,10 @@ def validate(
 
 def check_dropout(dropout: object) -> float:
     """``dropout`` as a float, if it is a probability in [0, 1)."""
-    if dropout == 0.0 and isinstance(dropout, float):
-        return 0.0
     if isinstance(dropout, bool) or not isinstance(dropout, Real):
         raise KindError(f"dropout must be a number; it is a {type(dropout).__name__}")
     rate = float(dropout)
-    if math.isnan(rate) or not 0.0 <= rate < 1.0:
+    if not 0.0 <= rate < 1.0:  # NaN too
         raise ArgumentError(f"dropout must be in [0, 1); it is {rate}")
     return rate
 
@@ -101,8 +98,10 @@ def _one_dtype(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tenso
         if tensor.device != query.device:
             raise KindError(f"{name} must be on query's device, {query.device}; it is on {tensor.device}")
     if not query.dtype == key.dtype == value.dtype:
-        if torch.is_autocast_enabled(query.device.type):
-            dtype = torch.get_autocast_dtype(query.device.type)
+        device = query.device.type
+        # PyTorch refuses to be asked about devices without autocast, such as meta.
+        if torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device):
+            dtype = torch.get_autocast_dtype(device)
             return query.to(dtype), key.to(dtype), value.to(dtype)
         raise KindError(
             f"query, key and value must have one dtype; they have {query.dtype}, {key.dtype} and {value.dtype}"

@@ -1,20 +1,20 @@
 """An integer that may differ between batch rows: an offset, a length, a prefix."""
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from functools import cached_property
 
 import torch
 from torch import Tensor
 
-from regard.errors import ArgumentError, KindError, ShapeError
-from regard.shapes import Grid, check_device, whole_number
+from regard.errors import ArgumentError, ShapeError
+from regard.shapes import POSITION_LIMIT, Grid, check_device, check_integers, has_data, whole_number
 
 Integers = int | Sequence[int] | Tensor
 """One integer for all batch rows, or one for each: a list, or an integer tensor ``[batch]``."""
 
 
 class BatchInteger:
-    """One integer for all batch rows, or one for each.
+    """One integer for all batch rows, or one for each, of a magnitude up to `POSITION_LIMIT`.
 
     A tensor is copied, so that a mask stays the value it was when it was made. Its numbers are read back to the host
     once, when they are first asked for: bounds of tiles cost no synchronization with the device.
@@ -22,6 +22,11 @@ class BatchInteger:
     Args:
         name: the argument that it came from, for messages.
         value: an integer, a sequence of integers, or an integer tensor ``[batch]``.
+
+    Raises:
+        KindError: if the value is none of these.
+        ShapeError: if a tensor has not one axis.
+        ArgumentError: if an integer is too large. Those of a tensor are looked at by `check`.
     """
 
     def __init__(self, name: str, value: Integers):
@@ -29,29 +34,45 @@ class BatchInteger:
         self._single: int | None = None
         self._tensor: Tensor | None = None
         if isinstance(value, Tensor):
-            if value.dtype == torch.bool or value.is_floating_point() or value.is_complex():
-                raise KindError(f"{name} must hold integers; it holds {value.dtype}")
+            check_integers(name, value)
             if value.dim() != 1:
                 raise ShapeError(f"{name} must be an integer or a tensor [batch]; it has shape {list(value.shape)}")
             self._tensor = value.detach().to(torch.int64, copy=True)
         elif isinstance(value, Sequence) and not isinstance(value, str | bytes):
-            self._values = tuple(whole_number(f"{name}[{row}]", item) for row, item in enumerate(value))
+            self._values = tuple(_position(f"{name}[{row}]", item) for row, item in enumerate(value))
         else:
-            self._single = whole_number(name, value)
+            self._single = _position(name, value)
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the integers can be read now; those of a tensor without data (`has_data`) cannot."""
+        return self._tensor is None or has_data(self._tensor)
+
+    @property
+    def identity(self) -> Hashable:
+        """Equal for equal integers; a tensor, which may lie on a device, equals itself only."""
+        if self._tensor is not None:
+            return id(self._tensor)
+        return self._values if self._single is None else self._single
 
     @cached_property
     def _values(self) -> tuple[int, ...]:
         return () if self._tensor is None else tuple(self._tensor.tolist())
 
-    def check(self, grid: Grid, low: int | None = None, high: int | None = None) -> None:
-        """Raise unless there is one for each batch row, on the grid's device, and each lies in ``low..high``."""
+    def check(self, grid: Grid, low: int = -POSITION_LIMIT, high: int = POSITION_LIMIT) -> None:
+        """Raise unless there is one for each batch row, on the grid's device, and each lies in ``low..high``.
+
+        Integers of a tensor without data are not compared with the limits.
+        """
         if self._single is None and len(self) != grid.batch:
             raise ShapeError(f"{self.name} must be an integer or [batch] = [{grid.batch}]; it has shape [{len(self)}]")
         if self._tensor is not None:
             check_device(self.name, self._tensor, grid)
+        if not self.is_known:
+            return
         for value in self._values if self._single is None else (self._single,):
-            if (low is not None and value < low) or (high is not None and value > high):
-                limit = f"at least {low}" if high is None else f"in {low}..{high}"
+            if not low <= value <= high:
+                limit = f"at least {low}" if high == POSITION_LIMIT and value < low else f"in {low}..{high}"
                 raise ArgumentError(f"{self.name} must be {limit}; it is {value}")
 
     def on(self, grid: Grid) -> int | Tensor:
@@ -64,14 +85,14 @@ class BatchInteger:
         return torch.tensor(self._values[rows], dtype=torch.int64, device=grid.device)[:, None, None, None]
 
     def on_host(self, grid: Grid) -> int | Tensor:
-        """The integer, or ``int64 [batch, 1, 1]`` of the tile's batch rows on the CPU."""
+        """The integer, or ``int64 [batch, 1, 1]`` of the tile's batch rows on the CPU; asked only if they are known."""
         if self._single is not None:
             return self._single
         rows = self._values[grid.batch_span.start : grid.batch_span.stop]
         return torch.tensor(rows, dtype=torch.int64)[:, None, None]
 
     def bounds(self, grid: Grid) -> tuple[int, int]:
-        """The least and the greatest among the tile's batch rows, of which there must be one."""
+        """The least and the greatest of the tile's batch rows, of which there must be one; asked only if known."""
         if self._single is not None:
             return self._single, self._single
         values = self._values[grid.batch_span.start : grid.batch_span.stop]
@@ -83,4 +104,8 @@ class BatchInteger:
     def __repr__(self) -> str:
         if self._single is not None:
             return str(self._single)
-        return str(list(self._values)) if len(self) <= 8 else f"<{len(self)} integers>"
+        return str(list(self._values)) if len(self) <= 8 and self.is_known else f"<{len(self)} integers>"
+
+
+def _position(name: str, value: object) -> int:
+    return whole_number(name, value, low=-POSITION_LIMIT, high=POSITION_LIMIT)

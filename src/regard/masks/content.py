@@ -1,5 +1,6 @@
 """Masks that follow from what stands in the sequences: their lengths, and the documents packed into them."""
 
+from collections.abc import Hashable
 from functools import cached_property
 
 import torch
@@ -9,7 +10,7 @@ from regard.errors import KindError, ShapeError
 from regard.masks.batch_integers import BatchInteger, Integers
 from regard.masks.mask import Mask, Visibility
 from regard.masks.spans import Spans
-from regard.shapes import Grid, check_device
+from regard.shapes import Grid, check_device, check_integers, has_data
 
 
 class Lengths(Mask):
@@ -28,9 +29,15 @@ class Lengths(Mask):
         allowed = grid.key_index < self.keys.on(grid)
         return allowed if self.queries is None else allowed & (grid.query_index < self.queries.on(grid))
 
+    @property
+    def _is_known(self) -> bool:
+        return self.keys.is_known and (self.queries is None or self.queries.is_known)
+
     def visibility(self, grid: Grid) -> Visibility:
         if 0 in grid.shape:
             return Visibility.EMPTY
+        if not self._is_known:
+            return Visibility.PARTIAL
         least, greatest = self.keys.bounds(grid)
         full, empty = grid.key_span[-1] < least, grid.key_span[0] >= greatest
         if self.queries is not None:
@@ -40,12 +47,17 @@ class Lengths(Mask):
             return Visibility.EMPTY
         return Visibility.FULL if full else Visibility.PARTIAL
 
-    def spans(self, grid: Grid) -> Spans:
+    def spans(self, grid: Grid) -> Spans | None:
+        if not self._is_known:
+            return None
         stop = self.keys.on_host(grid)
         if self.queries is not None:
             query = torch.arange(grid.query_span.start, grid.query_span.stop)[None, None]
             stop = stop * (query < self.queries.on_host(grid))
         return Spans.within(grid, 0, stop)
+
+    def identity(self) -> Hashable:
+        return self.keys.identity, None if self.queries is None else self.queries.identity
 
     def __repr__(self) -> str:
         return f"lengths({self.keys!r}{'' if self.queries is None else f', queries={self.queries!r}'})"
@@ -96,6 +108,10 @@ class Documents(Mask):
         key = _part(key_ids, grid.batch_span, grid.key_span)[:, None, None, :]  # B 1 1 K
         return (query == key) & (query >= 0)
 
+    @property
+    def _is_known(self) -> bool:
+        return has_data(self.query_ids) and (self.key_ids is None or has_data(self.key_ids))
+
     @cached_property
     def _on_host(self) -> tuple[Tensor, Tensor]:
         query_ids = self.query_ids.cpu()
@@ -105,6 +121,8 @@ class Documents(Mask):
         """From the least and greatest id of each batch row: exact when ids ascend, as in packed sequences."""
         if 0 in grid.shape:
             return Visibility.EMPTY
+        if not self._is_known:
+            return Visibility.PARTIAL
         query_ids, key_ids = self._on_host
         query = _part(query_ids, grid.batch_span, grid.query_span)
         key = _part(key_ids, grid.batch_span, grid.key_span)
@@ -116,6 +134,8 @@ class Documents(Mask):
         return Visibility.FULL if bool(one_document.all()) else Visibility.PARTIAL
 
     def spans(self, grid: Grid) -> Spans | None:
+        if not self._is_known:
+            return None
         found = self._found
         if found is None or found[0] != grid:
             # Kept for the next layer, which asks the same: ids are sorted once for a batch.
@@ -163,8 +183,7 @@ def documents(query_ids: Tensor, key_ids: Tensor | None = None) -> Documents:
 def _ids(name: str, ids: object) -> Tensor:
     if not isinstance(ids, Tensor):
         raise KindError(f"{name} must be a tensor of integers; it is a {type(ids).__name__}")
-    if ids.dtype == torch.bool or ids.is_floating_point() or ids.is_complex():
-        raise KindError(f"{name} must hold integers; it holds {ids.dtype}")
+    check_integers(name, ids)
     if ids.dim() not in (1, 2):
         raise ShapeError(f"{name} must be [length] or [batch, length]; it has shape {list(ids.shape)}")
     # A copy: a mask stays the value it was when it was made.

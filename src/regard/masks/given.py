@@ -8,7 +8,7 @@ from torch import Tensor
 from regard.errors import KindError
 from regard.masks.mask import Mask, Not
 from regard.masks.spans import Spans
-from regard.shapes import Grid, check_broadcast, check_device
+from regard.shapes import Grid, check_broadcast, check_dense, check_device, has_data
 
 MaskFunction = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 """``(batch, head, query_index, key_index) -> bool``, as FlexAttention's ``mask_mod``."""
@@ -88,7 +88,12 @@ class Keep(Mask):
         return None if marked is None else _runs(~marked, grid)
 
     def _alike(self, grid: Grid) -> Tensor | None:
-        """The tile's part on the CPU, with four axes, of which queries or keys have length 1; None if both vary."""
+        """The tile's part on the CPU, with four axes, of which queries or keys have length 1.
+
+        None if both vary, or if the tensor has no data.
+        """
+        if not has_data(self.tensor):
+            return None
         part = grid.cut(self.tensor)
         part = part[(None,) * (4 - part.dim())]
         # An axis without a stride repeats one element: a padding mask that was expanded over its queries.
@@ -134,9 +139,10 @@ def ignore(tensor: Tensor) -> Mask:
 
 
 def check_bool(name: str, tensor: object) -> None:
-    """Raise KindError unless ``tensor`` is a bool tensor; a float one belongs elsewhere, and the message says where."""
+    """Raise KindError unless ``tensor`` is a dense bool tensor; a float one belongs in ``bias=``."""
     if not isinstance(tensor, Tensor):
         raise KindError(f"{name} must be a bool tensor; it is a {type(tensor).__name__}")
+    check_dense(name, tensor)
     if tensor.dtype != torch.bool:
         hint = " (numbers that are added to the scores belong in bias=)" if tensor.is_floating_point() else ""
         raise KindError(f"{name} must hold bools; it holds {tensor.dtype}{hint}")

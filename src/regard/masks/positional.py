@@ -3,6 +3,7 @@
 All know their bounds: what a tile is follows from its corners, without building a tensor.
 """
 
+from collections.abc import Hashable
 from typing import Literal, get_args
 
 import torch
@@ -12,7 +13,7 @@ from regard.errors import UnknownNameError
 from regard.masks.batch_integers import BatchInteger, Integers
 from regard.masks.mask import Mask, Visibility
 from regard.masks.spans import Spans
-from regard.shapes import Grid, whole_number
+from regard.shapes import POSITION_LIMIT, Grid, whole_number
 
 Align = Literal["end", "start"]
 """Where the two ends of a band meet: the last query at the last key, or the first query at the first key."""
@@ -29,8 +30,8 @@ class Band(Mask):
     """
 
     def __init__(self, before: int | None, after: int | None, align: Align = "end", offset: Integers | None = None):
-        self.before = None if before is None else whole_number("before", before, low=0)
-        self.after = None if after is None else whole_number("after", after, low=0)
+        self.before = None if before is None else whole_number("before", before, low=0, high=POSITION_LIMIT)
+        self.after = None if after is None else whole_number("after", after, low=0, high=POSITION_LIMIT)
         if align not in get_args(Align):
             raise UnknownNameError("align", align, get_args(Align))
         self.align: Align = align
@@ -60,6 +61,8 @@ class Band(Mask):
     def visibility(self, grid: Grid) -> Visibility:
         if 0 in grid.shape:
             return Visibility.EMPTY
+        if self.offset is not None and not self.offset.is_known:
+            return Visibility.PARTIAL
         if self.offset is None:
             low = high = self._aligned(grid)
         else:
@@ -74,7 +77,9 @@ class Band(Mask):
         full = (self.before is None or least >= -self.before) and (self.after is None or greatest <= self.after)
         return Visibility.FULL if full else Visibility.PARTIAL
 
-    def spans(self, grid: Grid) -> Spans:
+    def spans(self, grid: Grid) -> Spans | None:
+        if self.offset is not None and not self.offset.is_known:
+            return None
         span = grid.query_span
         offset = self._aligned(grid) if self.offset is None else self.offset.on_host(grid)
 
@@ -86,6 +91,10 @@ class Band(Mask):
 
         start = 0 if self.before is None else beside(-self.before)
         return Spans.within(grid, start, grid.keys if self.after is None else beside(self.after + 1))
+
+    def identity(self) -> Hashable:
+        offset = self.align if self.offset is None else self.offset.identity
+        return self.before, self.after, offset
 
     def __repr__(self) -> str:
         arguments = []
@@ -148,13 +157,18 @@ class Prefix(Mask):
     def visibility(self, grid: Grid) -> Visibility:
         if 0 in grid.shape:
             return Visibility.EMPTY
+        if not self.n.is_known:
+            return Visibility.PARTIAL
         least, greatest = self.n.bounds(grid)
         if grid.key_span[0] >= greatest:
             return Visibility.EMPTY
         return Visibility.FULL if grid.key_span[-1] < least else Visibility.PARTIAL
 
-    def spans(self, grid: Grid) -> Spans:
-        return Spans.within(grid, 0, self.n.on_host(grid))
+    def spans(self, grid: Grid) -> Spans | None:
+        return Spans.within(grid, 0, self.n.on_host(grid)) if self.n.is_known else None
+
+    def identity(self) -> Hashable:
+        return self.n.identity
 
     def __repr__(self) -> str:
         return f"prefix({self.n!r})"
@@ -178,7 +192,7 @@ class Dilated(Mask):
     """Every ``step``-th key, counted from the query's own. See `dilated`."""
 
     def __init__(self, step: int):
-        self.step = whole_number("step", step, low=1)
+        self.step = whole_number("step", step, low=1, high=POSITION_LIMIT)
 
     def allows(self, grid: Grid) -> Tensor:
         return (grid.query_index + grid.offset) % self.step == grid.key_index % self.step
@@ -194,6 +208,9 @@ class Dilated(Mask):
 
     def spans(self, grid: Grid) -> Spans | None:
         return Spans.within(grid, 0, grid.keys) if self.step == 1 else None
+
+    def identity(self) -> Hashable:
+        return self.step
 
     def __repr__(self) -> str:
         return f"dilated({self.step})"

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from regard.shapes import Grid
+from regard.shapes import Grid, has_data
 
 
 class Spans(NamedTuple):
@@ -46,25 +46,30 @@ class Spans(NamedTuple):
         """Keys that are in both."""
         return self._normal(torch.maximum(self.start, other.start), torch.minimum(self.stop, other.stop))
 
-    def union(self, other: "Spans") -> "Spans | None":
-        """Keys that are in either; None if they leave a gap between them in any row."""
-        left, right = self._or_where_empty(other), other._or_where_empty(self)
-        if bool((torch.maximum(left.start, right.start) > torch.minimum(left.stop, right.stop)).any()):
+    def union(self, *others: "Spans") -> "Spans | None":
+        """Keys that are in any; None if they leave a gap in any row, or if these are tensors without data."""
+        if not others:
+            return self
+        if not all(has_data(end) for spans in (self, *others) for end in spans):
             return None
-        return self._normal(torch.minimum(left.start, right.start), torch.maximum(left.stop, right.stop))
+        starts = torch.stack(torch.broadcast_tensors(self.start, *(other.start for other in others)))
+        stops = torch.stack(torch.broadcast_tensors(self.stop, *(other.stop for other in others)))
+        # Sorted, so that each run must begin before those in front of it end; empty runs come last and count as none.
+        starts, order = torch.where(starts == stops, torch.iinfo(starts.dtype).max, starts).sort(dim=0)
+        stops = stops.gather(0, order).cummax(0).values
+        gap = (starts[1:] > stops[:-1]) & (starts[1:] != torch.iinfo(starts.dtype).max)
+        return None if bool(gap.any()) else self._normal(starts[0], stops[-1])
 
     def complement(self, grid: Grid) -> "Spans | None":
-        """The tile's other keys; None if in any row there are some on both sides."""
+        """The tile's other keys; None if in any row there are some on both sides, or if these are without data."""
+        if not has_data(self.start):
+            return None
         low, high = grid.key_span.start, grid.key_span.stop
         at_low = (self.start <= low) | (self.start == self.stop)
         if not bool((at_low | (self.stop == high)).all()):
             return None
         # A row that sees nothing holds zeros, and its other keys begin at the tile's first one.
         return self._normal(torch.where(at_low, self.stop.clamp(min=low), low), torch.where(at_low, high, self.start))
-
-    def _or_where_empty(self, other: "Spans") -> "Spans":
-        empty = self.start == self.stop
-        return Spans(torch.where(empty, other.start, self.start), torch.where(empty, other.stop, self.stop))
 
 
 def _clipped(end: int | Tensor, span: range, queries: int) -> Tensor:
