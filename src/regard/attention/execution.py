@@ -1,5 +1,8 @@
 """Running a problem on a backend, so that what a mask hides cannot reach the result (contract 10)."""
 
+from contextlib import AbstractContextManager, nullcontext
+
+import torch
 from torch import Tensor
 
 from regard.attention.backends.backend import Backend
@@ -25,6 +28,11 @@ def execute(
         need_weights: whether to give the weights, differentiable; quadratic memory. The output is the same, bit for
             bit.
     """
+    with full_precision(problem.query):
+        return _execute(problem, backend, gatherer, need_weights)
+
+
+def _execute(problem: Problem, backend: Backend, gatherer: Gatherer | None, need_weights: bool) -> Attended:
     if problem.is_empty or not hides(problem) or problem.memory is not None:
         return _run(problem, backend, gatherer, need_weights)
     if not can_inspect(problem):
@@ -63,8 +71,14 @@ def _run_not_finite(problem: Problem, backend: Backend, gatherer: Gatherer | Non
     return attend_isolated(problem, gatherer, need_weights)
 
 
-def _without_empty_rows(problem: Problem, gradient: Tensor) -> Tensor:
+def _without_empty_rows(problem: Problem, gradient: Tensor | None) -> Tensor | None:
     """The output's gradient, with zeros for queries that see no key if some of it is NaN or infinite (contract 2)."""
-    if not can_inspect(problem) or is_finite(gradient):
+    if gradient is None or not can_inspect(problem) or is_finite(gradient):
         return gradient
     return gradient.masked_fill(empty_rows(problem)[..., None], 0.0)
+
+
+def full_precision(query: Tensor) -> AbstractContextManager[object]:
+    """Autocast switched off: it would score in half precision (contract 6)."""
+    device = query.device.type
+    return torch.autocast(device, enabled=False) if torch.is_autocast_enabled(device) else nullcontext()

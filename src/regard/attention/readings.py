@@ -73,6 +73,13 @@ class Observed(NamedTuple):
     weights: Tensor | None = None
 
 
+FIELDS = (
+    "lse", "entropy", "peak", "top_weights", "top_indices", "received", "distance", "pooled_sum", "pooled_max", "rows",
+    "tile", "weights",
+)  # fmt: skip
+"""The tensors of a `Gatherer`; those that are not wanted are empty."""
+
+
 class Gatherer:
     """Gathers the readings of one problem from tiles of weights.
 
@@ -122,6 +129,15 @@ class Gatherer:
         (q0, q1), (k0, k1) = self.rectangle
         self.tile = zeros(B, H, q1 - q0, k1 - k0)
         self.weights = zeros(B, H, Q, K, wanted=read.weights)
+
+    def taken(self) -> list[Tensor]:
+        """The tensors that are wanted, in the order of `FIELDS`; what `fill` takes."""
+        return [getattr(self, name) for name in FIELDS]
+
+    def fill(self, tensors: Sequence[Tensor]) -> None:
+        """Take over what another gatherer of the same readings gathered."""
+        for name, tensor in zip(FIELDS, tensors, strict=True):
+            setattr(self, name, tensor)
 
     @torch.no_grad()
     def add(self, masked: Tensor, weights: Tensor, grid: Grid) -> None:

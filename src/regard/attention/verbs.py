@@ -1,16 +1,16 @@
 """The verbs attend, observe and plan; and attend_with_weights, for models that use the weights."""
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 
-import torch
 from torch import Tensor
 
 from regard.attention.execution import execute
+from regard.attention.operators import attend_traced
 from regard.attention.planner import Plan, choose, make_plan
 from regard.attention.problem import Problem
 from regard.attention.readings import Gatherer, Observed, Readings
 from regard.attention.result import Attended
+from regard.attention.transforms import is_traced
 from regard.attention.validation import validate
 from regard.biases import Bias
 from regard.masks.mask import Mask
@@ -168,11 +168,6 @@ def run(
     Raises:
         UnknownNameError, BackendError: as `attend`.
     """
-    with full_precision(problem.query):
-        return execute(problem, choose(problem, backend), gatherer, need_weights)
-
-
-def full_precision(query: Tensor) -> AbstractContextManager[object]:
-    """Autocast switched off: it would score in half precision (contract 6)."""
-    device = query.device.type
-    return torch.autocast(device, enabled=False) if torch.is_autocast_enabled(device) else nullcontext()
+    if is_traced(problem.query):
+        return attend_traced(problem, backend, gatherer, need_weights)
+    return execute(problem, choose(problem, backend), gatherer, need_weights)

@@ -3,9 +3,10 @@
 from torch import Tensor
 
 from regard.attention import steps
+from regard.attention.execution import full_precision
 from regard.attention.planner import choose
 from regard.attention.validation import validate
-from regard.attention.verbs import BackendName, Normalizing, full_precision
+from regard.attention.verbs import BackendName, Normalizing
 from regard.biases import Bias
 from regard.errors import BackendError
 from regard.explanations.explanation import Explanation, explanation_of

@@ -200,7 +200,7 @@ class Attention(nn.Module):
         """What a call asks for, checked."""
         memory = memory if isinstance(memory, Memory) else self.remember(memory)
         check_floating("query", query)
-        batch, keys = memory.key.shape[:2]
+        batch = memory.key.shape[0]
         if query.dim() not in (2, 3) or query.shape[0] != batch:
             raise ShapeError(
                 f"query must be [batch, query_dim] or [batch, queries, query_dim] with memory's batch, {batch}; "

@@ -1,4 +1,4 @@
-"""The kernels as PyTorch operators: ``torch.ops.regard.attend`` and its backward pass, with shapes for the compiler.
+"""The kernels as PyTorch operators: ``torch.ops.regard_cpu.attend`` and its backward pass, with shapes for the compiler.
 
 Inputs are prepared by the caller: float32 or float64 on a CPU, four axes, features contiguous, nothing empty.
 """
@@ -26,7 +26,7 @@ _INPUTS = (
     "int normalizer, float alpha, float scale, float temperature, float cap, float dropout, int seed, "
     "bool return_weights"
 )
-_LIBRARY = Library("regard", "DEF")
+_LIBRARY = Library("regard_cpu", "DEF")
 _LIBRARY.define("exponentials(Tensor key) -> (Tensor exponentials, Tensor extents, Tensor nonfinite)")
 _LIBRARY.define(f"attend({_INPUTS}) -> (Tensor output, Tensor statistics, Tensor weights, Tensor nonfinite)")
 _LIBRARY.define(f"attend_backward(Tensor gradient, Tensor? weights_gradient, Tensor statistics, {_INPUTS}) -> Tensor[]")
@@ -227,7 +227,9 @@ def _pass_back(
     call = KernelInputs(**dict(zip(ctx.tensors, tensors, strict=True)), **ctx.others)
     if gradient is None:
         gradient = call.query.new_zeros(*call.query.shape[:3], call.value.shape[3])
-    passed = torch.ops.regard.attend_backward(gradient, by_weights if call.return_weights else None, statistics, *call)
+    passed = torch.ops.regard_cpu.attend_backward(
+        gradient, by_weights if call.return_weights else None, statistics, *call
+    )
     gradients = dict(zip(GRADIENTS, passed[:-1], strict=True))
     return tuple(
         gradients[name] if name in gradients and name in ctx.tensors else None for name in KernelInputs._fields
@@ -269,12 +271,12 @@ for _name, _run, _shapes in (
 ):
     # A compiler that meets the operator leaves what it does alone.
     _LIBRARY.impl(_name, torch.compiler.disable(_run), "CPU")
-    torch.library.register_fake(f"regard::{_name}", _shapes, lib=_LIBRARY)
-register_autograd("regard::attend", _pass_back, setup_context=_keep_inputs, lib=_LIBRARY)
-register_autograd("regard::attend_backward", refuse_second_derivative, lib=_LIBRARY)
-register_autocast("regard::attend", "cpu", torch.float32, lib=_LIBRARY)
+    torch.library.register_fake(f"regard_cpu::{_name}", _shapes, lib=_LIBRARY)
+register_autograd("regard_cpu::attend", _pass_back, setup_context=_keep_inputs, lib=_LIBRARY)
+register_autograd("regard_cpu::attend_backward", refuse_second_derivative, lib=_LIBRARY)
+register_autocast("regard_cpu::attend", "cpu", torch.float32, lib=_LIBRARY)
 
-attend = torch.ops.regard.attend.default
-attend_backward = torch.ops.regard.attend_backward.default
-exponentials = torch.ops.regard.exponentials.default
-read = torch.ops.regard.readings.default
+attend = torch.ops.regard_cpu.attend.default
+attend_backward = torch.ops.regard_cpu.attend_backward.default
+exponentials = torch.ops.regard_cpu.exponentials.default
+read = torch.ops.regard_cpu.readings.default

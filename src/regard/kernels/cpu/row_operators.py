@@ -1,4 +1,4 @@
-"""Sparse normalizers as PyTorch operators on plain rows: ``torch.ops.regard.entmax`` and its backward pass."""
+"""Sparse normalizers as PyTorch operators on plain rows: ``torch.ops.regard_cpu.entmax`` and its backward pass."""
 
 from functools import cache
 from typing import Any
@@ -25,7 +25,7 @@ ROWS_OF_TASK = 1 << 15
 WORK = 24.0
 """Elementary operations for each number, about: a few passes."""
 
-_LIBRARY = Library("regard", "FRAGMENT")
+_LIBRARY = Library("regard_cpu", "FRAGMENT")
 _LIBRARY.define("entmax(Tensor scores, float alpha) -> Tensor")
 _LIBRARY.define("entmax_backward(Tensor gradient, Tensor weights, float alpha) -> Tensor")
 
@@ -109,7 +109,7 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 
 def _pass_back(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
     (weights,) = ctx.saved_tensors
-    return torch.ops.regard.entmax_backward(gradient, weights, ctx.alpha), None
+    return torch.ops.regard_cpu.entmax_backward(gradient, weights, ctx.alpha), None
 
 
 # A compiler that meets the operators leaves what they do alone.
@@ -117,19 +117,19 @@ _LIBRARY.impl("entmax", torch.compiler.disable(_entmax), "CPU")
 _LIBRARY.impl("entmax_backward", torch.compiler.disable(_entmax_backward), "CPU")
 
 
-@torch.library.register_fake("regard::entmax", lib=_LIBRARY)
+@torch.library.register_fake("regard_cpu::entmax", lib=_LIBRARY)
 def _(scores: Tensor, alpha: float) -> Tensor:
     return torch.empty_like(scores, memory_format=torch.contiguous_format)
 
 
-@torch.library.register_fake("regard::entmax_backward", lib=_LIBRARY)
+@torch.library.register_fake("regard_cpu::entmax_backward", lib=_LIBRARY)
 def _(gradient: Tensor, weights: Tensor, alpha: float) -> Tensor:
     return torch.empty_like(gradient, memory_format=torch.contiguous_format)
 
 
-register_autograd("regard::entmax", _pass_back, setup_context=_keep, lib=_LIBRARY)
-register_autograd("regard::entmax_backward", refuse_second_derivative, lib=_LIBRARY)
+register_autograd("regard_cpu::entmax", _pass_back, setup_context=_keep, lib=_LIBRARY)
+register_autograd("regard_cpu::entmax_backward", refuse_second_derivative, lib=_LIBRARY)
 
-entmax_backward = torch.ops.regard.entmax_backward.default
-entmax = torch.ops.regard.entmax.default
+entmax_backward = torch.ops.regard_cpu.entmax_backward.default
+entmax = torch.ops.regard_cpu.entmax.default
 """Weights of the last axis's rows for float32 or float64 scores and any alpha above 1; differentiable by the scores."""

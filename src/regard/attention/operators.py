@@ -1,0 +1,255 @@
+"""The verbs as operators of PyTorch: one each, which compilers and exporters take as it is.
+
+``torch.ops.regard.attend``, ``attend_with_weights`` and ``observe`` take query, key and value, a list of all other
+tensors, and the rest as a text (`regard.attention.encoding`). They run the problem on the backend as a call outside of
+a compiler does, whatever Python that needs; their shapes are known without numbers. The backward pass computes the
+forward pass again.
+
+Random numbers come from a seed, which is drawn where the operator is called, so that both passes use the same.
+"""
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import fields
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.library import Library, register_autograd, register_fake
+
+from regard.attention.encoding import decode, encode
+from regard.attention.execution import execute
+from regard.attention.planner import choose
+from regard.attention.problem import Problem
+from regard.attention.readings import Gatherer, Readings
+from regard.attention.result import Attended
+from regard.attention.steps import mix, weigh, whole
+from regard.attention.transforms import active_transform
+from regard.attention.validation import validate
+from regard.biases import TensorBias
+from regard.errors import BackendError
+from regard.masks import keep
+from regard.shapes import accurate
+
+_ARGUMENTS = "Tensor query, Tensor key, Tensor value, Tensor[] tensors, str text, str backend, Tensor? seed"
+_LIBRARY = Library("regard", "DEF")
+_LIBRARY.define(f"attend({_ARGUMENTS}) -> Tensor")
+_LIBRARY.define(f"attend_with_weights({_ARGUMENTS}) -> (Tensor, Tensor)")
+_LIBRARY.define(f"observe({_ARGUMENTS}, str read) -> Tensor[]")
+_LIBRARY.define(f"attend_backward(Tensor? grad_output, Tensor? grad_weights, {_ARGUMENTS}) -> Tensor[]")
+
+
+def attend_traced(
+    problem: Problem, backend: str, gatherer: Gatherer | None = None, need_weights: bool = False
+) -> Attended:
+    """The result of a problem whose numbers are not known, by a verb's operator.
+
+    A score or a normalizer that holds a function has no text. Such a problem runs by the specification, whose
+    operations a compiler sees one by one, so that gradients reach what the function holds.
+
+    Arguments as for `regard.attention.execution.execute`, but the backend by its name.
+
+    Raises:
+        BackendError: the named backend takes no functions.
+    """
+    tensors: list[Tensor] = []
+    text = None if active_transform() is not None else _encoded(problem, tensors)
+    if text is None:
+        if backend not in ("auto", "reference", "tiled"):
+            raise BackendError(
+                f"backend {backend!r} cannot run this: a score or a normalizer that is a function, or a torch.func "
+                "transform, is traced through 'reference'"
+            )
+        return _by_specification(problem, gatherer, need_weights)
+    seed = torch.randint(2**62, ()) if problem.dropout or problem.normalizer.random else None
+    arguments = (problem.query, problem.key, problem.value, tensors, text, backend, seed)
+    if gatherer is not None:
+        output, *taken = torch.ops.regard.observe(*arguments, _encoded_readings(gatherer.read))
+        gatherer.fill(taken)
+        return Attended(output, None)
+    if need_weights:
+        return Attended(*torch.ops.regard.attend_with_weights(*arguments))
+    return Attended(torch.ops.regard.attend(*arguments), None)
+
+
+def _by_specification(problem: Problem, gatherer: Gatherer | None, need_weights: bool) -> Attended:
+    inputs = whole(problem)
+    steps = weigh(problem, inputs)
+    if gatherer is not None:
+        gatherer.add(steps.masked, steps.weights, problem.grid)
+    return Attended(mix(problem, inputs, steps.weights), steps.weights if need_weights else None)
+
+
+def _encoded(problem: Problem, tensors: list[Tensor]) -> str | None:
+    """The problem but for its inputs; None if its score or normalizer has no text. Masks and biases become dense."""
+    score, normalizer = encode(problem.score, tensors), encode(problem.normalizer, tensors)
+    if score is None or normalizer is None:
+        return None
+    mask = encode(problem.mask, tensors)
+    if mask is None and problem.mask is not None:
+        mask = encode(keep(problem.mask.allows(problem.grid)), tensors)
+    bias = encode(problem.bias, tensors)
+    if bias is None and problem.bias is not None:
+        bias = encode(TensorBias(problem.bias(problem.query, problem.grid)), tensors)
+    return f"('sequence', {score}, {normalizer}, {mask}, {bias}, {problem.dropout!r})"
+
+
+def _encoded_readings(read: Readings) -> str:
+    text = encode([getattr(read, field) for field in READINGS], [])
+    assert text is not None
+    return text
+
+
+READINGS = tuple(field.name for field in fields(Readings))
+
+
+def _problem(query: Tensor, key: Tensor, value: Tensor, tensors: Sequence[Tensor], text: str) -> Problem:
+    score, normalizer, mask, bias, dropout = decode(text, tensors)
+    return validate(query, key, value, score=score, normalizer=normalizer, mask=mask, bias=bias, dropout=dropout)
+
+
+def _seeded(seed: Tensor | None) -> AbstractContextManager[object]:
+    """PyTorch's generator with this seed, and afterwards as it was."""
+    stack = ExitStack()
+    if seed is not None:
+        stack.enter_context(torch.random.fork_rng(devices=[]))
+        torch.manual_seed(int(seed))
+    return stack
+
+
+def _run(
+    inputs: Sequence[Any], gatherer: Gatherer | None = None, need_weights: bool = False
+) -> tuple[Problem, Attended]:
+    *given, text, backend, seed = inputs
+    query, key, value, tensors = given
+    problem = _problem(query, key, value, tensors, text)
+    with _seeded(seed):
+        return problem, execute(problem, choose(problem, backend), gatherer, need_weights)
+
+
+@torch.no_grad()
+def _attend(*inputs: Any) -> Tensor:
+    return _run(inputs)[1].output.contiguous()
+
+
+@torch.no_grad()
+def _attend_with_weights(*inputs: Any) -> tuple[Tensor, Tensor]:
+    _, attended = _run(inputs, need_weights=True)
+    assert attended.weights is not None
+    return attended.output.contiguous(), attended.weights.contiguous()
+
+
+@torch.no_grad()
+def _observe(*inputs: Any) -> list[Tensor]:
+    *arguments, read = inputs
+    query, key, value, tensors, text, backend, seed = arguments
+    problem = _problem(query, key, value, tensors, text)
+    gatherer = Gatherer(problem, _readings(read))
+    with _seeded(seed):
+        output = execute(problem, choose(problem, backend), gatherer).output
+    return [output.contiguous(), *(tensor.clone() for tensor in gatherer.taken())]
+
+
+def _readings(text: str) -> Readings:
+    values = decode(text, [])
+    named = dict(zip(READINGS, values, strict=True))
+    if named["tile"] is not None:
+        named["tile"] = tuple(tuple(ends) for ends in named["tile"])
+    return Readings(**named)
+
+
+def _attend_backward(grad_output: Tensor | None, grad_weights: Tensor | None, *inputs: Any) -> list[Tensor]:
+    """Gradients of query, key, value and all other tensors; empty for those that hold no floating-point numbers."""
+    query, key, value, tensors, text, backend, seed = inputs
+    leaves = [tensor.detach().requires_grad_(tensor.is_floating_point()) for tensor in (query, key, value, *tensors)]
+    with torch.enable_grad():
+        arguments = (*leaves[:3], leaves[3:], text, backend, seed)
+        _, attended = _run(arguments, need_weights=grad_weights is not None)
+        pairs = ((attended.output, grad_output), (attended.weights, grad_weights))
+        given = [(result, grad) for result, grad in pairs if grad is not None and result is not None]
+        wanted = [leaf for leaf in leaves if leaf.requires_grad]
+        found = torch.autograd.grad(
+            [result for result, _ in given], wanted, [grad for _, grad in given], allow_unused=True
+        )
+    grads = iter(found)
+    results = []
+    for leaf in leaves:
+        grad = next(grads) if leaf.requires_grad else leaf.new_empty(0)
+        results.append(torch.zeros_like(leaf) if grad is None else grad.contiguous().clone())
+    return results
+
+
+def _output_shape(query: Tensor, key: Tensor, value: Tensor, *rest: Any) -> Tensor:
+    return value.new_empty(*query.shape[:3], value.shape[3])
+
+
+def _outputs_shapes(query: Tensor, key: Tensor, value: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
+    weights = accurate(query.new_empty(0)).new_empty(*query.shape[:3], key.shape[2])
+    return _output_shape(query, key, value), weights
+
+
+def _readings_shapes(query: Tensor, key: Tensor, value: Tensor, tensors: Any, text: str, *rest: Any) -> list[Tensor]:
+    *_, read = rest
+    problem = _problem(query, key, value, tensors, text)
+    return [_output_shape(query, key, value), *Gatherer(problem, _readings(read)).taken()]
+
+
+def _gradients_shapes(grad_output: Tensor | None, grad_weights: Tensor | None, *inputs: Any) -> list[Tensor]:
+    query, key, value, tensors, *_ = inputs
+    return [
+        tensor.new_empty(tensor.shape if tensor.is_floating_point() else 0) for tensor in (query, key, value, *tensors)
+    ]
+
+
+def _save(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+    query, key, value, tensors, ctx.text, ctx.backend, seed, *_ = inputs
+    ctx.seeded, ctx.readings = seed is not None, len(inputs) > 7
+    ctx.save_for_backward(query, key, value, *tensors, *([seed] if seed is not None else []))
+    ctx.set_materialize_grads(False)
+
+
+def _differentiate(ctx: Any, grads: Sequence[Tensor | None]) -> tuple[Any, ...]:
+    saved = list(ctx.saved_tensors)
+    seed = saved.pop() if ctx.seeded else None
+    query, key, value, *tensors = saved
+    grad_output = grads[0]
+    grad_weights = grads[1] if len(grads) > 1 else None
+    more = (None,) if ctx.readings else ()
+    if grad_output is None and grad_weights is None:
+        return (None, None, None, [None] * len(tensors), None, None, None, *more)
+    found = torch.ops.regard.attend_backward(
+        grad_output, grad_weights, query, key, value, tensors, ctx.text, ctx.backend, seed
+    )
+    pairs = zip(found[3:], tensors, strict=True)
+    others = [grad if tensor.is_floating_point() else None for grad, tensor in pairs]
+    return (*found[:3], others, None, None, None, *more)
+
+
+def _differentiate_output(ctx: Any, grad_output: Tensor | None) -> tuple[Any, ...]:
+    return _differentiate(ctx, (grad_output,))
+
+
+def _differentiate_both(ctx: Any, *grads: Tensor | None) -> tuple[Any, ...]:
+    return _differentiate(ctx, grads)
+
+
+def _differentiate_observed(ctx: Any, grads: Sequence[Tensor | None]) -> tuple[Any, ...]:
+    # Readings carry no gradient.
+    return _differentiate(ctx, grads[:1])
+
+
+def _refuse(*_: Any) -> Any:
+    raise BackendError("an operator of regard has no second derivative; call it outside of the compiled region")
+
+
+for _name, _implementation, _shapes in (
+    ("attend", _attend, _output_shape),
+    ("attend_with_weights", _attend_with_weights, _outputs_shapes),
+    ("observe", _observe, _readings_shapes),
+    ("attend_backward", _attend_backward, _gradients_shapes),
+):
+    _LIBRARY.impl(_name, _implementation, "CompositeExplicitAutograd")
+    register_fake(f"regard::{_name}", _shapes, lib=_LIBRARY)
+register_autograd("regard::attend", _differentiate_output, setup_context=_save, lib=_LIBRARY)
+register_autograd("regard::attend_with_weights", _differentiate_both, setup_context=_save, lib=_LIBRARY)
+register_autograd("regard::observe", _differentiate_observed, setup_context=_save, lib=_LIBRARY)
