@@ -75,7 +75,7 @@ def test_a_fully_padded_row_of_an_additive_mask(backend, level, size, dtype):
 @pytest.mark.parametrize("level", ["1e9", "finfo_min"])
 @pytest.mark.parametrize("normalizer", ["softmax", "sink", "sparsemax", "entmax15", "entmax13"])
 def test_equal_scores_far_from_zero_share_alike(backend, level, normalizer):
-    """Keys that are all alike get the same weight however low their scores lie; their gradient is the values' spread."""
+    """Keys that are all alike get the same weight, however low their scores lie."""
     query, key, value = inputs_of(torch.float32)
     key = key[:, :, :1].expand(-1, -1, K, -1).contiguous()
     bias = torch.full((Q, K), LEVELS[level])

@@ -51,7 +51,7 @@ def masks_of(batch, queries, keys):
 def visible(mask, shape):
     """Which pairs the mask allows, ``[batch, heads, queries, keys]``."""
     grid = Grid.whole(*shape)
-    return torch.ones(shape, dtype=torch.bool) if mask is None else mask.dense(grid).expand(shape)
+    return torch.ones(shape, dtype=torch.bool) if mask is None else mask.dense(grid).expand(shape).contiguous()
 
 
 def sized(shape, dtype, dim=D, value_dim=V):
@@ -75,9 +75,9 @@ def fill(tensor, where, numbers):
 def hidden_parts(inputs, allowed, numbers):
     """Query, key and value with numbers in every row that no pair of the mask allows."""
     query, key, value = inputs
-    batch, heads, _, keys = allowed.shape
+    batch, _, queries, keys = allowed.shape
     blind = ~allowed.any(dim=-1)[..., None]
-    unseen = ~allowed.view(batch, key.shape[1], -1, allowed.shape[2], keys).any(dim=(2, 3))[..., None]
+    unseen = ~allowed.view(batch, key.shape[1], -1, queries, keys).any(dim=(2, 3))[..., None]
     return fill(query, blind, numbers), fill(key, unseen, numbers), fill(value, unseen, numbers)
 
 
@@ -200,7 +200,11 @@ def unreached(got, clean, rows, context):
     """Rows that see no NaN have the outputs, readings and query gradients that they have without it."""
     for name in ("output", *ROW_READINGS, "grad_query"):
         torch.testing.assert_close(
-            got[name][~rows], clean[name][~rows], rtol=1e-9, atol=1e-9, msg=lambda m: f"{context} {name}: {m}"
+            got[name][~rows],
+            clean[name][~rows],
+            rtol=1e-9,
+            atol=1e-9,
+            msg=lambda m, name=name: f"{context} {name}: {m}",
         )
 
 
@@ -276,7 +280,7 @@ def test_a_score_of_minus_infinity_is_hidden(backend, normalizer, dtype):
 @everywhere
 @pytest.mark.parametrize("normalizer", NORMALIZERS)
 def test_a_score_of_plus_infinity(backend, normalizer):
-    """Softmax and the entmax family have no limit and give NaN; a sigmoid's weight is 1, the hard choice is that key."""
+    """Softmax and the entmax family give NaN; a sigmoid's weight is 1, and the hard choice is that key."""
     bias = BIASES["tensor"]()
     bias[1, 3, 2] = torch.inf
     large = bias.masked_fill(bias == torch.inf, 1e4)

@@ -11,6 +11,9 @@ from backends import EVERY, accepts
 from regard import masks, normalizers, positions, scores
 from regard.errors import RegardError
 
+# PyTorch's own forward-mode rules are compiled by torch.jit when the first one is wanted, and say so.
+pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")
+
 ALWAYS = ("reference", "tiled", "auto")
 """Backends that differentiate everything; the others may refuse, in words."""
 
@@ -29,7 +32,7 @@ def _parameter(*shape):
 
 
 CASES = {
-    "softmax": lambda: {},
+    "softmax": dict,
     "window": lambda: {"mask": masks.window(1, 0)},
     "lengths": lambda: {"mask": masks.lengths([K - 2], [Q - 1])},
     "bias": lambda: {"bias": torch.randn(H, Q, K, dtype=torch.float64), "mask": masks.causal()},
@@ -104,8 +107,8 @@ def true_or_refused(backend, calculate):
     try:
         return calculate()
     except RegardError as error:
-        assert backend not in ALWAYS, error
-        assert backend in str(error)
+        if backend in ALWAYS or backend not in str(error):
+            raise
         return None
 
 
@@ -148,7 +151,7 @@ def test_jvp(backend, case):
         alone = tuple(d if j == i else torch.zeros_like(d) for j, d in enumerate(directions))
         expected = slope(reference(call), inputs, alone)
 
-        def dual(i=i):
+        def dual(i=i, expected=expected):
             with forward_ad.dual_level():
                 parts = list(inputs)
                 parts[i] = forward_ad.make_dual(parts[i], directions[i])
@@ -312,7 +315,7 @@ LARGE = {
     "window": lambda: {"mask": masks.window(9, 0)},
     "additive": lambda: {"score": scores.Additive(torch.linspace(-1, 1, D).double()), "mask": masks.causal()},
     "entmax15": lambda: {"normalizer": "entmax15"},
-    "softmax": lambda: {},
+    "softmax": dict,
 }
 
 
