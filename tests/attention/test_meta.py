@@ -29,7 +29,7 @@ def problem(dtype=torch.float32, kv_heads=H, queries=Q):
 
 # Made inside the context, so that their parameters and tensors are without numbers as well.
 CASES = {
-    "plain": lambda: {},
+    "plain": dict,
     "causal": lambda: {"mask": masks.causal()},
     "window": lambda: {"mask": masks.window(2, 0), "normalizer": "sparsemax"},
     "lengths": lambda: {"mask": masks.lengths(torch.ones(B, dtype=torch.int64)), "normalizer": normalizers.entmax(1.3)},
