@@ -1,0 +1,262 @@
+"""`torch.compile` and `torch.export` take whole what calls the verbs and layers, and calculate the same."""
+
+import io
+
+import pytest
+import torch
+from torch import nn as torch_nn
+
+import regard
+from backends import EVERY, accepts
+from regard import masks, nn, normalizers, positions, scores
+from regard.models import RecurrentTranslator, TranslatorConfig
+
+everywhere = pytest.mark.parametrize("backend", EVERY)
+
+B, H, Q, K, D, V = 2, 3, 5, 7, 11, 13
+
+# One case for each kind of part; crossings of parts are `test_contracts`' task.
+CASES = {
+    "plain": dict,
+    "causal": lambda: {"mask": masks.causal(), "normalizer": normalizers.Softmax(torch_nn.Parameter(torch.ones(H)))},
+    "window": lambda: {"mask": masks.window(2, 0), "normalizer": "sparsemax", "score": scores.Cosine.create(H)},
+    "keep": lambda: {"mask": masks.keep(torch.ones(Q, K, dtype=torch.bool).tril()), "bias": positions.alibi(H)},
+    "additive": lambda: {"score": scores.Additive.create(D, D, 3), "mask": masks.lengths(torch.tensor([K, 4]))},
+    "general": lambda: {
+        "score": scores.General.create(D, D),
+        "normalizer": normalizers.softmax_with_sink(torch_nn.Parameter(torch.zeros(H))),
+        "mask": masks.where(lambda batch, head, query, key: query + 2 >= key),
+    },
+    "relative": lambda: {"bias": positions.RelativeBias(H), "normalizer": normalizers.entmax(1.3)},
+    "mlp": lambda: {"score": scores.MLP.create(D, D, (3,)), "normalizer": "sigmoid"},
+    "distance": lambda: {"score": "distance", "normalizer": "entmax15", "mask": masks.lengths([K, 0])},
+    "modified": lambda: {
+        "score": scores.Modified(scores.SoftCap("dot", 5.0), lambda score, batch, head, query, key: score - head)
+    },
+    "location": lambda: {
+        "score": scores.LocationAware.create(D, D, 3, channels=2, kernel_size=3).given(torch.rand(B, K))
+    },
+}
+
+
+class Attend(torch_nn.Module):
+    """A model around `attend`."""
+
+    def __init__(self, backend, arguments):
+        super().__init__()
+        self.backend = backend
+        self.arguments = arguments
+        self.parts = torch_nn.ModuleList(part for part in arguments.values() if isinstance(part, torch_nn.Module))
+
+    def forward(self, query, key, value):
+        return (regard.attend(query * 1.5, key, value, backend=self.backend, **self.arguments) + 1,)
+
+
+class Observe(Attend):
+    """A model around `observe`, with several readings."""
+
+    def forward(self, query, key, value):
+        read = regard.Readings(entropy=True, peak=True, top_k=2, received=True, weights=True)
+        seen = regard.observe(query, key, value, read=read, backend=self.backend, **self.arguments)
+        return seen.output + 1, seen.lse, seen.entropy, seen.top_weights, seen.top_indices, seen.received, seen.weights
+
+
+class Look(torch_nn.Module):
+    """A model that remembers, and looks twice."""
+
+    def __init__(self, kind, normalizer, backend, need_weights):
+        super().__init__()
+        given = {"channels": 2, "kernel_size": 3} if kind == "location_aware" else {}
+        self.attention = nn.Attention.create(kind, D, D, **given, normalizer=normalizer, backend=backend)
+        self.need_weights = need_weights
+        self.aware = kind == "location_aware"
+
+    def forward(self, state, annotations, lengths):
+        memory = self.attention.remember(annotations, lengths)
+        context, weights = self.attention(state, memory, need_weights=self.need_weights or self.aware)
+        previous = weights if self.aware else None
+        again, weights = self.attention(
+            context + state, memory, previous_weights=previous, need_weights=self.need_weights
+        )
+        return (again,) if weights is None else (again, weights)
+
+
+class DropIn(torch_nn.Module):
+    """A model around the drop-in, with padding."""
+
+    def __init__(self, normalizer, backend, need_weights):
+        super().__init__()
+        self.attention = nn.MultiheadAttention(12, 3, batch_first=True, normalizer=normalizer, backend=backend)
+        self.need_weights = need_weights
+
+    def forward(self, x, padding):
+        output, weights = self.attention(x, x, x, key_padding_mask=padding, need_weights=self.need_weights)
+        return (output,) if weights is None else (output, weights)
+
+
+def inputs_of(queries=Q, keys=K):
+    generator = torch.Generator().manual_seed(7)
+    lengths = (queries, D), (keys, D), (keys, V)
+    return tuple(torch.randn(B, H, *shape, generator=generator) for shape in lengths)
+
+
+@pytest.fixture(autouse=True)
+def _fresh_compiler():
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+def differentiated(call, module, inputs):
+    """What the call gives, and the gradients of all floating-point inputs and of the module's parameters."""
+    inputs = [tensor.detach().requires_grad_() if tensor.is_floating_point() else tensor for tensor in inputs]
+    outputs = call(*inputs)
+    total = sum(output.square().sum() for output in outputs if output.requires_grad)
+    leaves = [tensor for tensor in inputs if tensor.requires_grad] + list(module.parameters())
+    return outputs, torch.autograd.grad(total, leaves, allow_unused=True)
+
+
+def assert_compiles(module, inputs, dynamic=None, others=()):
+    """Compiled whole it gives what it gives, forward and backward; the same shapes are compiled once."""
+    compiled = torch.compile(module, fullgraph=True, backend="aot_eager", dynamic=dynamic)
+    for rounds, parts in enumerate((inputs, inputs, *others)):
+        expected = differentiated(module, module, parts)
+        stance = "fail_on_recompile" if rounds == 1 else "default"
+        with torch.compiler.set_stance(stance):
+            got = differentiated(compiled, module, parts)
+        for one, other in zip(got[0] + got[1], expected[0] + expected[1], strict=True):
+            if other is None:
+                assert one is None or not one.any()
+            else:
+                torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)
+
+
+def runs(backend, arguments, inputs=None):
+    inputs = [tensor.requires_grad_() for tensor in inputs_of()] if inputs is None else inputs
+    return accepts(backend, inputs, **arguments)
+
+
+@everywhere
+@pytest.mark.parametrize("case", CASES)
+def test_attend_compiles_whole(backend, case):
+    arguments = CASES[case]()
+    if runs(backend, arguments):
+        assert_compiles(Attend(backend, arguments), inputs_of())
+
+
+@everywhere
+@pytest.mark.parametrize("case", ["plain", "causal", "window", "additive", "distance"])
+def test_observe_compiles_whole(backend, case):
+    arguments = CASES[case]()
+    if runs(backend, arguments):
+        assert_compiles(Observe(backend, arguments), inputs_of())
+
+
+@everywhere
+@pytest.mark.parametrize("case", ["plain", "window"])
+def test_lengths_may_be_dynamic(backend, case):
+    arguments = CASES[case]()
+    if runs(backend, arguments):
+        others = inputs_of(11, 17), inputs_of(23, 29)
+        assert_compiles(Attend(backend, arguments), inputs_of(), dynamic=True, others=others)
+
+
+@everywhere
+@pytest.mark.parametrize(
+    ("kind", "normalizer"), [("additive", "softmax"), ("general", "entmax15"), ("location_aware", "softmax")]
+)
+@pytest.mark.parametrize("need_weights", [True, False])
+def test_a_remembered_memory_compiles_whole(backend, kind, normalizer, need_weights):
+    module = Look(kind, normalizer, backend, need_weights)
+    if runs(backend, {"score": module.attention.score, "normalizer": normalizer}):
+        inputs = torch.randn(B, D), torch.randn(B, K, D), torch.tensor([K, 4])
+        assert_compiles(module, inputs)
+
+
+@everywhere
+@pytest.mark.parametrize("need_weights", [True, False])
+@pytest.mark.parametrize("normalizer", ["softmax", "entmax15"])
+def test_the_drop_in_compiles_whole(backend, need_weights, normalizer):
+    if runs(backend, {"normalizer": normalizer}):
+        module = DropIn(normalizer, backend, need_weights)
+        padding = torch.arange(K) >= torch.tensor([[K], [4]])
+        assert_compiles(module, (torch.randn(B, K, 12), padding))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"attention": "bahdanau"},
+        {"attention": "luong"},
+        {"attention": "luong", "scope": "local-p", "window": 1},
+    ],
+    ids=["bahdanau", "luong", "local-p"],
+)
+def test_a_decoder_compiles_whole(options):
+    config = TranslatorConfig(13, 13, embedding_dim=10, hidden_dim=14, dropout=0.0, **options)
+    model = RecurrentTranslator(config).eval()
+    source = torch.randint(3, 13, (B, K))
+    state = model.start(model.encode(source, torch.tensor([K, 4])))
+    words = torch.tensor([3, 5])
+
+    def step(words):
+        log_probabilities, _, weights = model.step(words, state)
+        return log_probabilities, weights
+
+    expected = step(words)
+    got = torch.compile(step, fullgraph=True, backend="aot_eager")(words)
+    for one, other in zip(got, expected, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)
+
+
+def assert_exports(module, inputs, strict):
+    """The exported program gives the same, also after it was saved and loaded."""
+    module = module.eval()
+    expected = module(*inputs)
+    program = torch.export.export(module, inputs, strict=strict)
+    file = io.BytesIO()
+    torch.export.save(program, file)
+    file.seek(0)
+    loaded = torch.export.load(file)
+    for exported in (program, loaded):
+        got = exported.module()(*inputs)
+        for one, other in zip(got, expected, strict=True):
+            torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)
+
+
+both = pytest.mark.parametrize("strict", [True, False], ids=["strict", "non-strict"])
+
+
+@everywhere
+@both
+@pytest.mark.parametrize("case", ["plain", "window", "keep", "additive", "general", "distance"])
+def test_attend_exports(backend, strict, case):
+    arguments = CASES[case]()
+    if runs(backend, arguments, inputs_of()):
+        assert_exports(Attend(backend, arguments), inputs_of(), strict)
+
+
+@everywhere
+@both
+def test_observe_exports(backend, strict):
+    arguments = CASES["causal"]()
+    if runs(backend, arguments, inputs_of()):
+        assert_exports(Observe(backend, arguments), inputs_of(), strict)
+
+
+@everywhere
+@both
+@pytest.mark.parametrize("kind", ["additive", "general"])
+def test_a_remembered_memory_exports(backend, strict, kind):
+    module = Look(kind, "softmax", backend, True)
+    if runs(backend, {"score": module.attention.score}, inputs_of()):
+        assert_exports(module, (torch.randn(B, D), torch.randn(B, K, D), torch.tensor([K, 4])), strict)
+
+
+@everywhere
+@both
+@pytest.mark.parametrize("normalizer", ["softmax", "entmax15"])
+def test_the_drop_in_exports(backend, strict, normalizer):
+    if runs(backend, {"normalizer": normalizer}, inputs_of()):
+        padding = torch.arange(K) >= torch.tensor([[K], [4]])
+        assert_exports(DropIn(normalizer, backend, True), (torch.randn(B, K, 12), padding), strict)

@@ -1,0 +1,53 @@
+"""Contract 4 in a layer: asking for the weights does not change the context by a bit."""
+
+import pytest
+import torch
+
+from backends import EVERY, accepts
+from cases import K, problem
+from regard import masks, nn, normalizers, scores
+
+DIM = 11
+
+NORMALIZERS = {
+    "softmax": lambda: normalizers.softmax,
+    "tempered": lambda: normalizers.Softmax(temperature=0.5),
+    "sink": lambda: normalizers.softmax_with_sink(0.3),
+    "sparsemax": lambda: normalizers.sparsemax,
+    "entmax15": lambda: normalizers.entmax(1.5),
+    "entmax13": lambda: normalizers.entmax(1.3),
+    "sigmoid": lambda: normalizers.sigmoid,
+    "hard": lambda: normalizers.hard(),
+    "gumbel": lambda: normalizers.hard("gumbel"),
+}
+SIZES = {"max_keys": {"location"}, "channels": {"location_aware"}, "kernel_size": {"location_aware"}}
+GIVEN = {"max_keys": K, "channels": 2, "kernel_size": 3}
+
+
+@pytest.mark.parametrize("backend", EVERY)
+@pytest.mark.parametrize("normalizer", NORMALIZERS)
+@pytest.mark.parametrize("queries", [(), (5,), (67,)], ids=str)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_asking_for_weights_changes_no_bit(backend, normalizer, queries, dtype):
+    lengths = torch.tensor([K, 3])
+    visible = torch.rand(2, K) < 0.7
+    for name in scores.NAMES:
+        given = {size: GIVEN[size] for size, names in SIZES.items() if name in names}
+        for dropout in (0.0, 0.4):
+            arguments = {"normalizer": NORMALIZERS[normalizer](), "dropout": dropout}
+            attention = nn.Attention.create(name, DIM, DIM, **given, **arguments, backend=backend)
+            if not accepts(backend, problem(torch.float32, requires_grad=True), score=attention.score, **arguments):
+                continue
+            memory = attention.remember(torch.randn(2, K, DIM, dtype=dtype), lengths)
+            query = torch.randn(2, *queries, DIM, dtype=dtype)
+            seen = visible if not queries else visible[:, None].expand(-1, *queries, -1)
+            for further in ({}, {"mask": seen}, {"bias": 0.3 * seen.float()}, {"mask": masks.where(_near)}):
+                contexts = []
+                for need_weights in (False, True):
+                    torch.manual_seed(5)
+                    contexts.append(attention(query, memory, need_weights=need_weights, **further).context)
+                assert torch.equal(*contexts), (name, dropout, list(further))
+
+
+def _near(batch, head, query, key):
+    return (query - key).abs() < 4
