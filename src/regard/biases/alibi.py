@@ -3,7 +3,8 @@
 import torch
 from torch import Tensor
 
-from regard.biases.bias import DiagonalBias, relative_positions
+from regard.biases.diagonal_bias import DiagonalBias
+from regard.biases.diagonals import relative_positions
 from regard.errors import ShapeError
 from regard.shapes import Grid, whole_number
 

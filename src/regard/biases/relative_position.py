@@ -1,0 +1,66 @@
+"""Shaw's bias: the query compared with a learned vector for each relative position."""
+
+import torch
+from torch import Tensor, nn
+
+from regard.biases.bias import Bias
+from regard.errors import ShapeError
+from regard.shapes import Grid, accurate, check_device, positive_number, whole_number
+
+
+class RelativePosition(Bias):
+    """The query compared with a learned vector for each relative position, clipped at a distance.
+
+        bias[i, j] = scale · query_i · weight[clip(j − i − offset, −max_distance, max_distance) + max_distance]
+
+    The second term of Shaw et al. 2018, eq. 5 (their ``a^K`` is our ``weight``, their k our ``max_distance``; the first
+    term, ``query · key``, is the score). Their vectors for values, ``a^V``, are not part of a bias.
+
+    Args:
+        dim: features of a query.
+        max_distance: farther positions count as this far, >= 0.
+        heads: None for vectors that all heads share, as in the paper; else own ones for each of so many query heads.
+        scale: a positive number; None for the paper's ``1 / sqrt(dim)``, which suits ``scaled_dot``. The score's own
+            scale does not touch a bias, so it has to be said here.
+
+    Attributes:
+        weight: ``[2 · max_distance + 1, dim]`` or ``[heads, 2 · max_distance + 1, dim]``, drawn from a normal
+            distribution with standard deviation 0.02.
+
+    Numerics: each query is compared with the ``2 · max_distance + 1`` vectors once, and the numbers are then spread
+    over the keys: ``[queries, keys, dim]`` is never made. Half-precision queries are compared in float32.
+    """
+
+    def __init__(self, dim: int, max_distance: int, heads: int | None = None, scale: float | None = None):
+        super().__init__()
+        self.dim = whole_number("dim", dim, low=1)
+        self.max_distance = whole_number("max_distance", max_distance, low=0)
+        self.heads = None if heads is None else whole_number("heads", heads, low=1)
+        self.scale = self.dim**-0.5 if scale is None else positive_number("scale", scale)
+        own = () if self.heads is None else (self.heads,)
+        self.weight = nn.Parameter(torch.empty(*own, 2 * self.max_distance + 1, self.dim))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        nn.init.normal_(self.weight, std=0.02)
+
+    def check(self, query: Tensor, grid: Grid) -> None:
+        if query.shape[-1] != self.dim:
+            raise ShapeError(f"RelativePosition was made for dim {self.dim}; query has dim {query.shape[-1]}")
+        if self.heads is not None and grid.heads != self.heads:
+            raise ShapeError(f"RelativePosition was made for {self.heads} heads; query has {grid.heads}")
+        check_device("the weight of RelativePosition", self.weight, grid)
+
+    def needs_gradient(self, query: Tensor) -> bool:
+        return query.requires_grad or super().needs_gradient(query)
+
+    def forward(self, query: Tensor, grid: Grid) -> Tensor:
+        query = accurate(query)
+        weight = accurate(self.weight).to(query.dtype)
+        compared = (query * self.scale) @ weight.transpose(-1, -2)  # B H Q 2m+1
+        relative = grid.key_index - grid.query_index - grid.offset  # Q K
+        index = relative.clamp(-self.max_distance, self.max_distance) + self.max_distance
+        return compared.gather(-1, index.expand(*compared.shape[:-1], -1))
+
+    def extra_repr(self) -> str:
+        return f"{self.dim}, {self.max_distance}, heads={self.heads}, scale={self.scale:g}"
