@@ -60,7 +60,7 @@ def test_every_room_is_drawn_and_exists():
 
 
 @pytest.mark.parametrize(
-    "room", ["", ".scores", ".normalizers", ".masks", ".positions", ".attention", ".nn", ".pictures"]
+    "room", ["", ".scores", ".normalizers", ".masks", ".biases", ".positions", ".attention", ".nn", ".pictures"]
 )
 def test_exports(room):
     """``__all__`` names what exists, once, and nothing public is left out."""
@@ -75,10 +75,12 @@ def test_the_binding_names():
     import regard
 
     for room, names in {
-        "": "attend observe explain plan Readings Observed Explanation Plan scores normalizers masks positions nn",
+        "": "attend observe explain plan Readings Observed Explanation Plan "
+        "scores normalizers masks biases positions nn",
         "scores": "Dot ScaledDot Cosine Distance General Additive MLP Location LocationAware SoftCap Modified",
         "normalizers": "softmax sparsemax sigmoid entmax softmax_with_sink hard local_gaussian",
         "masks": "causal window lengths documents prefix dilated where keep ignore",
+        "biases": "Bias DiagonalBias TensorBias SummedBias alibi RelativeBias RelativePosition",
         "positions": "Sinusoidal Learned Rotary alibi RelativeBias RelativePosition",
         "nn": "Attention MultiheadAttention MultiHeadAttention",
     }.items():

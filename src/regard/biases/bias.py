@@ -105,7 +105,7 @@ class SummedBias(Bias):
 
         bias[b, h, i, j] = bias_1[b, h, i, j] + bias_2[b, h, i, j] + ..
 
-    If each summand is diagonal (`Bias.is_diagonal`), so is the sum: ALiBi plus T5's buckets is one function of distance.
+    If every summand is diagonal (`Bias.is_diagonal`), so is the sum: ALiBi plus T5's bias is a function of distance.
 
     Args:
         biases: the summands, at least one: biases, or floating-point tensors as in `as_bias`. A `SummedBias` among them

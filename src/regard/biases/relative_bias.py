@@ -10,25 +10,28 @@ from regard.shapes import Grid, check_device, whole_number
 
 
 class RelativeBias(DiagonalBias):
-    """A learned number for each head and each range of relative positions: near ones alone, far ones together.
+    """A learned number for each head and each range of relative positions; ranges grow with distance.
 
-        bias[h, i, j] = weight[bucket(j − i − offset), h]
+        bias[h, i, j] = weight[bucket(j − i − offset), h],    offset = keys − queries (the ends are aligned)
 
     Raffel et al. 2020 (T5), §2.1; the buckets are those of the authors' released code. Of the n buckets of one
-    direction, the first n/2 hold the distances ``0, 1, ..`` one by one, the others ranges that grow geometrically up to
-    ``max_distance``; the last one holds whatever is farther.
+    direction, each of the first n/2 holds one of the distances ``0, 1, ..``; the others hold ranges that grow
+    geometrically up to ``max_distance``; the last one also holds all greater distances.
 
     Args:
         heads: query heads.
-        buckets: how many there are; even and at least 4, if ``bidirectional``, else at least 2.
-        max_distance: from where all distances share a bucket.
+        buckets: how many there are, default 32; even and at least 4 if ``bidirectional``, else at least 2.
+        max_distance: from this distance on, in keys, all share one bucket; default 128.
         bidirectional: half of the buckets for keys after the query (encoders). If False, keys after the query share the
             bucket of distance 0 (decoders, which mask them).
 
     Attributes:
         weight: ``[buckets, heads]``, drawn from a normal distribution with standard deviation 0.02.
 
-    Numerics: buckets are found by comparing integers, so no rounding of a logarithm moves their limits.
+    Raises:
+        ArgumentError: an argument is out of its range.
+
+    Numerics: buckets are found by comparing integers, so the rounding of a logarithm cannot move their limits.
     """
 
     def __init__(self, heads: int, buckets: int = 32, max_distance: int = 128, bidirectional: bool = True):
@@ -49,7 +52,9 @@ class RelativeBias(DiagonalBias):
 
     def check(self, query: Tensor, grid: Grid) -> None:
         if grid.heads != self.heads:
-            raise ShapeError(f"RelativeBias was made for {self.heads} heads; query has {grid.heads}")
+            raise ShapeError(
+                f"bias must fit query: RelativeBias was made for {self.heads} heads; query has {grid.heads}"
+            )
         check_device("the weight of RelativeBias", self.weight, grid)
 
     def bucket(self, relative: Tensor) -> Tensor:

@@ -12,23 +12,29 @@ class RelativePosition(Bias):
     """The query compared with a learned vector for each relative position, clipped at a distance.
 
         bias[i, j] = scale · query_i · weight[clip(j − i − offset, −max_distance, max_distance) + max_distance]
+        offset = keys − queries (the ends are aligned)
 
     The second term of Shaw et al. 2018, eq. 5 (their ``a^K`` is our ``weight``, their k our ``max_distance``; the first
     term, ``query · key``, is the score). Their vectors for values, ``a^V``, are not part of a bias.
 
     Args:
         dim: features of a query.
-        max_distance: farther positions count as this far, >= 0.
-        heads: None for vectors that all heads share, as in the paper; else own ones for each of so many query heads.
+        max_distance: relative positions are clipped to ± this, in keys, >= 0.
+        heads: None for vectors that all heads share, as in the paper; else the number of query heads, each of which has its
+            own vectors.
         scale: a positive number; None for the paper's ``1 / sqrt(dim)``, which suits ``scaled_dot``. The score's own
-            scale does not touch a bias, so it has to be said here.
+            scale is not applied to a bias, so it is given here.
 
     Attributes:
         weight: ``[2 · max_distance + 1, dim]`` or ``[heads, 2 · max_distance + 1, dim]``, drawn from a normal
             distribution with standard deviation 0.02.
 
-    Numerics: each query is compared with the ``2 · max_distance + 1`` vectors once, and the numbers are then spread
-    over the keys: ``[queries, keys, dim]`` is never made. Half-precision queries are compared in float32.
+    Raises:
+        ArgumentError, KindError: an argument is out of its range or of a wrong type.
+
+    Numerics: each query is multiplied with the ``2 · max_distance + 1`` vectors once, and the products are then gathered
+    for the keys: ``[queries, keys, dim]`` is never made. Half-precision queries are multiplied in float32. A query that
+    is NaN reaches the bias of its own row only; the gradient of ``weight`` is a sum over all queries and becomes NaN.
     """
 
     def __init__(self, dim: int, max_distance: int, heads: int | None = None, scale: float | None = None):
@@ -46,9 +52,13 @@ class RelativePosition(Bias):
 
     def check(self, query: Tensor, grid: Grid) -> None:
         if query.shape[-1] != self.dim:
-            raise ShapeError(f"RelativePosition was made for dim {self.dim}; query has dim {query.shape[-1]}")
+            raise ShapeError(
+                f"bias must fit query: RelativePosition was made for dim {self.dim}; query has dim {query.shape[-1]}"
+            )
         if self.heads is not None and grid.heads != self.heads:
-            raise ShapeError(f"RelativePosition was made for {self.heads} heads; query has {grid.heads}")
+            raise ShapeError(
+                f"bias must fit query: RelativePosition was made for {self.heads} heads; query has {grid.heads}"
+            )
         check_device("the weight of RelativePosition", self.weight, grid)
 
     def needs_gradient(self, query: Tensor) -> bool:
