@@ -20,8 +20,8 @@ class RelativePosition(Bias):
     Args:
         dim: features of a query.
         max_distance: relative positions are clipped to ± this, in keys, >= 0.
-        heads: None for vectors that all heads share, as in the paper; else the number of query heads, each of which has its
-            own vectors.
+        heads: None for vectors that all heads share, as in the paper; else the number of query heads, each with its own
+            vectors.
         scale: a positive number; None for the paper's ``1 / sqrt(dim)``, which suits ``scaled_dot``. The score's own
             scale is not applied to a bias, so it is given here.
 
@@ -32,9 +32,10 @@ class RelativePosition(Bias):
     Raises:
         ArgumentError, KindError: an argument is out of its range or of a wrong type.
 
-    Numerics: each query is multiplied with the ``2 · max_distance + 1`` vectors once, and the products are then gathered
-    for the keys: ``[queries, keys, dim]`` is never made. Half-precision queries are multiplied in float32. A query that
-    is NaN reaches the bias of its own row only; the gradient of ``weight`` is a sum over all queries and becomes NaN.
+    Numerics: each query is multiplied with the ``2 · max_distance + 1`` vectors once, and the products are gathered for
+    the keys: ``[queries, keys, dim]`` is never made. Half-precision queries are multiplied in float32. A query that is
+    not finite makes the bias of its own row NaN, a vector that is not finite the bias at its own relative position;
+    pairs whose gradient is 0, because a mask hides them, contribute 0 to the gradients whatever their vectors hold.
     """
 
     def __init__(self, dim: int, max_distance: int, heads: int | None = None, scale: float | None = None):
@@ -65,12 +66,21 @@ class RelativePosition(Bias):
         return query.requires_grad or super().needs_gradient(query)
 
     def forward(self, query: Tensor, grid: Grid) -> Tensor:
-        query = accurate(query)
-        weight = accurate(self.weight).to(query.dtype)
-        compared = (query * self.scale) @ weight.transpose(-1, -2)  # B H Q 2m+1
+        query, query_trace = _finite_part(accurate(query) * self.scale)
+        weight, weight_trace = _finite_part(accurate(self.weight).to(query.dtype))
+        compared = query @ weight.transpose(-1, -2)  # B H Q 2m+1
+        compared = compared + query_trace[..., :, None] + weight_trace[..., None, :]
         relative = grid.key_index - grid.query_index - grid.offset  # Q K
         index = relative.clamp(-self.max_distance, self.max_distance) + self.max_distance
         return compared.gather(-1, index.expand(*compared.shape[:-1], -1))
 
     def extra_repr(self) -> str:
         return f"{self.dim}, {self.max_distance}, heads={self.heads}, scale={self.scale:g}"
+
+
+def _finite_part(vectors: Tensor) -> tuple[Tensor, Tensor]:
+    """The vectors with 0 in place of NaN and ±inf, and what their inner products lack then: NaN, or 0 if nothing.
+
+    The backward pass multiplies the gradient of a hidden pair, 0, with its vectors: 0 · NaN would be NaN.
+    """
+    return vectors.nan_to_num(0.0, 0.0, 0.0), (vectors.detach() * 0).sum(-1)
