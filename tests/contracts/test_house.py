@@ -54,6 +54,20 @@ def test_imports_only_go_down(file):
             assert floors[other] < floors[own], f"{own} imports {module}: rooms only import what is below them"
 
 
+@pytest.mark.parametrize("room", ["biases", "explanations", "normalizers", "pictures", "positions", "scores"])
+def test_files_of_a_room_import_in_one_direction(room):
+    """No cycle between the files of a room, lazy imports included."""
+    folder = SOURCE / room
+    imported = {}
+    for file in folder.glob("[!_]*.py"):
+        modules = (module.split(".") for module in imports(file))
+        imported[file.stem] = {parts[2] for parts in modules if parts[1:2] == [room] and len(parts) > 2}
+    while imported:
+        lowest = {name for name, below in imported.items() if not below & imported.keys()}
+        assert lowest, f"a cycle in {room}: {sorted(imported)}"
+        imported = {name: below for name, below in imported.items() if name not in lowest}
+
+
 def test_every_room_is_drawn_and_exists():
     existing = {path.stem for path in SOURCE.iterdir() if path.name not in ("__init__.py", "__pycache__", "py.typed")}
     assert existing == set(rooms())
