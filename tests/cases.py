@@ -88,4 +88,6 @@ BIASES = {
     "alibi": lambda: positions.alibi(H),
     "relative": lambda: positions.RelativeBias(H, buckets=8, max_distance=16).double(),
     "shaw": lambda: positions.RelativePosition(D, 3).double(),
+    "diagonal_sum": lambda: positions.alibi(H) + positions.RelativeBias(H, buckets=8, max_distance=16).double(),
+    "dense_sum": lambda: positions.alibi(H) + _weights(H, Q, K),
 }

@@ -200,6 +200,12 @@ def test_as_bias_takes_biases_floating_tensors_and_none():
     [
         (torch.ones(5, 7).bool(), "it holds torch.bool (a bool tensor belongs in mask=)"),
         (torch.ones(5, 7).long(), "bias must hold floating-point numbers; it holds torch.int64"),
+        (torch.eye(5).to_sparse(), "bias must be a dense tensor (torch.strided); its layout is torch.sparse_coo"),
+        (
+            torch.zeros(5, 7).to(torch.float8_e4m3fn),
+            "bias must hold floating-point numbers of 16, 32 or 64 bits; it holds torch.float8_e4m3fn",
+        ),
+        (torch.zeros(5, 7, dtype=torch.cfloat), "bias must hold floating-point numbers; it holds torch.complex64"),
         ("alibi", "bias must be a floating-point tensor, a Bias or None; it is a str"),
     ],
 )
@@ -230,7 +236,7 @@ def test_wrong_arguments_are_named(make: Callable[[], Bias], error: type[Excepti
 @pytest.mark.parametrize(
     ("bias", "error", "says"),
     [
-        (alibi(2), ShapeError, "alibi was made for 2 heads; query has 3"),
+        (alibi(2), ShapeError, "bias must fit query: alibi was made for 2 heads; query has 3"),
         (RelativeBias(2), ShapeError, "RelativeBias was made for 2 heads; query has 3"),
         (RelativePosition(4, 2), ShapeError, "RelativePosition was made for dim 4; query has dim 5"),
         (RelativePosition(5, 2, heads=2), ShapeError, "RelativePosition was made for 2 heads; query has 3"),

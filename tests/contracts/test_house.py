@@ -54,13 +54,27 @@ def test_imports_only_go_down(file):
             assert floors[other] < floors[own], f"{own} imports {module}: rooms only import what is below them"
 
 
+@pytest.mark.parametrize("room", ["biases", "explanations", "normalizers", "pictures", "positions", "scores"])
+def test_files_of_a_room_import_in_one_direction(room):
+    """No cycle between the files of a room, lazy imports included."""
+    folder = SOURCE / room
+    imported = {}
+    for file in folder.glob("[!_]*.py"):
+        modules = (module.split(".") for module in imports(file))
+        imported[file.stem] = {parts[2] for parts in modules if parts[1:2] == [room] and len(parts) > 2}
+    while imported:
+        lowest = {name for name, below in imported.items() if not below & imported.keys()}
+        assert lowest, f"a cycle in {room}: {sorted(imported)}"
+        imported = {name: below for name, below in imported.items() if name not in lowest}
+
+
 def test_every_room_is_drawn_and_exists():
     existing = {path.stem for path in SOURCE.iterdir() if path.name not in ("__init__.py", "__pycache__", "py.typed")}
     assert existing == set(rooms())
 
 
 @pytest.mark.parametrize(
-    "room", ["", ".scores", ".normalizers", ".masks", ".positions", ".attention", ".nn", ".pictures"]
+    "room", ["", ".scores", ".normalizers", ".masks", ".biases", ".positions", ".attention", ".nn", ".pictures"]
 )
 def test_exports(room):
     """``__all__`` names what exists, once, and nothing public is left out."""
@@ -75,10 +89,12 @@ def test_the_binding_names():
     import regard
 
     for room, names in {
-        "": "attend observe explain plan Readings Observed Explanation Plan scores normalizers masks positions nn",
+        "": "attend observe explain plan Readings Observed Explanation Plan "
+        "scores normalizers masks biases positions nn",
         "scores": "Dot ScaledDot Cosine Distance General Additive MLP Location LocationAware SoftCap Modified",
         "normalizers": "softmax sparsemax sigmoid entmax softmax_with_sink hard local_gaussian",
         "masks": "causal window lengths documents prefix dilated where keep ignore",
+        "biases": "Bias DiagonalBias TensorBias SummedBias alibi RelativeBias RelativePosition",
         "positions": "Sinusoidal Learned Rotary alibi RelativeBias RelativePosition",
         "nn": "Attention MultiheadAttention MultiHeadAttention",
     }.items():

@@ -6,8 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regard import masks, positions
-from regard.biases import AppendedBias
-from regard.biases.sums import SummedBias
+from regard.biases import AppendedBias, SummedBias
 from regard.masks import AppendedMask, Visibility
 from regard.positions import TensorBias
 from regard.shapes import Grid

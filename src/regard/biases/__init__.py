@@ -1,10 +1,11 @@
-"""Biases: numbers added to the scores, given as a tensor or by the distance of query and key."""
+"""Biases: numbers added to the scores, given as a tensor or computed from positions; ``+`` adds them."""
 
 from regard.biases.alibi import Alibi, alibi
 from regard.biases.appended import AppendedBias
-from regard.biases.bias import Bias, DiagonalBias, TensorBias, as_bias
-from regard.biases.relative import RelativeBias, RelativePosition
-from regard.biases.sums import SummedBias
+from regard.biases.bias import Bias, SummedBias, TensorBias, as_bias
+from regard.biases.diagonal_bias import DiagonalBias
+from regard.biases.relative_bias import RelativeBias
+from regard.biases.relative_position import RelativePosition
 
 __all__ = [
     "Alibi",

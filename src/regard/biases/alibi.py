@@ -1,9 +1,10 @@
-"""ALiBi: scores fall linearly with distance, at another slope in each head."""
+"""ALiBi: scores fall linearly with distance, with a slope for each head."""
 
 import torch
 from torch import Tensor
 
-from regard.biases.bias import DiagonalBias, relative_positions
+from regard.biases.diagonal_bias import DiagonalBias
+from regard.biases.diagonals import relative_positions
 from regard.errors import ShapeError
 from regard.shapes import Grid, whole_number
 
@@ -24,7 +25,7 @@ class Alibi(DiagonalBias):
 
     def check(self, query: Tensor, grid: Grid) -> None:
         if grid.heads != self.heads:
-            raise ShapeError(f"alibi was made for {self.heads} heads; query has {grid.heads}")
+            raise ShapeError(f"bias must fit query: alibi was made for {self.heads} heads; query has {grid.heads}")
 
     def diagonals(self, grid: Grid, dtype: torch.dtype) -> Tensor:
         slopes = torch.tensor(self.slopes, dtype=torch.float64).to(grid.device, dtype)

@@ -1,4 +1,4 @@
-"""A bias for keys that a layer appends to those it was given: their scores get 0, for they have no position."""
+"""A bias of a problem with appended keys, which have no position: their scores get 0."""
 
 from torch import Tensor
 from torch.nn import functional as F
@@ -12,7 +12,7 @@ class AppendedBias(Bias):
 
     Args:
         bias: what is added to the scores of the given keys.
-        appended: how many keys stand after them.
+        appended: how many keys follow the given ones.
     """
 
     def __init__(self, bias: Bias, appended: int):

@@ -1,22 +1,37 @@
-"""What a bias is: a number added to each score, tile by tile; or diagonal by diagonal, if distance alone decides."""
+"""What a bias is: a number added to each score, given tile by tile; a given tensor; and the sum of several biases."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from functools import reduce
+from operator import add
+from typing import cast
 
 import torch
 from torch import Tensor, nn
 
-from regard.errors import KindError
+from regard.biases.diagonals import dense_from_diagonals
+from regard.errors import ArgumentError, KindError
 from regard.shapes import Grid, accurate, check_broadcast, check_device, check_floating
 
 
 class Bias(nn.Module, ABC):
-    """Added to the scaled (and capped) scores, before the mask."""
+    """Added to the scaled (and capped) scores, before the mask.
+
+    Biases are added with ``+``, to one another and to tensors; the sum is a `SummedBias`. ``sum(biases)`` works too.
+    """
 
     def check(self, query: Tensor, grid: Grid) -> None:
         """Raise ShapeError or KindError unless this bias fits the problem."""
 
     def needs_gradient(self, query: Tensor) -> bool:
-        """Whether a backward pass will ask for the gradient of this bias."""
+        """Whether a backward pass will compute the gradient of the numbers that this bias adds.
+
+        True if they are computed from something that requires a gradient: a parameter, a given tensor, or (in a bias
+        that reads the queries) ``query``.
+
+        Args:
+            query: the queries as the user gave them, ``[batch, heads, queries, dim]``.
+        """
         return any(parameter.requires_grad for parameter in self.parameters())
 
     @abstractmethod
@@ -31,8 +46,13 @@ class Bias(nn.Module, ABC):
             Broadcastable to the tile's ``[batch, heads, queries, keys]``; differentiable.
         """
 
+    @property
+    def is_diagonal(self) -> bool:
+        """Whether key − query alone decides this bias, so that `diagonals` gives it in linear memory."""
+        return False
+
     def diagonals(self, grid: Grid, dtype: torch.dtype) -> Tensor | None:
-        """The bias of one tile by its diagonals, if it depends on key − query alone; None if not, as in most.
+        """The bias of one tile by its diagonals, if `is_diagonal`; else None.
 
         Args:
             grid: which tile.
@@ -44,33 +64,16 @@ class Bias(nn.Module, ABC):
         """
         return None
 
+    def __add__(self, other: "Bias | Tensor | int") -> "Bias":
+        if isinstance(other, Bias | Tensor):
+            return SummedBias([self, other])
+        # `sum` begins with 0.
+        return self if type(other) is int and other == 0 else NotImplemented
 
-class DiagonalBias(Bias):
-    """A bias that depends on key − query alone: given by its diagonals, of which `forward` is the unfolding."""
-
-    @abstractmethod
-    def diagonals(self, grid: Grid, dtype: torch.dtype) -> Tensor: ...
-
-    def forward(self, query: Tensor, grid: Grid) -> Tensor:
-        _, _, queries, keys = grid.shape
-        diagonals = self.diagonals(grid, accurate(query).dtype)  # H Q+K-1
-        if queries == 0 or keys == 0:
-            return diagonals.new_zeros(len(diagonals), queries, keys)
-        # Each row is a window of the diagonals, one to the left of the row above's.
-        return diagonals.unfold(-1, keys, 1).flip(-2)  # H Q K
-
-
-def relative_positions(grid: Grid) -> Tensor:
-    """``key − query − offset`` on each diagonal of a tile, from its last query's first key on.
-
-    The last query stands at the last key: ``offset = keys − queries`` of the whole problem.
-
-    Returns:
-        int64 ``[queries + keys − 1]`` of the tile, on the grid's device.
-    """
-    _, _, queries, keys = grid.shape
-    least = grid.key_span.start - (grid.query_span.stop - 1) - grid.offset
-    return torch.arange(least, least + max(queries + keys - 1, 0), device=grid.device)
+    def __radd__(self, other: Tensor | int) -> "Bias":
+        if isinstance(other, Tensor):
+            return SummedBias([other, self])
+        return self.__add__(other)
 
 
 class TensorBias(Bias):
@@ -81,7 +84,7 @@ class TensorBias(Bias):
         self.tensor = tensor
 
     def check(self, query: Tensor, grid: Grid) -> None:
-        check_floating("bias", self.tensor)
+        _check_tensor(self.tensor)
         check_broadcast(
             "bias", self.tensor, (grid.batch, grid.heads, grid.queries, grid.keys), "[batch, heads, queries, keys]"
         )
@@ -92,6 +95,63 @@ class TensorBias(Bias):
 
     def forward(self, query: Tensor, grid: Grid) -> Tensor:
         return grid.cut(self.tensor)
+
+    def extra_repr(self) -> str:
+        return str(list(self.tensor.shape))
+
+
+class SummedBias(Bias):
+    """The sum of several biases.
+
+        bias[b, h, i, j] = bias_1[b, h, i, j] + bias_2[b, h, i, j] + ..
+
+    If every summand is diagonal (`Bias.is_diagonal`), so is the sum: ALiBi plus T5's bias is a function of distance.
+
+    Args:
+        biases: the summands, at least one: biases, or floating-point tensors as in `as_bias`. A `SummedBias` among them
+            is replaced by its own summands.
+
+    Attributes:
+        biases: the summands, none of which is a `SummedBias`.
+
+    Raises:
+        ArgumentError: there is no summand.
+        KindError: a summand is neither a bias nor a floating-point tensor.
+
+    Numerics: the summands are added from left to right in the dtype of the scores, float32 for half-precision queries.
+    """
+
+    def __init__(self, biases: Sequence[Bias | Tensor]):
+        super().__init__()
+        self.biases = nn.ModuleList(summand for bias in biases for summand in _summands(bias))
+        if not self.biases:
+            raise ArgumentError("biases must hold at least one bias; it is empty")
+
+    def __iter__(self) -> Iterator[Bias]:
+        return (cast(Bias, bias) for bias in self.biases)
+
+    def check(self, query: Tensor, grid: Grid) -> None:
+        for bias in self:
+            bias.check(query, grid)
+
+    def needs_gradient(self, query: Tensor) -> bool:
+        return any(bias.needs_gradient(query) for bias in self)
+
+    @property
+    def is_diagonal(self) -> bool:
+        return all(bias.is_diagonal for bias in self)
+
+    def diagonals(self, grid: Grid, dtype: torch.dtype) -> Tensor | None:
+        summands = [bias.diagonals(grid, dtype) for bias in self] if self.is_diagonal else []
+        given = [diagonals for diagonals in summands if diagonals is not None]
+        return reduce(add, given) if given else None
+
+    def forward(self, query: Tensor, grid: Grid) -> Tensor:
+        dtype = accurate(query).dtype
+        diagonals = self.diagonals(grid, dtype)
+        if diagonals is not None:
+            return dense_from_diagonals(diagonals, grid)
+        return reduce(add, (bias(query, grid).to(dtype) for bias in self))
 
 
 def as_bias(value: object) -> Bias | None:
@@ -107,7 +167,24 @@ def as_bias(value: object) -> Bias | None:
         return value
     if not isinstance(value, Tensor):
         raise KindError(f"bias must be a floating-point tensor, a Bias or None; it is a {type(value).__name__}")
-    if not value.is_floating_point():
-        hint = " (a bool tensor belongs in mask=)" if value.dtype == torch.bool else ""
-        raise KindError(f"bias must hold floating-point numbers; it holds {value.dtype}{hint}")
+    _check_tensor(value)
     return TensorBias(value)
+
+
+def _check_tensor(tensor: Tensor) -> None:
+    """Raise KindError unless a tensor given as ``bias=`` is dense and holds numbers that scores can be computed in."""
+    if tensor.dtype == torch.bool:
+        raise KindError("bias must hold floating-point numbers; it holds torch.bool (a bool tensor belongs in mask=)")
+    check_floating("bias", tensor)
+    if tensor.layout != torch.strided or tensor.is_nested:
+        layout = "nested" if tensor.is_nested else str(tensor.layout)
+        raise KindError(f"bias must be a dense tensor (torch.strided); its layout is {layout}")
+    if tensor.dtype not in (torch.float16, torch.bfloat16, torch.float32, torch.float64):
+        raise KindError(f"bias must hold floating-point numbers of 16, 32 or 64 bits; it holds {tensor.dtype}")
+
+
+def _summands(value: Bias | Tensor) -> list[Bias]:
+    bias = as_bias(value)
+    if bias is None:
+        raise KindError("biases must hold biases or floating-point tensors; one of them is None")
+    return list(bias) if isinstance(bias, SummedBias) else [bias]

@@ -14,7 +14,7 @@ from regard.errors import ArgumentError, DataError
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from regard.explanations.worked import Worked
+    from regard.explanations.worked_calculation import WorkedCalculation
 
 NUMBERS, SENTENCE, ATTENTION, SHOWN = "Numbers", "A sentence, or positions", "Attention", "What is shown"
 
@@ -187,10 +187,11 @@ def _no_idle_option(ctx: typer.Context, sentence: str | None, positions: int | N
         raise ArgumentError(f"--{idle[0].replace('_', '-')} does not go with {kind}; leave it out")
 
 
-def _position_table(length: int, dim: int) -> "Worked":
+def _position_table(length: int, dim: int) -> "WorkedCalculation":
     import torch
 
-    from regard.explanations.worked import Step, Worked
+    from regard.explanations.step import Step
+    from regard.explanations.worked_calculation import WorkedCalculation
     from regard.positions import Sinusoidal
     from regard.shapes import whole_number
 
@@ -201,7 +202,7 @@ def _position_table(length: int, dim: int) -> "Worked":
     table = Sinusoidal(dim).table(length, dtype=torch.float64)
     rows, columns = (tuple(str(index) for index in range(size)) for size in (length, dim))
     note = "sin(position / 10000^(2i / dim)) at feature 2i, cos of the same at feature 2i + 1"
-    return Worked((Step("positions", note, table, rows, columns),))
+    return WorkedCalculation((Step("positions", note, table, rows, columns),))
 
 
 def _features(tensor: "Tensor", weight: "Tensor | None", heads: int) -> int:
@@ -212,7 +213,7 @@ def _labels(text: str | None) -> list[str] | None:
     return None if text is None else [name.strip() for name in text.split("," if "," in text else None)]
 
 
-def _show(worked: "Worked", shown: Shown, *, table: bool = False) -> None:
+def _show(worked: "WorkedCalculation", shown: Shown, *, table: bool = False) -> None:
     from rich.console import Console
     from rich.text import Text
 

@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 
 from regard.errors import ArgumentError
-from regard.explanations.explanation import Explanation, finite_or_text
+from regard.explanations.explanation import Explanation
+from regard.explanations.number_texts import finite_or_text
 from regard.shapes import whole_number
 
 MOST_TERMS = 8
@@ -35,17 +36,17 @@ def arithmetic(explanation: Explanation, query: int, *, head: int = 0, decimals:
     queries = explanation.query.shape[-2]
     if not 0 <= whole_number("query", query) < queries:
         raise ArgumentError(f"query must be one of {queries}; it is number {query + 1}")
-    return "\n".join(_Speller(explanation, query, head, decimals).lines())
+    return "\n".join(_QueryArithmetic(explanation, query, head, decimals).lines())
 
 
-class _Speller:
+class _QueryArithmetic:
     """The numbers of one query, in float64."""
 
     def __init__(self, explanation: Explanation, query: int, head: int, decimals: int):
         self.decimals = decimals
         self.label = explanation.row_labels("query")[query]
         self.keys = explanation.row_labels("key")
-        self.has = {name for name, _ in explanation.steps()}
+        self.has = set(explanation.step_names)
         self.key = explanation.matrix("key", head=head).double()
         self.value = explanation.matrix("value", head=head).double()
         self.rows = {

@@ -1,5 +1,8 @@
 """The verb `explain`: every intermediate of one attention calculation."""
 
+from collections.abc import Sequence
+from typing import Any
+
 from torch import Tensor
 
 from regard.attention import steps
@@ -9,7 +12,7 @@ from regard.attention.validation import validate
 from regard.attention.verbs import BackendName, Normalizing
 from regard.biases import Bias
 from regard.errors import BackendError
-from regard.explanations.explanation import Explanation, explanation_of
+from regard.explanations.explanation import Explanation
 from regard.masks import Mask
 from regard.scores import Scoring
 
@@ -48,4 +51,17 @@ def explain(
         output = steps.mix(problem, inputs, taken.weights)
         projected = problem.score.project_query(problem.query), problem.score.project_key(problem.key)
     names = ("query", "key", "value", *taken._fields, "output")
-    return explanation_of(names, (*projected, problem.value, *taken, output), problem.rank)
+    return _explanation_of(names, (*projected, problem.value, *taken, output), problem.rank)
+
+
+def _explanation_of(names: Sequence[str], tensors: Sequence[Tensor], rank: int) -> Explanation:
+    """An Explanation of tensors with four axes, returned with ``rank`` axes.
+
+    Steps that share one tensor share one in the result as well.
+    """
+    restored: dict[int, Tensor] = {}
+    for tensor in tensors:
+        if id(tensor) not in restored:
+            restored[id(tensor)] = tensor if rank == 4 else tensor[0] if rank == 3 else tensor[0, 0]
+    fields: dict[str, Any] = {name: restored[id(tensor)] for name, tensor in zip(names, tensors, strict=True)}
+    return Explanation(**fields)

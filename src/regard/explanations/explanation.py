@@ -1,17 +1,17 @@
-"""Every intermediate of one attention calculation by name: to print, to draw, to export."""
+"""The record of one attention calculation: every intermediate by name, to print, to draw, to export."""
 
-import json
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import torch
 from torch import Tensor
 
 from regard.errors import ShapeError
+from regard.explanations.figures import step_figure
+from regard.explanations.json_export import json_numbers, json_text
+from regard.explanations.step import Step
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -33,10 +33,10 @@ STEPS = {
 """The steps in the order of the calculation, with what each is."""
 
 OPTIONAL = ("scaled", "capped", "biased", "masked")
-"""Steps that a calculation may not have; then their tensor is the one of the step before."""
+"""Steps that a calculation may lack; their tensor is then that of the step before."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Explanation:
     """One attention calculation, step by step; all tensors are differentiable.
 
@@ -94,16 +94,22 @@ class Explanation:
             key_labels=None if keys is None else tuple(keys),
         )
 
+    @property
+    def step_names(self) -> tuple[str, ...]:
+        """The names of the steps that this calculation has, in its order."""
+        names, before = [], self.scores
+        for name in STEPS:
+            if name in OPTIONAL:
+                tensor: Tensor = getattr(self, name)
+                if tensor is before:
+                    continue
+                before = tensor
+            names.append(name)
+        return tuple(names)
+
     def steps(self) -> Iterator[tuple[str, Tensor]]:
         """The steps that this calculation has, in its order, as (name, tensor)."""
-        before = self.scores
-        for name in STEPS:
-            tensor: Tensor = getattr(self, name)
-            if name in OPTIONAL and tensor is before:
-                continue
-            if name in OPTIONAL:
-                before = tensor
-            yield name, tensor
+        return ((name, getattr(self, name)) for name in self.step_names)
 
     def row_labels(self, step: str) -> list[str]:
         """What the rows of a step are: queries, keys, or query → key."""
@@ -117,7 +123,8 @@ class Explanation:
         """What the columns of a step are: keys, or features."""
         if step in ("scores", "scaled", "capped", "biased", "masked", "weights"):
             return list(self.key_labels or _numbered("k", self.key.shape[-2]))
-        return _numbered("", getattr(self, step).shape[-1])
+        features = self.value if step == "weighted_values" else getattr(self, step)
+        return _numbered("", features.shape[-1])
 
     def matrix(self, step: str, batch: int = 0, head: int = 0) -> Tensor:
         """One step of one batch row and head as a matrix, detached; weighted values as a row for each (query, key)."""
@@ -139,6 +146,20 @@ class Explanation:
         batch, heads = (1,) * (2 - len(leading)) + tuple(leading)
         return list(product(range(batch), range(heads)))
 
+    def matrix_steps(self, batch: int = 0, head: int = 0) -> list[Step]:
+        """The steps of one batch row and head as labelled matrices of float64."""
+        return [
+            Step(
+                name.replace("_", " "),
+                STEPS[name],
+                self.matrix(name, batch, head).double(),
+                tuple(self.row_labels(name)),
+                tuple(self.column_labels(name)),
+                head,
+            )
+            for name in self.step_names
+        ]
+
     def renderable(self, decimals: int = 4, slices: int = 4) -> "RenderableType":
         """Aligned tables of every step, for Rich to print.
 
@@ -146,14 +167,20 @@ class Explanation:
             decimals: digits after the point.
             slices: print at most so many (batch row, head) pairs.
         """
-        from regard.explanations.tables import tables
+        # Imported here, because `import regard` does not import Rich.
+        from regard.explanations.tables import sliced_tables
 
-        return tables(self, decimals=decimals, slices=slices)
+        printed = {pair: self.matrix_steps(*pair) for pair in self.slices[:slices]}
+        return sliced_tables(printed, len(self.slices), decimals)
 
     def __str__(self) -> str:
         from regard.explanations.tables import as_text
 
         return as_text(self.renderable())
+
+    def __repr__(self) -> str:
+        shapes = (f"{name}={list(getattr(self, name).shape)}" for name in self.step_names if name != "weighted_values")
+        return f"Explanation({', '.join(shapes)})"
 
     def figure(self, batch: int = 0, head: int = 0, title: str | None = None) -> "Figure":
         """Annotated heatmaps, one panel a step in the order of the calculation, every cell with its number.
@@ -166,19 +193,7 @@ class Explanation:
         Raises:
             MissingPartError: matplotlib is not installed.
         """
-        from regard.pictures import Panel, calculation
-
-        panels = [
-            Panel(
-                name=name.replace("_", " "),
-                matrix=self.matrix(name, batch, head).double().cpu().numpy(),
-                row_labels=self.row_labels(name),
-                column_labels=self.column_labels(name),
-                note=STEPS[name],
-            )
-            for name, _ in self.steps()
-        ]
-        return calculation(panels, title=title)
+        return step_figure(self.matrix_steps(batch, head), title=title)
 
     def to_json(self, path: str | Path | None = None) -> str:
         """Every step as nested lists, in the calculation's order; ±inf and NaN as the strings "inf", "-inf", "nan".
@@ -186,12 +201,13 @@ class Explanation:
         Args:
             path: write it there as well.
         """
-        record: dict[str, Any] = {
-            "query_labels": self.query_labels,
-            "key_labels": self.key_labels,
-            **{name: _plain(getattr(self, name).detach().double().tolist()) for name in STEPS},
-        }
-        text = json.dumps(record, ensure_ascii=False, allow_nan=False)
+        text = json_text(
+            {
+                "query_labels": self.query_labels,
+                "key_labels": self.key_labels,
+                **{name: json_numbers(getattr(self, name)) for name in STEPS},
+            }
+        )
         if path is not None:
             Path(path).write_text(text + "\n", encoding="utf-8")
         return text
@@ -199,37 +215,3 @@ class Explanation:
 
 def _numbered(prefix: str, count: int) -> list[str]:
     return [f"{prefix}{i + 1}" for i in range(count)]
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, list):
-        return [_plain(item) for item in value]
-    return value if math.isfinite(value) else str(value)
-
-
-def explanation_of(names: Sequence[str], tensors: Sequence[Tensor], rank: int) -> Explanation:
-    """An Explanation of tensors with four axes, given back with ``rank`` axes.
-
-    A tensor that stands for several steps stays one object.
-    """
-    restored: dict[int, Tensor] = {}
-    for tensor in tensors:
-        if id(tensor) not in restored:
-            restored[id(tensor)] = tensor if rank == 4 else tensor[0] if rank == 3 else tensor[0, 0]
-    fields: dict[str, Any] = {name: restored[id(tensor)] for name, tensor in zip(names, tensors, strict=True)}
-    return Explanation(**fields)
-
-
-def finite_or_text(number: float, decimals: int) -> str:
-    """A number for a cell of a table: fixed decimals, "−∞" for a masked score, no "-0"."""
-    if math.isinf(number):
-        return "∞" if number > 0 else "−∞"
-    text = f"{number:.{decimals}f}"
-    return text if float(text) != 0 else f"{0:.{decimals}f}"
-
-
-def is_whole(tensor: Tensor, tolerance: float = 0.0) -> bool:
-    """Whether every finite number in it is an integer (but for a relative error), so that no decimals are needed."""
-    finite = tensor[torch.isfinite(tensor)]
-    near = (finite - finite.round()).abs() <= tolerance * finite.abs()
-    return bool(near.all()) and bool((finite.abs() < 1e9).all())

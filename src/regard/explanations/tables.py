@@ -1,6 +1,6 @@
 """The steps of a calculation as aligned tables in a terminal, by Rich."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from io import StringIO
 
 from rich.box import SIMPLE_HEAD
@@ -10,7 +10,8 @@ from rich.table import Table
 from rich.text import Text
 from torch import Tensor
 
-from regard.explanations.explanation import STEPS, Explanation, finite_or_text, is_whole
+from regard.explanations.number_texts import finite_or_text, is_whole
+from regard.explanations.step import Step
 
 LIMIT = 12
 """Rows or columns of a table beyond which its middle is left out."""
@@ -19,28 +20,49 @@ LONGEST_LABEL = 24
 """Letters of a label beyond which its end is left out."""
 
 
-def tables(explanation: Explanation, *, decimals: int, slices: int) -> RenderableType:
-    """One table a step, for each (batch row, head)."""
+def sliced_tables(slices: Mapping[tuple[int, int], Sequence[Step]], available: int, decimals: int) -> RenderableType:
+    """One table a step, for each (batch row, head).
+
+    Args:
+        slices: the steps of each (batch row, head) that is printed.
+        available: how many of them the calculation has; the last line says how many are not printed.
+        decimals: digits after the point.
+    """
     parts: list[RenderableType] = []
-    every = explanation.slices
-    for batch, head in every[:slices]:
-        if len(every) > 1:
+    for (batch, head), steps in slices.items():
+        if available > 1:
             parts.append(Text(f"batch row {batch}, head {head}", style="bold underline"))
-        for number, (name, _) in enumerate(explanation.steps(), start=1):
-            matrix = explanation.matrix(name, batch, head)
-            parts.append(heading(number, name.replace("_", " "), matrix, STEPS[name]))
-            parts.append(
-                MatrixTable(matrix, explanation.row_labels(name), explanation.column_labels(name), decimals=decimals)
-            )
-    if len(every) > slices:
-        parts.append(Text(f"… and {len(every) - slices} more of batch × heads", style="dim"))
+        for number, step in enumerate(steps, start=1):
+            parts += _numbered_table(number, step, decimals)
+    if available > len(slices):
+        parts.append(Text(f"… and {available - len(slices)} more of batch × heads", style="dim"))
     return Group(*parts)
 
 
-def heading(number: int, name: str, matrix: Tensor, note: str) -> Text:
-    """The line above a step's table: its number, name, shape and what it is."""
-    shape = "×".join(str(size) for size in matrix.shape)
-    return Text(f"{number}. {name} [{shape}]: {note}", style="bold")
+def headed_tables(steps: Sequence[Step], heads: int, decimals: int) -> RenderableType:
+    """One table a step, below a line that names the head where it changes.
+
+    Args:
+        steps: in order; they are numbered from 1.
+        heads: how many heads the calculation has; with one, no head is named.
+        decimals: digits after the point.
+    """
+    parts: list[RenderableType] = []
+    head = None
+    for number, step in enumerate(steps, start=1):
+        if heads > 1 and step.head != head:
+            head = step.head
+            parts.append(Text("all heads" if head is None else f"head {head + 1} of {heads}", style="underline"))
+            parts.append(Text(""))
+        parts += _numbered_table(number, step, decimals)
+    return Group(*parts)
+
+
+def _numbered_table(number: int, step: Step, decimals: int) -> list[RenderableType]:
+    """A line with the step's number, name, shape and note; and its table."""
+    shape = "×".join(str(size) for size in step.matrix.shape)
+    heading = Text(f"{number}. {step.name} [{shape}]: {step.note}", style="bold")
+    return [heading, MatrixTable(step.matrix, step.row_labels, step.column_labels, decimals=decimals)]
 
 
 def as_text(renderable: RenderableType, width: int = 160) -> str:

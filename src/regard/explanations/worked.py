@@ -1,150 +1,20 @@
-"""A calculation around attention, from the inputs to what is made of the output, as one list of steps."""
+"""A calculation around attention, worked through: from the inputs to what is computed from the output."""
 
-import json
-import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from regard.attention.verbs import Normalizing
-from regard.errors import ArgumentError, ShapeError, UnknownNameError
+from regard.errors import ArgumentError, ShapeError
 from regard.explanations.explain import explain
 from regard.explanations.explanation import STEPS, Explanation
+from regard.explanations.step import Step
+from regard.explanations.worked_calculation import WorkedCalculation
 from regard.masks.mask import Mask
 from regard.scores import Scoring, as_score
 from regard.shapes import whole_number
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-    from rich.console import RenderableType
-
-
-@dataclass(frozen=True, eq=False)
-class Step:
-    """One matrix of a calculation.
-
-    Attributes:
-        name: what it is, e.g. ``"W_query"``.
-        note: how it comes about, in a few words.
-        matrix: ``[rows, columns]``, detached.
-        row_labels: one for each row.
-        column_labels: one for each column.
-        head: the head that it belongs to, from 0; None for what all heads share.
-    """
-
-    name: str
-    note: str
-    matrix: Tensor
-    row_labels: tuple[str, ...]
-    column_labels: tuple[str, ...]
-    head: int | None = None
-
-
-@dataclass(frozen=True, eq=False)
-class Worked:
-    """Steps in the order of a calculation: to print, to draw, to export.
-
-    Attributes:
-        steps: in order.
-        explanation: the attention in the middle of them, or None.
-        heads: how many heads there are.
-    """
-
-    steps: tuple[Step, ...]
-    explanation: Explanation | None = None
-    heads: int = 1
-
-    def __getitem__(self, name: str) -> Tensor:
-        """The matrix of the first step with this name."""
-        for step in self.steps:
-            if step.name == name:
-                return step.matrix
-        raise KeyError(name)
-
-    def only(self, head: int | None = None, names: Sequence[str] | None = None) -> "Worked":
-        """Fewer steps, in their order.
-
-        Args:
-            head: the one whose steps stay, from 0; None: all.
-            names: of the steps that stay; None: all.
-
-        Raises:
-            UnknownNameError: there is no step of a name.
-        """
-        known = {step.name: None for step in self.steps}
-        for name in names or ():
-            if name not in known:
-                raise UnknownNameError("step", name, known)
-        steps = [step for step in self.steps if head is None or step.head in (None, head)]
-        return replace(self, steps=tuple(step for step in steps if names is None or step.name in names))
-
-    def renderable(self, decimals: int = 4) -> "RenderableType":
-        """Aligned tables of every step, for Rich to print; they fit the terminal's width."""
-        from rich.console import Group
-        from rich.text import Text
-
-        from regard.explanations.tables import MatrixTable, heading
-
-        parts: list[RenderableType] = []
-        head = None
-        for number, step in enumerate(self.steps, start=1):
-            if self.heads > 1 and step.head != head:
-                head = step.head
-                parts.append(
-                    Text("all heads" if head is None else f"head {head + 1} of {self.heads}", style="underline")
-                )
-                parts.append(Text(""))
-            parts.append(heading(number, step.name, step.matrix, step.note))
-            parts.append(MatrixTable(step.matrix, step.row_labels, step.column_labels, decimals=decimals))
-        return Group(*parts)
-
-    def __str__(self) -> str:
-        from regard.explanations.tables import as_text
-
-        return as_text(self.renderable())
-
-    def figure(self, title: str | None = None) -> "Figure":
-        """Annotated heatmaps, one panel a step, every cell with its number.
-
-        Raises:
-            MissingPartError: matplotlib is not installed.
-        """
-        from regard.pictures import Panel, calculation
-
-        panels = [
-            Panel(
-                name=step.name if step.head is None or self.heads == 1 else f"{step.name}, head {step.head + 1}",
-                matrix=step.matrix,
-                row_labels=step.row_labels,
-                column_labels=step.column_labels,
-                note=step.note,
-            )
-            for step in self.steps
-        ]
-        return calculation(panels, title=title)
-
-    def to_json(self) -> str:
-        """``{"heads": …, "steps": [{"name", "note", "head", "rows", "columns", "values"}, …]}``.
-
-        Heads count from 1; ±inf and NaN are the strings "inf", "-inf", "nan".
-        """
-        steps = [
-            {
-                "name": step.name,
-                "note": step.note,
-                "head": None if step.head is None else step.head + 1,
-                "rows": step.row_labels,
-                "columns": step.column_labels,
-                "values": [
-                    [value if math.isfinite(value) else str(value) for value in row] for row in step.matrix.tolist()
-                ],
-            }
-            for step in self.steps
-        ]
-        return json.dumps({"heads": self.heads, "steps": steps}, ensure_ascii=False, allow_nan=False)
 
 
 def work_through(
@@ -164,8 +34,8 @@ def work_through(
     query_labels: Sequence[str] | None = None,
     key_labels: Sequence[str] | None = None,
     input_name: str = "input",
-) -> Worked:
-    """Every step of attention with its projections before it, and what is made of its output after it.
+) -> WorkedCalculation:
+    """Every step of attention, with the projections before it and what is computed from its output.
 
         query, key, value = input W_query, input W_key, input W_value      features split among the heads
         output_h          = attention of head h
@@ -234,31 +104,24 @@ def work_through(
         final = decoder_output(query, output, w_decoder)
         after.append(_step("decoder output", "tanh(W_decoder [state; context])", final, labels))
     steps = (*before, *attention_steps(explanation), *after)
-    return Worked(steps, explanation, len(explanation.slices))
+    return WorkedCalculation(steps, explanation, len(explanation.slices))
 
 
 def attention_steps(explanation: Explanation) -> Iterator[Step]:
     """The steps of an Explanation without a batch axis, head after head."""
     for batch, head in explanation.slices:
-        for name, _ in explanation.steps():
-            yield Step(
-                name.replace("_", " "),
-                _note(explanation, name),
-                explanation.matrix(name, batch, head).double(),
-                tuple(explanation.row_labels(name)),
-                tuple(explanation.column_labels(name)),
-                head,
-            )
+        for step in explanation.matrix_steps(batch, head):
+            yield replace(step, note=_scale_note(explanation)) if step.name == "scaled" else step
 
 
-def _note(explanation: Explanation, name: str) -> str:
-    if name != "scaled" or not explanation.scores.numel():
-        return STEPS[name]
-    # One factor for all pairs can be named.
+def _scale_note(explanation: Explanation) -> str:
+    """The note of the scaled scores, with the scale if it is one number for all pairs."""
+    if not explanation.scores.numel():
+        return STEPS["scaled"]
     raw, scaled = (tensor.detach().double().flatten() for tensor in (explanation.scores, explanation.scaled))
     largest = raw.abs().argmax()
     factor = scaled[largest] / raw[largest]
-    return f"scores × {factor.item():.4g}" if torch.allclose(raw * factor, scaled) else STEPS[name]
+    return f"scores × {factor.item():.4g}" if torch.allclose(raw * factor, scaled) else STEPS["scaled"]
 
 
 def decoder_output(state: Tensor, context: Tensor, weight: Tensor) -> Tensor:

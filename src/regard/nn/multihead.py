@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from functools import reduce
-from operator import and_
+from operator import add, and_
 
 import torch
 from torch import Tensor, nn
@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from regard.attention.validation import check_dropout, validate
 from regard.attention.verbs import BackendName, Normalizing, Scoring, run
-from regard.biases import AppendedBias, Bias, SummedBias, as_bias
+from regard.biases import AppendedBias, Bias, as_bias
 from regard.errors import ArgumentError, KindError
 from regard.masks import AppendedMask, Mask, as_mask, causal, lengths
 from regard.nn.torch_inputs import check_torch_inputs, read_torch_masks
@@ -301,5 +301,5 @@ def _sum_of(biases: Sequence[Bias | None], appended: int) -> Bias | None:
     given = [bias for bias in biases if bias is not None]
     if not given:
         return None
-    total = given[0] if len(given) == 1 else SummedBias(given)
+    total = reduce(add, given)
     return AppendedBias(total, appended) if appended else total

@@ -46,8 +46,7 @@ def obstacle(problem: Problem) -> str | None:
 
 def _bias_obstacle(problem: Problem, bias: Bias) -> str | None:
     if not isinstance(bias, TensorBias):
-        known = type(bias).diagonals is not Bias.diagonals
-        return None if known else f"{type(bias).__name__} is not a function of distance alone"
+        return None if bias.is_diagonal else f"{type(bias).__name__} is not a function of distance alone"
     if torch.is_grad_enabled() and bias.tensor.requires_grad:
         batch, heads = problem.grid.batch, problem.grid.heads
         own = 1

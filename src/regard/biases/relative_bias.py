@@ -1,0 +1,90 @@
+"""T5's bias: a learned number for each head and each range of relative positions."""
+
+import torch
+from torch import Tensor, nn
+
+from regard.biases.diagonal_bias import DiagonalBias
+from regard.biases.diagonals import relative_positions
+from regard.errors import ArgumentError, ShapeError
+from regard.shapes import Grid, check_device, whole_number
+
+
+class RelativeBias(DiagonalBias):
+    """A learned number for each head and each range of relative positions; ranges grow with distance.
+
+        bias[h, i, j] = weight[bucket(j − i − offset), h],    offset = keys − queries (the ends are aligned)
+
+    Raffel et al. 2020 (T5), §2.1; the buckets are those of the authors' released code. Of the n buckets of one
+    direction, each of the first n/2 holds one of the distances ``0, 1, ..``; the others hold ranges that grow
+    geometrically up to ``max_distance``; the last one also holds all greater distances.
+
+    Args:
+        heads: query heads.
+        buckets: how many there are, default 32; even and at least 4 if ``bidirectional``, else at least 2.
+        max_distance: from this distance on, in keys, all share one bucket; default 128.
+        bidirectional: half of the buckets for keys after the query (encoders). If False, keys after the query share the
+            bucket of distance 0 (decoders, which mask them).
+
+    Attributes:
+        weight: ``[buckets, heads]``, drawn from a normal distribution with standard deviation 0.02.
+
+    Raises:
+        ArgumentError: an argument is out of its range.
+
+    Numerics: buckets are found by comparing integers, so the rounding of a logarithm cannot move their limits.
+    """
+
+    def __init__(self, heads: int, buckets: int = 32, max_distance: int = 128, bidirectional: bool = True):
+        super().__init__()
+        self.heads = whole_number("heads", heads, low=1)
+        self.buckets = whole_number("buckets", buckets, low=4 if bidirectional else 2)
+        if bidirectional and buckets % 2:
+            raise ArgumentError(f"buckets must be even if bidirectional (half for each direction); it is {buckets}")
+        self.bidirectional = bidirectional
+        per_direction = self.buckets // 2 if bidirectional else self.buckets
+        self.max_distance = whole_number("max_distance", max_distance, low=per_direction // 2 + 1)
+        self._limits = _bucket_limits(per_direction, self.max_distance)
+        self.weight = nn.Parameter(torch.empty(self.buckets, self.heads))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        nn.init.normal_(self.weight, std=0.02)
+
+    def check(self, query: Tensor, grid: Grid) -> None:
+        if grid.heads != self.heads:
+            raise ShapeError(
+                f"bias must fit query: RelativeBias was made for {self.heads} heads; query has {grid.heads}"
+            )
+        check_device("the weight of RelativeBias", self.weight, grid)
+
+    def bucket(self, relative: Tensor) -> Tensor:
+        """Which bucket each relative position (key − query, integers of any shape) falls into, int64."""
+        limits = torch.tensor(self._limits, device=relative.device)
+        if not self.bidirectional:
+            return torch.bucketize((-relative).clamp(min=0), limits, right=True)
+        return torch.bucketize(relative.abs(), limits, right=True) + (relative > 0) * (self.buckets // 2)
+
+    def diagonals(self, grid: Grid, dtype: torch.dtype) -> Tensor:
+        return self.weight.to(dtype).t()[:, self.bucket(relative_positions(grid))]
+
+    def extra_repr(self) -> str:
+        return f"{self.heads}, {self.buckets}, {self.max_distance}, bidirectional={self.bidirectional}"
+
+
+def _bucket_limits(buckets: int, max_distance: int) -> list[int]:
+    """The least distance of each bucket of one direction but the first.
+
+    Bucket ``exact + k`` begins at the least n with ``log(n / exact) / log(max_distance / exact) · wide >= k``, where
+    ``wide = buckets − exact``: with ``(n / exact)^wide >= (max_distance / exact)^k``, a comparison of integers.
+    """
+    exact = buckets // 2
+    wide = buckets - exact
+    limits = list(range(1, exact + 1))
+    for k in range(1, wide):
+        reach = max_distance**k * exact ** (wide - k)
+        low, high = exact, max_distance
+        while low < high:
+            middle = (low + high) // 2
+            low, high = (low, middle) if middle**wide >= reach else (middle + 1, high)
+        limits.append(low)
+    return limits

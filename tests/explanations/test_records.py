@@ -1,0 +1,50 @@
+"""The records of a calculation are short to look at, and their steps are what tables and pictures show."""
+
+import pytest
+import torch
+
+import regard
+from cases import B, D, H, K, Q, V, problem
+from regard import masks
+from regard.explanations.json_export import json_numbers, json_text
+from regard.explanations.step import Step
+from regard.explanations.worked import work_through
+
+
+def test_the_repr_of_an_explanation_gives_shapes():
+    steps = regard.explain(*problem(kv_heads=1), mask=masks.causal())
+    assert repr(steps) == (
+        f"Explanation(query={[B, H, Q, D]}, key={[B, 1, K, D]}, value={[B, 1, K, V]}, scores={[B, H, Q, K]}, "
+        f"scaled={[B, H, Q, K]}, masked={[B, H, Q, K]}, weights={[B, H, Q, K]}, output={[B, H, Q, V]})"
+    )
+
+
+def test_the_reprs_of_a_worked_calculation_are_short():
+    weight = torch.ones(3, 2)
+    worked = work_through(torch.eye(3), w_query=weight, w_key=weight, w_value=weight, heads=2)
+    assert repr(worked) == f"WorkedCalculation({len(worked.steps)} steps, heads=2)"
+    assert repr(worked.steps[0]) == "Step('input', [3, 3])"
+    assert repr(worked.only(head=1, names=["weights"]).steps[0]) == "Step('weights', [3, 3], head=1)"
+
+
+def test_the_steps_of_a_slice_are_its_matrices():
+    steps = regard.explain(*problem(kv_heads=1), mask=masks.causal()).labelled(keys=list("abcdefg"))
+    found = steps.matrix_steps(batch=1, head=2)
+    assert [step.name.replace(" ", "_") for step in found] == list(steps.step_names)
+    assert list(steps.step_names) == [name for name, _ in steps.steps()]
+    for name, step in zip(steps.step_names, found, strict=True):
+        assert isinstance(step, Step)
+        assert torch.equal(step.matrix, steps.matrix(name, 1, 2))
+        assert step.matrix.shape == (len(step.row_labels), len(step.column_labels))
+        assert list(step.column_labels) == steps.column_labels(name)
+        assert step.head == 2
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_json_has_no_number_that_json_lacks(dtype: torch.dtype):
+    numbers = torch.tensor([[0.5, torch.inf], [-torch.inf, torch.nan]], dtype=dtype)
+    assert json_numbers(numbers) == [[0.5, "inf"], ["-inf", "nan"]]
+    assert json_numbers(torch.tensor(0.25, dtype=dtype)) == 0.25
+    assert json_text({"name": "ж", "values": json_numbers(numbers)}) == (
+        '{"name": "ж", "values": [[0.5, "inf"], ["-inf", "nan"]]}'
+    )
