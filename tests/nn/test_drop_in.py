@@ -2,7 +2,6 @@
 
 import copy
 import inspect
-import warnings
 
 import pytest
 import torch
@@ -180,61 +179,3 @@ def test_empty_batches_and_lengths_work():
         assert output.shape == (batch, queries, EMBED)
         assert weights.shape == (batch, queries, keys)
         assert output.isfinite().all()
-
-
-def layer(norm_first: bool = False) -> tuple[nn.TransformerEncoderLayer, nn.TransformerEncoderLayer]:
-    theirs = nn.TransformerEncoderLayer(
-        EMBED, HEADS, 19, batch_first=True, norm_first=norm_first, dropout=0.0, dtype=torch.float64
-    )
-    return theirs, put_in(copy.deepcopy(theirs))
-
-
-def put_in(module: nn.TransformerEncoderLayer) -> nn.TransformerEncoderLayer:
-    theirs = module.self_attn
-    ours = MultiheadAttention(EMBED, HEADS, batch_first=True, dtype=torch.float64)
-    ours.load_state_dict(theirs.state_dict())
-    ours.train(module.training)
-    module.self_attn = ours
-    return module
-
-
-@pytest.mark.parametrize("norm_first", [False, True])
-@pytest.mark.parametrize("training", [False, True])
-@pytest.mark.parametrize("grad", [False, True])
-def test_it_stands_in_a_transformer_layer(norm_first, training, grad):
-    theirs, ours = (module.train(training) for module in layer(norm_first))
-    x = torch.randn(BATCH, QUERIES, EMBED, dtype=torch.float64)
-    padding = torch.tensor([[False] * 5, [False] * 3 + [True] * 2, [False] + [True] * 4])
-    later = torch.ones(QUERIES, QUERIES, dtype=torch.bool).triu(1)
-    with torch.set_grad_enabled(grad):
-        for how in ({}, {"src_key_padding_mask": padding}, {"src_mask": later, "is_causal": True}):
-            torch.testing.assert_close(ours(x, **how), theirs(x, **how))
-
-
-def test_a_transformer_layer_in_evaluation_does_not_go_around_it():
-    # torch's own kernel for evaluation gives NaN for a sequence of nothing but padding.
-    theirs, ours = (module.eval() for module in layer())
-    x = torch.randn(BATCH, QUERIES, EMBED, dtype=torch.float64)
-    padding = torch.zeros(BATCH, QUERIES, dtype=torch.bool)
-    padding[1] = True
-    with torch.no_grad():
-        assert theirs(x, src_key_padding_mask=padding)[1].isnan().any()
-        output = ours(x, src_key_padding_mask=padding)
-    assert output.isfinite().all()
-    calls = []
-    ours.self_attn.out_proj.register_forward_hook(lambda *_: calls.append(1))
-    with torch.no_grad():
-        ours(x)
-    assert calls
-
-
-def test_it_takes_the_place_in_a_finished_encoder_which_nests_padded_input():
-    theirs = nn.TransformerEncoder(layer()[0], 2).eval()
-    ours = copy.deepcopy(theirs)
-    for module in ours.layers:
-        put_in(module)
-    x = torch.randn(BATCH, QUERIES, EMBED, dtype=torch.float64)
-    padding = torch.tensor([[False] * 5, [False] * 3 + [True] * 2, [True] * 5])
-    with torch.no_grad(), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "The PyTorch API of nested tensors")
-        torch.testing.assert_close(ours(x, src_key_padding_mask=padding), theirs(x, src_key_padding_mask=padding))

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from regard.attention.validation import check_dropout, validate
 from regard.attention.verbs import BackendName, Normalizing, Scoring, run
 from regard.biases import AppendedBias, Bias, as_bias
-from regard.errors import ArgumentError, KindError
+from regard.errors import ArgumentError, KindError, ShapeError
 from regard.masks import AppendedMask, Mask, as_mask, causal, lengths
 from regard.nn.torch_inputs import check_torch_inputs, read_torch_masks
 from regard.normalizers import as_normalizer
@@ -27,26 +27,29 @@ class MultiheadAttention(nn.MultiheadAttention):
     Vaswani et al. 2017, section 3.2.2; grouped heads are those of Ainslie et al. 2023, section 2.2.
 
     Constructor, forward arguments, returned values, mask conventions (True: ignore), parameters, their initial values
-    from a given seed and the ``state_dict`` are torch's. Four things are better, and so different:
+    from a given seed and the ``state_dict`` are torch's. Differences from torch:
 
     - A query that may see no key has weights 0 and gets the output projection's bias; torch gives NaN.
     - Returned weights are those before dropout: each row that sees a key sums to 1.
-    - ``is_causal=True`` needs no ``attn_mask``; with one it is the hint that it is in torch, and the mask decides.
-    - ``need_weights`` does not change a bit of the output: it is `attend`'s, and the weights, which are differentiable
-      as torch's are, are computed beside it.
+    - ``is_causal=True`` needs no ``attn_mask``. With one it is a hint, as in torch, and the mask decides.
+    - ``need_weights`` does not change a bit of the output, and the weights are differentiable.
+    - A float mask may have any dtype; it is added to the scores in their dtype (float32, or float64 for float64 input).
+    - ``out_proj`` is called as a module, so a module that replaces it (an adapter, for example) is used.
 
-    `torch.nn.TransformerEncoderLayer` skips its attention module in evaluation and runs a kernel on its weights, which
-    knows nothing of scores and gives NaN for rows that see nothing. It asks ``_qkv_same_embed_dim`` first, which is
-    therefore False here: the layer always calls this module. Nested tensors, which `torch.nn.TransformerEncoder` makes
-    of padded input in evaluation, are taken for self-attention.
+    `torch.nn.TransformerEncoderLayer` may run, in evaluation, one fused kernel on the parameters of its attention
+    module instead of calling the module. That kernel knows no score, normalizer or position, and gives NaN for rows
+    that see no key. It is not used while a submodule has a forward hook; this module registers a forward pre-hook that
+    does nothing, so that it is always called. `merge_masks`, which the layer calls before that kernel, raises when the
+    hook has been removed. Nested tensors, which `torch.nn.TransformerEncoder` makes of padded input in evaluation, are
+    accepted for self-attention.
 
     Args:
         embed_dim: features of a query and of the output.
         num_heads: query heads; they divide ``embed_dim``.
         dropout: probability of dropping a weight while training, in [0, 1).
         bias: whether the projections have biases.
-        add_bias_kv: append one learned key and value, which everybody sees.
-        add_zero_attn: append a key and value of zeros, which everybody sees.
+        add_bias_kv: append one learned key and value, visible to every query.
+        add_zero_attn: append a key and value of zeros, visible to every query.
         kdim: features of a key; ``embed_dim`` if not given.
         vdim: features of a value; ``embed_dim`` if not given.
         batch_first: ``[batch, length, features]`` instead of ``[length, batch, features]``.
@@ -56,8 +59,8 @@ class MultiheadAttention(nn.MultiheadAttention):
         kv_heads: key and value heads, a divisor of ``num_heads``. When fewer than ``num_heads``, the weights are
             ``q_proj_weight [embed_dim, embed_dim]``, ``k_proj_weight [kv_heads * head_dim, kdim]`` and
             ``v_proj_weight [kv_heads * head_dim, vdim]``: torch's module cannot load these.
-        position: a `Rotary`, which turns the projected queries and keys, or a `Bias` (`RelativeBias`, ``alibi``), which
-            is added to the scores. Appended keys have no position.
+        position: a `Rotary`, which rotates the projected queries and keys, or a `Bias` (`RelativeBias`, ``alibi``),
+            which is added to the scores. Appended keys have no position.
         backend: ``auto``, or one by name, which runs or raises.
     """
 
@@ -99,17 +102,18 @@ class MultiheadAttention(nn.MultiheadAttention):
         self.normalizer = as_normalizer(normalizer)
         self.position = position
         self.backend: BackendName = backend
-        self._qkv_same_embed_dim = False
+        self.register_forward_pre_hook(_require_forward)
         if kv_heads != num_heads:
-            self._group_heads(device, dtype)
+            self._create_grouped_parameters(device, dtype)
 
-    def _group_heads(self, device: torch.device | str | None, dtype: torch.dtype | None) -> None:
-        """Put parameters for ``kv_heads`` key and value heads in the place of torch's."""
+    def _create_grouped_parameters(self, device: torch.device | str | None, dtype: torch.dtype | None) -> None:
+        """Replace torch's parameters by separate ones for ``kv_heads`` key and value heads."""
         width = self.kv_heads * self.head_dim
 
         def parameter(*shape: int) -> nn.Parameter:
             return nn.Parameter(torch.empty(shape, device=device, dtype=dtype))
 
+        self._qkv_same_embed_dim = False
         self.in_proj_weight = None
         self.q_proj_weight = parameter(self.embed_dim, self.embed_dim)
         self.k_proj_weight = parameter(width, self.kdim)
@@ -125,12 +129,29 @@ class MultiheadAttention(nn.MultiheadAttention):
         for weight in (self.in_proj_weight, self.q_proj_weight, self.k_proj_weight, self.v_proj_weight):
             if weight is not None:
                 nn.init.xavier_uniform_(weight)
-        for bias in (self.in_proj_bias, self.out_proj.bias):
-            if bias is not None:
-                nn.init.zeros_(bias)
+        if self.in_proj_bias is not None:
+            nn.init.zeros_(self.in_proj_bias)
+            nn.init.zeros_(self.out_proj.bias)
         for appended in (self.bias_k, self.bias_v):
             if appended is not None:
                 nn.init.xavier_normal_(appended)
+
+    def merge_masks(
+        self, attn_mask: Tensor | None, key_padding_mask: Tensor | None, query: Tensor
+    ) -> tuple[Tensor | None, int | None]:
+        """The two masks as one, and its type, as in `torch.nn.MultiheadAttention.merge_masks`.
+
+        Raises:
+            ArgumentError: the forward pre-hook of this module was removed, so that the caller may be
+                `torch.nn.TransformerEncoderLayer` about to run its own kernel instead of this module.
+        """
+        if _require_forward not in self._forward_pre_hooks.values():
+            raise ArgumentError(
+                "the forward pre-hook of this MultiheadAttention was removed, without which "
+                "torch.nn.TransformerEncoderLayer does not call the module in evaluation; restore the hook, or call "
+                "torch.backends.mha.set_fastpath_enabled(False)"
+            )
+        return super().merge_masks(attn_mask, key_padding_mask, query)
 
     def forward(
         self,
@@ -175,36 +196,37 @@ class MultiheadAttention(nn.MultiheadAttention):
         if query.is_nested or key.is_nested or value.is_nested:
             if query is not key or key is not value or not (key_padding_mask is None and attn_mask is None):
                 raise KindError(
-                    "nested tensors are taken for self-attention only, without key_padding_mask and attn_mask"
+                    "nested tensors are accepted for self-attention only (query is key is value), without "
+                    "key_padding_mask and attn_mask"
                 )
             return self._forward_nested(query, need_weights, average_attn_weights, is_causal, mask, bias)
+        input_weights = self._input_weights()
         inputs = {"query": (query, self.embed_dim), "key": (key, self.kdim), "value": (value, self.vdim)}
-        check_torch_inputs(inputs, self.batch_first, self.out_proj.weight.dtype)
+        check_torch_inputs(inputs, self.batch_first, input_weights[0])
         batched = query.dim() == 3
         batch_first = self.batch_first or not batched
         batch = query.shape[0 if batch_first else 1] if batched else None
         queries, keys = (t.shape[1 if batched and batch_first else 0] for t in (query, key))
 
-        given_mask, given_bias = read_torch_masks(key_padding_mask, attn_mask, batch, self.num_heads, queries, keys)
-        masks = [given_mask, causal() if is_causal and attn_mask is None else None, as_mask(mask)]
-        biases = [as_bias(given_bias), as_bias(bias), self.position if isinstance(self.position, Bias) else None]
-
         counts = (self.num_heads, self.kv_heads, self.kv_heads)
         q, k, v = (
             _split_heads(projected if batched else projected[None], heads, batch_first)
-            for projected, heads in zip(self._project(query, key, value), counts, strict=True)
+            for projected, heads in zip(self._project(query, key, value, input_weights), counts, strict=True)
         )
+        given_mask, given_bias = read_torch_masks(key_padding_mask, attn_mask, batch, q, keys)
+        masks = [given_mask, causal() if is_causal and attn_mask is None else None, as_mask(mask)]
+        biases = [as_bias(given_bias), as_bias(bias), self.position if isinstance(self.position, Bias) else None]
         if isinstance(self.position, Rotary):
             q, k = self.position(q, offset=keys - queries), self.position(k)
-        k, v = self._append_keys(k, v)
+        k, v = self._append_keys_and_values(k, v)
         problem = validate(
             q,
             k,
             v,
             score=self.score,
             normalizer=self.normalizer,
-            mask=_all_of(masks, k.shape[2] - keys),
-            bias=_sum_of(biases, k.shape[2] - keys),
+            mask=_intersect(masks, k.shape[2] - keys),
+            bias=_add(biases, k.shape[2] - keys),
             dropout=self.dropout if self.training else 0.0,
         )
         attended = run(problem, self.backend, need_weights=need_weights)
@@ -216,24 +238,33 @@ class MultiheadAttention(nn.MultiheadAttention):
             return output, weights
         return output[0], None if weights is None else weights[0]
 
-    def _project(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Each input through its weights; those that are one tensor go through theirs together."""
+    def _input_weights(self) -> tuple[Tensor, ...]:
+        """The packed weight of the three input projections, or the three of them, as `_qkv_same_embed_dim` says."""
+        names = ("in_proj_weight",) if self._qkv_same_embed_dim else ("q_proj_weight", "k_proj_weight", "v_proj_weight")
+        weights = tuple(getattr(self, name) for name in names)
+        for name, weight in zip(names, weights, strict=True):
+            if weight is None:
+                raise ArgumentError(f"{name} is None although _qkv_same_embed_dim is {self._qkv_same_embed_dim}")
+        return weights
+
+    def _project(
+        self, query: Tensor, key: Tensor, value: Tensor, weights: tuple[Tensor, ...]
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """The three inputs, projected: by one product if they are one tensor and their weights are packed."""
         widths = [self.embed_dim, self.kv_heads * self.head_dim, self.kv_heads * self.head_dim]
-        biases = (None, None, None) if self.in_proj_bias is None else self.in_proj_bias.split(widths)
-        packed = self.in_proj_weight
-        if packed is not None and query is key and key is value:
-            q, k, v = F.linear(query, packed, self.in_proj_bias).split(widths, dim=-1)
+        if len(weights) == 1 and query is key and key is value:
+            q, k, v = F.linear(query, weights[0], self.in_proj_bias).split(widths, dim=-1)
             return q, k, v
-        if packed is not None:
-            weights = packed.split(widths)
-        else:
-            weights = self.q_proj_weight, self.k_proj_weight, self.v_proj_weight
-        q, k, v = map(F.linear, (query, key, value), weights, biases)
+        biases = (None, None, None) if self.in_proj_bias is None else self.in_proj_bias.split(widths)
+        separate = weights[0].split(widths) if len(weights) == 1 else weights
+        q, k, v = map(F.linear, (query, key, value), separate, biases)
         return q, k, v
 
-    def _append_keys(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-        """Keys and values ``[batch, kv_heads, keys, head_dim]``, and after them the learned one and the zeros."""
+    def _append_keys_and_values(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+        """``[batch, kv_heads, keys, head_dim]`` with ``bias_k`` and ``bias_v``, then with ``add_zero_attn``'s zeros."""
         B, H, _, D = key.shape
+        if (self.bias_k is None) != (self.bias_v is None):
+            raise ArgumentError("bias_k and bias_v must be given together; one of them is None")
         if self.bias_k is not None and self.bias_v is not None:
             learned_key, learned_value = (
                 learned.to(key.dtype).view(1, H, 1, D).expand(B, -1, -1, -1) for learned in (self.bias_k, self.bias_v)
@@ -252,51 +283,61 @@ class MultiheadAttention(nn.MultiheadAttention):
         mask: Mask | Tensor | None,
         bias: Bias | Tensor | None,
     ) -> tuple[Tensor, Tensor | None]:
-        """Self-attention of sequences of different lengths, padded meanwhile."""
+        """Self-attention of sequences of different lengths, which are padded for it."""
         if not self.batch_first:
             raise KindError("query is nested, which needs batch_first=True")
-        sequences = [row.shape[0] for row in input.unbind()]
+        sequences = input.unbind()
+        for index, sequence in enumerate(sequences):
+            if sequence.dim() != 2 or sequence.shape[1] != self.embed_dim:
+                raise ShapeError(
+                    f"each sequence of the nested query must be [length, {self.embed_dim}]; "
+                    f"sequence {index} has shape {list(sequence.shape)}"
+                )
+        sizes = [sequence.shape[0] for sequence in sequences]
         padded = torch.nested.to_padded_tensor(input, 0.0)
-        present = lengths(sequences)
-        more = as_mask(mask)
-        output, weights = self(
+        present, given = lengths(sizes), as_mask(mask)
+        output, weights = self.forward(
             padded,
             padded,
             padded,
             need_weights=need_weights,
             average_attn_weights=average_attn_weights,
             is_causal=is_causal,
-            mask=present if more is None else present & more,
+            mask=present if given is None else present & given,
             bias=bias,
         )
-        rows = [row[:length] for row, length in zip(output, sequences, strict=True)]
+        rows = [row[:size] for row, size in zip(output, sizes, strict=True)]
         return torch.nested.as_nested_tensor(rows, layout=input.layout), weights
 
 
 MultiHeadAttention = MultiheadAttention
 
 
+def _require_forward(module: nn.Module, args: tuple[object, ...]) -> None:
+    """A forward pre-hook that does nothing: `torch.nn.TransformerEncoderLayer` calls modules that have hooks."""
+
+
 def _split_heads(projected: Tensor, heads: int, batch_first: bool) -> Tensor:
     """``[batch, heads, length, head_dim]`` of ``[batch, length, features]`` or of ``[length, batch, features]``."""
-    apart = projected.unflatten(-1, (heads, -1))
-    return apart.transpose(1, 2) if batch_first else apart.permute(1, 2, 0, 3)
+    split = projected.unflatten(-1, (heads, -1))
+    return split.transpose(1, 2) if batch_first else split.permute(1, 2, 0, 3)
 
 
-def _join_heads(mixed: Tensor, batch_first: bool) -> Tensor:
+def _join_heads(heads: Tensor, batch_first: bool) -> Tensor:
     """The inverse of `_split_heads`."""
-    return (mixed.transpose(1, 2) if batch_first else mixed.permute(2, 0, 1, 3)).flatten(-2)
+    return (heads.transpose(1, 2) if batch_first else heads.permute(2, 0, 1, 3)).flatten(-2)
 
 
-def _all_of(masks: Sequence[Mask | None], appended: int) -> Mask | None:
-    """Pairs that all masks allow, and all pairs with appended keys; None if nothing is forbidden."""
+def _intersect(masks: Sequence[Mask | None], appended: int) -> Mask | None:
+    """Pairs that every mask allows, and all pairs with appended keys; None if there is no mask."""
     given = [mask for mask in masks if mask is not None]
     if not given:
         return None
-    together = reduce(and_, given)
-    return AppendedMask(together, appended) if appended else together
+    combined = reduce(and_, given)
+    return AppendedMask(combined, appended) if appended else combined
 
 
-def _sum_of(biases: Sequence[Bias | None], appended: int) -> Bias | None:
+def _add(biases: Sequence[Bias | None], appended: int) -> Bias | None:
     """The sum of the biases, 0 for appended keys; None if there is no bias."""
     given = [bias for bias in biases if bias is not None]
     if not given:

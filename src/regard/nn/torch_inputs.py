@@ -1,5 +1,8 @@
 """The inputs of ``torch.nn.MultiheadAttention``: its layouts, and its masks whose True means "ignore"."""
 
+from functools import reduce
+from operator import add, and_
+
 import torch
 from torch import Tensor
 
@@ -8,21 +11,22 @@ from regard.masks import Mask, ignore, keep
 from regard.shapes import check_floating
 
 
-def check_torch_inputs(inputs: dict[str, tuple[Tensor, int]], batch_first: bool, dtype: torch.dtype) -> None:
+def check_torch_inputs(inputs: dict[str, tuple[Tensor, int]], batch_first: bool, weight: Tensor) -> None:
     """Raise unless query, key and value fit each other and a module's parameters.
 
     Args:
         inputs: for ``"query"``, ``"key"`` and ``"value"``, in this order: the tensor, and how many features it needs.
         batch_first: ``[batch, length, features]`` instead of ``[length, batch, features]``.
-        dtype: of the parameters.
+        weight: a weight of the module's input projections, whose device and dtype the inputs must have.
 
     Raises:
-        KindError: not floating point, or of another dtype (but under autocast).
+        KindError: not strided, not floating point, on another device, or of another dtype (except under autocast).
         ShapeError: other ranks, features, batches or lengths.
     """
     layout = "[batch, length, features]" if batch_first else "[length, batch, features]"
     for name, (tensor, features) in inputs.items():
         check_floating(name, tensor)
+        _check_layout(name, tensor)
         rank = inputs["query"][0].dim()
         if tensor.dim() not in (2, 3) or tensor.dim() != rank:
             raise ShapeError(
@@ -31,8 +35,10 @@ def check_torch_inputs(inputs: dict[str, tuple[Tensor, int]], batch_first: bool,
             )
         if tensor.shape[-1] != features:
             raise ShapeError(f"{name} must have {features} features; it has shape {list(tensor.shape)}")
-        if tensor.dtype != dtype and not torch.is_autocast_enabled(tensor.device.type):
-            raise KindError(f"{name} must have the parameters' dtype, {dtype}; it has {tensor.dtype}")
+        if tensor.device != weight.device:
+            raise KindError(f"{name} must be on the parameters' device, {weight.device}; it is on {tensor.device}")
+        if tensor.dtype != weight.dtype and not _is_autocast_enabled(tensor.device.type):
+            raise KindError(f"{name} must have the parameters' dtype, {weight.dtype}; it has {tensor.dtype}")
     query, key, value = (tensor for tensor, _ in inputs.values())
     if key.shape[:-1] != value.shape[:-1]:
         raise ShapeError(
@@ -46,62 +52,74 @@ def check_torch_inputs(inputs: dict[str, tuple[Tensor, int]], batch_first: bool,
 
 
 def read_torch_masks(
-    key_padding_mask: Tensor | None, attn_mask: Tensor | None, batch: int | None, heads: int, queries: int, keys: int
+    key_padding_mask: Tensor | None, attn_mask: Tensor | None, batch: int | None, query: Tensor, keys: int
 ) -> tuple[Mask | None, Tensor | None]:
-    """What torch's two masks say, as a mask and a bias.
+    """Torch's two masks as a mask and a bias.
 
-    A float mask is split: where it is −inf the pair is masked, so that a row of nothing but −inf is a row that sees
-    nothing; elsewhere it is a bias, which may want a gradient.
+    Float masks are added in the dtype of the scores, and the sum is split: where it is −inf the pair is masked, so that
+    a row of nothing but −inf is a row that sees no key; elsewhere it is a bias, which may require a gradient. A NaN
+    stays in the bias.
 
     Args:
         key_padding_mask: bool or float, ``[batch, keys]``; ``[keys]`` for unbatched input.
         attn_mask: bool or float, ``[queries, keys]`` or ``[batch * heads, queries, keys]``.
         batch: None for unbatched input.
-        heads, queries, keys: the lengths of these axes.
+        query: the projected query, ``[batch, heads, queries, head_dim]``; gives the sizes, the dtype and the device.
+        keys: how many keys were given; appended keys are not counted.
 
     Returns:
-        The mask and the bias, each None where nothing was said; they broadcast to ``[batch, heads, queries, keys]``.
+        The mask and the bias, each None where no tensor says otherwise; they broadcast to
+        ``[batch, heads, queries, keys]``.
 
     Raises:
-        KindError: a mask that is neither bool nor float.
+        KindError: a mask that is neither bool nor float, not strided, or on another device than the query.
         ShapeError: a mask of another shape.
     """
-    rows = 1 if batch is None else batch
-    mask: Mask | None = None
-    bias: Tensor | None = None
+    rows, heads, queries, _ = query.shape
+    given: list[Tensor] = []
     if key_padding_mask is not None:
-        _check(
-            "key_padding_mask",
-            key_padding_mask,
-            {"[keys]": (keys,)} if batch is None else {"[batch, keys]": (rows, keys)},
-        )
-        mask, bias = _read(key_padding_mask.reshape(rows, 1, 1, keys))
+        shape = {"[keys]": (keys,)} if batch is None else {"[batch, keys]": (rows, keys)}
+        _check_mask("key_padding_mask", key_padding_mask, shape, query.device)
+        given.append(key_padding_mask.reshape(rows, 1, 1, keys))
     if attn_mask is not None:
         shapes = {"[queries, keys]": (queries, keys), "[batch * heads, queries, keys]": (rows * heads, queries, keys)}
-        _check("attn_mask", attn_mask, shapes)
-        if attn_mask.dim() == 3:
-            attn_mask = attn_mask.reshape(rows, heads, queries, keys)
-        more, added = _read(attn_mask)
-        mask = more if mask is None else mask & more
-        if added is not None:
-            bias = added if bias is None else bias + added
-    return mask, bias
+        _check_mask("attn_mask", attn_mask, shapes, query.device)
+        given.append(attn_mask.reshape(rows, heads, queries, keys) if attn_mask.dim() == 3 else attn_mask)
+
+    masks: list[Mask] = [ignore(tensor) for tensor in given if tensor.dtype == torch.bool]
+    floats = [
+        tensor.to(torch.promote_types(query.dtype, torch.float32)) for tensor in given if tensor.dtype != torch.bool
+    ]
+    bias = reduce(add, floats) if floats else None
+    if bias is not None:
+        hidden = bias == -torch.inf
+        masks.append(keep(~hidden))
+        bias = bias.masked_fill(hidden, 0.0)
+    return reduce(and_, masks) if masks else None, bias
 
 
-def _read(given: Tensor) -> tuple[Mask, Tensor | None]:
-    if given.dtype == torch.bool:
-        return ignore(given), None
-    seen = given > -torch.inf
-    return keep(seen), given.masked_fill(~seen, 0.0)
-
-
-def _check(name: str, given: object, shapes: dict[str, tuple[int, ...]]) -> None:
+def _check_mask(name: str, given: object, shapes: dict[str, tuple[int, ...]], device: torch.device) -> None:
     if not isinstance(given, Tensor):
         raise KindError(f"{name} must be a tensor; it is a {type(given).__name__}")
     if given.dtype != torch.bool and not given.is_floating_point():
         raise KindError(
             f"{name} must hold bools (True: ignore) or floats (added to the scores); it holds {given.dtype}"
         )
+    _check_layout(name, given)
+    if given.device != device:
+        raise KindError(f"{name} must be on query's device, {device}; it is on {given.device}")
     if tuple(given.shape) not in shapes.values():
         expected = " or ".join(f"{axes} = {list(shape)}" for axes, shape in shapes.items())
         raise ShapeError(f"{name} must be {expected}; it has shape {list(given.shape)}")
+
+
+def _check_layout(name: str, tensor: Tensor) -> None:
+    if tensor.is_nested:
+        raise KindError(f"{name} must not be a nested tensor")
+    if tensor.layout != torch.strided:
+        raise KindError(f"{name} must be a strided tensor; its layout is {tensor.layout}")
+
+
+def _is_autocast_enabled(device: str) -> bool:
+    # Torch raises for devices that know no autocast, such as meta.
+    return torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
