@@ -14,6 +14,7 @@ A pair whose bias is −∞ counts as hidden.
 
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import pairwise
 
 import torch
 from torch import Tensor
@@ -110,7 +111,7 @@ def _isolated(problem: Problem, batch_row: int) -> Iterator[Inputs]:
         told_apart = allowed if bad_query else allowed & bad_key[:, None]
         changes = (told_apart[:, 1:] != told_apart[:, :-1]).any(-1).any(0).nonzero()[:, 0].tolist()
         ends = [0, *(change + 1 for change in changes), len(rows)]
-        for start, stop in zip(ends, ends[1:], strict=False):
+        for start, stop in pairwise(ends):
             seen = allowed[:, start:stop]
             row_sees, key_seen = seen.any(-1), seen.any(-2)
             part = slice(rows.start + start, rows.start + stop)
