@@ -81,4 +81,5 @@ def _without_empty_rows(problem: Problem, gradient: Tensor | None) -> Tensor | N
 def full_precision(query: Tensor) -> AbstractContextManager[object]:
     """Autocast switched off: it would score in half precision (contract 6)."""
     device = query.device.type
-    return torch.autocast(device, enabled=False) if torch.is_autocast_enabled(device) else nullcontext()
+    known = torch.amp.is_autocast_available(device)
+    return torch.autocast(device, enabled=False) if known and torch.is_autocast_enabled(device) else nullcontext()

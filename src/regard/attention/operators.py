@@ -53,7 +53,9 @@ def attend_traced(
         BackendError: the named backend takes no functions.
     """
     tensors: list[Tensor] = []
-    text = None if active_transform() is not None else _encoded(problem, tensors)
+    # A compiler takes care of the transforms inside of what it compiles.
+    transformed = not torch.compiler.is_compiling() and active_transform() is not None
+    text = None if transformed else _encoded(problem, tensors)
     if text is None:
         if backend not in ("auto", "reference", "tiled"):
             raise BackendError(

@@ -1,7 +1,6 @@
 """One attention problem, checked and with all four axes: what every backend takes."""
 
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import torch
@@ -46,23 +45,31 @@ class Problem:
     dropout: float = 0.0
     rank: int = 4
     memory: "CachedMemory | None" = None
+    _lowered: Lowered | None = field(default=None, init=False, repr=False)
+    _grid: Grid | None = field(default=None, init=False, repr=False)
 
-    @cached_property
+    # Both are computed once, without `cached_property`, whose lock no compiler can enter.
+
+    @property
     def lowered(self) -> Lowered:
         """The problem in primitives, lowered once."""
-        prepared = self.score.prepare(self.query, self.key)
-        return Lowered(prepared, self.normalizer, self.mask, self.bias, self.grid, self.query)
+        if self._lowered is None:
+            prepared = self.score.prepare(self.query, self.key)
+            self._lowered = Lowered(prepared, self.normalizer, self.mask, self.bias, self.grid, self.query)
+        return self._lowered
 
     @property
     def prepared(self) -> Prepared:
         """The score lowered for these inputs."""
         return self.lowered.score
 
-    @cached_property
+    @property
     def grid(self) -> Grid:
         """The index space of all pairs."""
-        batch, heads, queries, _ = self.query.shape
-        return Grid.whole(batch, heads, queries, self.key.shape[2], self.query.device)
+        if self._grid is None:
+            batch, heads, queries, _ = self.query.shape
+            self._grid = Grid.whole(batch, heads, queries, self.key.shape[2], self.query.device)
+        return self._grid
 
     @property
     def pairs(self) -> int:

@@ -308,13 +308,13 @@ def _cells(pooled: tuple[int, int] | None, grid: Grid) -> tuple[int, int]:
 def _cell_sizes(cells: tuple[int, int], grid: Grid) -> Tensor:
     """How many pairs each cell of the coarse map has."""
     rows, columns = cells
-    per_row = torch.bincount(
-        torch.arange(grid.queries, device=grid.device) * rows // max(grid.queries, 1), minlength=rows
-    )
-    per_column = torch.bincount(
-        torch.arange(grid.keys, device=grid.device) * columns // max(grid.keys, 1), minlength=columns
-    )
-    return per_row[:, None] * per_column
+    return _sizes(rows, grid.queries, grid.device)[:, None] * _sizes(columns, grid.keys, grid.device)
+
+
+def _sizes(cells: int, length: int, device: torch.device) -> Tensor:
+    """How many of ``length`` positions lie in each of ``cells``, where position i lies in cell i · cells // length."""
+    first = (torch.arange(cells + 1, device=device) * length + cells - 1).div(max(cells, 1), rounding_mode="floor")
+    return first.diff()
 
 
 def _chosen(rows: Sequence[int] | Tensor | None, grid: Grid) -> list[int]:

@@ -1,7 +1,6 @@
 """Scores by name: ready ones for one call, and new trainable ones for a model."""
 
 from collections.abc import Callable, Sequence
-from functools import cache
 
 from torch import Tensor
 
@@ -35,6 +34,9 @@ WEIGHTED = {
 }
 """Scores with weights of their own, and how they are made of them."""
 
+_SHARED = {name: create_score() for name, create_score in READY.items()}
+# They have neither weights nor state, so all calls that name one may share it.
+
 NAMES = (*READY, *WEIGHTED)
 """Every name that `create` knows."""
 
@@ -55,7 +57,7 @@ def as_score(value: Scoring) -> Score:
         return value
     if isinstance(value, str):
         if value in READY:
-            return _ready(value)
+            return _SHARED[value]
         if value in WEIGHTED:
             raise ArgumentError(
                 f"score {value!r} has weights of its own: give regard.scores.{WEIGHTED[value]}, "
@@ -67,12 +69,6 @@ def as_score(value: Scoring) -> Score:
     if callable(value) and not isinstance(value, type):
         return Custom(value)
     raise KindError(f"score must be a Score, a name or a callable (query, key) -> scores; it is {value!r}")
-
-
-@cache
-def _ready(name: str) -> Score:
-    # It has neither weights nor state, so all who name it may share it.
-    return READY[name]()
 
 
 def create(

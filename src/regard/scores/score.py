@@ -10,7 +10,7 @@ with ``query'`` and ``key'`` prepared once, in time linear in their number.
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
@@ -49,6 +49,10 @@ class InnerProduct(Primitive):
 
     def elements_per_pair(self, query: Tensor, key: Tensor) -> int:
         return 1
+
+
+INNER_PRODUCT = InnerProduct()
+"""It has no parameters, so one serves all."""
 
 
 @dataclass(frozen=True)
@@ -131,7 +135,7 @@ class Prepared:
 
     query: Tensor
     key: Tensor
-    primitive: Primitive = field(default_factory=InnerProduct)
+    primitive: Primitive = INNER_PRODUCT
     scale: float | Tensor = 1.0
     modifiers: tuple[Modifier, ...] = ()
 
