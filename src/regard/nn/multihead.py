@@ -41,7 +41,7 @@ class MultiheadAttention(nn.MultiheadAttention):
     that see no key. It is not used while a submodule has a forward hook; this module registers a forward pre-hook that
     does nothing, so that it is always called. `merge_masks`, which the layer calls before that kernel, raises when the
     hook has been removed. Nested tensors, which `torch.nn.TransformerEncoder` makes of padded input in evaluation, are
-    accepted for self-attention.
+    accepted for self-attention. `torch.jit.script` does not compile this module; `torch.jit.trace` does.
 
     Args:
         embed_dim: features of a query and of the output.
