@@ -14,7 +14,7 @@ from regard.errors import ArgumentError, DataError
 
 if TYPE_CHECKING:
     from regard.bench.record import Record
-    from regard.bench.session import Options
+    from regard.bench.runner import Options
     from regard.bench.task import Task
 
 WHAT, HOW, WHERE = "What is measured", "How", "Where it goes"
@@ -26,9 +26,9 @@ def command(
     lengths: Annotated[bool, Option("--lengths", help="Also how the time grows with the length, 64 to 65,536. Without --task.", rich_help_panel=WHAT)] = False,
     listing: Annotated[bool, Option("--list", help="Name the tasks and stop.", rich_help_panel=WHAT)] = False,
     stored: Annotated[Path | None, Option("--from", help="Measure nothing: take this JSON file of an earlier run.", rich_help_panel=WHAT)] = None,
-    quick: Annotated[bool, Option("--quick", help="Small sizes and few runs: whether everything works. No bar is judged.", rich_help_panel=HOW)] = False,
-    threads: Annotated[int | None, Option(min=1, help="Threads of every contender. Default: PyTorch's own number.", rich_help_panel=HOW)] = None,
-    repeats: Annotated[int | None, Option(min=1, help="Rounds of each race. Default: as many as fit into some seconds, 7 at least.", rich_help_panel=HOW)] = None,
+    quick: Annotated[bool, Option("--quick", help="Small sizes and few runs: whether everything works. No requirement is judged.", rich_help_panel=HOW)] = False,
+    threads: Annotated[int | None, Option(min=1, help="Threads of every implementation. Default: PyTorch's own number.", rich_help_panel=HOW)] = None,
+    repeats: Annotated[int | None, Option(min=1, help="Rounds of each time_interleaved. Default: as many as fit into some seconds, 7 at least.", rich_help_panel=HOW)] = None,
     memory: Annotated[bool, Option("--memory/--no-memory", help="Measure extra memory, each in a process of its own.", rich_help_panel=HOW)] = True,
     json: Annotated[Path | None, Option(help="Write everything into this file.", rich_help_panel=WHERE)] = None,
     page: Annotated[Path | None, Option(help="Write a page of Markdown.", rich_help_panel=WHERE)] = None,
@@ -86,7 +86,7 @@ def _measure(
 
     from regard.bench.limits import measure_peaks
     from regard.bench.record import Record
-    from regard.bench.session import Options
+    from regard.bench.runner import Options
 
     if threads is not None:
         torch.set_num_threads(threads)
@@ -108,7 +108,7 @@ def _run(tasks: "list[Task]", options: "Options", curves: bool, record: "Record"
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     from regard.bench.curves import all_curves, measure_curve
-    from regard.bench.session import estimate, run_task
+    from regard.bench.runner import estimate, run_task
 
     asked = all_curves() if curves else ()
     console = Console(stderr=True)
@@ -121,25 +121,25 @@ def _run(tasks: "list[Task]", options: "Options", curves: bool, record: "Record"
     )  # fmt: skip
     with Progress(*columns, console=console, disable=not sys.stderr.isatty()) as progress:
         row = progress.add_task("", total=len(estimates), left="")
-        pace = _Remaining(estimates)
+        budget = _Remaining(estimates)
 
-        def say(name: str) -> Callable[[str], None]:
-            return lambda text: progress.update(row, description=f"{name}: {text}", left=pace.left())
+        def on_progress(name: str) -> Callable[[str], None]:
+            return lambda text: progress.update(row, description=f"{name}: {text}", left=budget.left())
 
         def done(name: str) -> None:
-            pace.done()
-            progress.update(row, advance=1, left=pace.left())
+            budget.done()
+            progress.update(row, advance=1, left=budget.left())
             if not sys.stderr.isatty():
-                typer.echo(f"{name} done; {pace.left()}", err=True)
+                typer.echo(f"{name} done; {budget.left()}", err=True)
 
         for task in tasks:
-            record.tasks.append(run_task(task, options, record.peaks, say(task.name)))
+            record.tasks.append(run_task(task, options, record.peaks, on_progress(task.name)))
             done(task.name)
             if json is not None:
                 # After every task: whatever ends the run, what it found is there.
                 record.save(json)
         for curve in asked:
-            record.curves.append(measure_curve(curve, say(curve.name), quick=options.quick))
+            record.curves.append(measure_curve(curve, on_progress(curve.name), quick=options.quick))
             done(curve.name)
 
 

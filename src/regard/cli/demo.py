@@ -37,8 +37,8 @@ def command(
     from regard.training.config import DataConfig, RunConfig, TrainingConfig
     from regard.training.corpora import bundled_path
     from regard.training.evaluation import evaluate
-    from regard.training.report import draw_alignments, draw_curves, draw_lengths
     from regard.training.run_folder import RunFolder
+    from regard.training.run_pictures import draw_alignments, draw_curves, draw_lengths
     from regard.training.trained_translator import TrainedTranslator
     from regard.training.translation import train_translation
 

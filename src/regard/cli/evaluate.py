@@ -52,8 +52,8 @@ def evaluate_run(
     import torch
 
     from regard.training.evaluation import evaluate
-    from regard.training.report import draw_lengths
     from regard.training.run_folder import RunFolder, write_atomically
+    from regard.training.run_pictures import draw_lengths
     from regard.training.trained_translator import TrainedTranslator
 
     if threads:

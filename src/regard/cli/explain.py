@@ -85,7 +85,7 @@ def command(
 
     from regard.cli.attention_options import make_mask, make_normalizer, make_score
     from regard.cli.matrices import read_matrix
-    from regard.cli.seeded import seeded_sentence
+    from regard.cli.seeded_sentence import seeded_sentence
     from regard.explanations.worked import work_through
 
     texts = {

@@ -58,7 +58,7 @@ def command(
     for translation in found:
         typer.echo(json.dumps(record(translation, merge_words), ensure_ascii=False) if as_json else translation.text)
     if pictures is not None:
-        from regard.training.report import draw_alignments
+        from regard.training.run_pictures import draw_alignments
 
         if translator.model.config.attention == "none":
             raise DataError(f"{run} is a model without attention; there is nothing to draw")

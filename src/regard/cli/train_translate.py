@@ -219,7 +219,7 @@ def resume_run(path: Path, typed: dict[str, Any]) -> Any:
 
 def finish(trained: Any, test: str | None) -> None:
     """Say how a training ended, draw its curves, and test it if wanted."""
-    from regard.training.report import draw_curves
+    from regard.training.run_pictures import draw_curves
     from regard.training.translation import is_child
 
     if is_child():  # of several processes, the first one speaks

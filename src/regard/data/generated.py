@@ -13,7 +13,7 @@ from functools import cached_property
 from pathlib import Path
 
 from regard.data.alignment import Alignment, Link
-from regard.data.grammar.phrases import Dice, finished, joined
+from regard.data.grammar.phrases import RandomDraws, finished, joined
 from regard.data.grammar.sentences import sentence
 from regard.errors import ArgumentError, DataError
 
@@ -64,7 +64,7 @@ def generate(size: int, seed: int, *, start: int = 0) -> Iterator[AlignedPair]:
     """
     if size < 0 or start < 0:
         raise ArgumentError(f"size and start must be at least 0; got {size} and {start}")
-    return (_pair(Dice(f"{seed}/{number}")) for number in range(start, start + size))
+    return (_pair(RandomDraws(f"{seed}/{number}")) for number in range(start, start + size))
 
 
 def write_corpus(folder: str | os.PathLike[str], sizes: Mapping[str, int], seed: int) -> dict[str, Path]:
@@ -124,9 +124,9 @@ def _write(path: Path, size: int, seed: int, number: int, held_out: set[str], *,
     return number
 
 
-def _pair(dice: Dice) -> AlignedPair:
+def _pair(draws: RandomDraws) -> AlignedPair:
     while True:
-        source, target, question = sentence(dice)
+        source, target, question = sentence(draws)
         if SHORTEST <= len(source) <= LONGEST:
             break
     english, spanish, sure, possible = finished(source, target, question=question)

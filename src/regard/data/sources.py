@@ -10,9 +10,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from regard.data import rows
+from regard.data import readers
 from regard.data.cache import cached_table, fingerprint, require_datasets
-from regard.data.rows import Pair
+from regard.data.readers import Pair
 from regard.errors import ArgumentError, DataError
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def _paths(source: Source) -> tuple[Path, ...] | None:
     if "," in source:
         first, _, second = source.partition(",")
         return Path(first.strip()), Path(second.strip())
-    if _HUB_NAME.fullmatch(source) and path.suffix not in rows.READERS and path.suffix != ".txt":
+    if _HUB_NAME.fullmatch(source) and path.suffix not in readers.READERS and path.suffix != ".txt":
         return None
     return (path,)
 
@@ -115,12 +115,12 @@ def _check_file(path: Path) -> None:
 
 def _read(paths: tuple[Path, ...], source_column: str | None, target_column: str | None) -> Iterator[Pair]:
     if len(paths) == 2:
-        return rows.aligned_lines(*paths)
+        return readers.aligned_lines(*paths)
     (path,) = paths
-    reader = rows.READERS.get(path.suffix.lower())
+    reader = readers.READERS.get(path.suffix.lower())
     if reader is None:
         raise DataError(
-            f"{path}: unknown kind of file {path.suffix!r}; give {', '.join(rows.READERS)}, "
+            f"{path}: unknown kind of file {path.suffix!r}; give {', '.join(readers.READERS)}, "
             "or two text files with a comma between them"
         )
     return reader(path, source_column, target_column)
@@ -148,7 +148,7 @@ def _from_hub(
 
     def pairs() -> Iterator[Pair]:
         blocks: Iterator[Any] = (table.to_batches() for table in loaded.with_format("arrow").iter(_BLOCK))  # pyright: ignore
-        return rows.record_batches(name, itertools.chain.from_iterable(blocks), source_column, target_column)
+        return readers.record_batches(name, itertools.chain.from_iterable(blocks), source_column, target_column)
 
     return _table(key, name, pairs, lowercase, limit)
 

@@ -63,7 +63,7 @@ class BahdanauDecoder(RecurrentDecoder):
         memory, layers = state.memory, state.layers
         assert memory is not None
         embedded = self.dropout(self.embedding(tokens))
-        run = self.recurrence.unroll(embedded)
+        unrolled = self.recurrence.unroll(embedded)
         hidden = layers[-1][0]
         outputs, contexts, weights, choices = [], [], [], []
         for time in range(tokens.shape[1]):
@@ -73,7 +73,7 @@ class BahdanauDecoder(RecurrentDecoder):
                 weight = choice.weights
                 context = (weight[:, None].to(memory.value.dtype) @ memory.value)[:, 0]
                 choices.append(choice)
-            hidden, layers = run.step(time, context, layers)
+            hidden, layers = unrolled.step(time, context, layers)
             outputs.append(hidden)
             contexts.append(context)
             weights.append(weight)

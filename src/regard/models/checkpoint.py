@@ -52,7 +52,7 @@ def save_model(path: str | Path, model: nn.Module) -> Path:
         os.replace(temporary, file)
         _sync_folder(file.parent)
     except OSError as error:
-        raise RunError(f"cannot write {file}: {error.strerror or error}; what was there before is intact") from error
+        raise RunError(f"cannot write {file}: {error.strerror or error}; the old file is unchanged") from error
     finally:
         temporary.unlink(missing_ok=True)
     return file
@@ -90,14 +90,14 @@ def load_model(path: str | Path) -> nn.Module:
 
 def _build(kind: type[Any], config: Any, tensors: dict[str, Tensor], file: Path) -> nn.Module:
     """A model with these tensors."""
-    held = sum(tensor.numel() for tensor in tensors.values())
-    if config.least_numbers > held:  # before any memory is taken for what a few bytes of configuration ask for
-        raise RunError(f"{file}: its configuration needs {config.least_numbers:,} numbers or more; it holds {held:,}")
+    numbers = sum(tensor.numel() for tensor in tensors.values())
+    if config.min_numbers > numbers:  # before any memory is taken for what a few bytes of configuration ask for
+        raise RunError(f"{file}: its configuration needs {config.min_numbers:,} numbers or more; it holds {numbers:,}")
     model = kind(config)
-    wanted = _untied(model)
-    for name in [*(wanted.keys() - tensors.keys()), *(tensors.keys() - wanted.keys())]:
-        raise RunError(f"{file} {'lacks' if name in wanted else 'has an unknown'} tensor {name}")
-    for name, tensor in wanted.items():
+    expected = _untied(model)
+    for name in [*(expected.keys() - tensors.keys()), *(tensors.keys() - expected.keys())]:
+        raise RunError(f"{file} {'lacks' if name in expected else 'has an unknown'} tensor {name}")
+    for name, tensor in expected.items():
         if tensors[name].shape != tensor.shape:
             raise RunError(f"{file}: {name} must have shape {list(tensor.shape)}; it has {list(tensors[name].shape)}")
         if not tensors[name].is_floating_point():

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from regard.errors import ArgumentError, UnknownNameError
-from regard.models.recurrence import CELLS, open_forget_gates
+from regard.models.recurrence import CELLS, initialize_forget_bias
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class RecurrentEncoder(nn.Module):
             dropout=dropout if layers > 1 else 0.0,
         )
         if cell == "lstm":
-            open_forget_gates(self.rnn)
+            initialize_forget_bias(self.rnn)
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, tokens: Tensor, lengths: Tensor) -> Encoded:

@@ -44,17 +44,17 @@ class HardChoice(nn.Module):
         Args:
             weights: soft weights ``[batch, keys]``; a row of zeros has no key to choose.
         """
-        seen = weights.sum(-1, keepdim=True) > 0
+        has_keys = weights.sum(-1, keepdim=True) > 0
         if self.training:
-            index = torch.multinomial(torch.where(seen, weights.detach(), torch.ones_like(weights)), 1)
+            index = torch.multinomial(torch.where(has_keys, weights.detach(), torch.ones_like(weights)), 1)
         else:
             index = weights.argmax(-1, keepdim=True)
-        chosen = torch.zeros_like(weights).scatter_(-1, index, 1.0) * seen
+        chosen = torch.zeros_like(weights).scatter_(-1, index, 1.0) * has_keys
         tiny = torch.finfo(weights.dtype).tiny
         logs = weights.clamp(min=tiny).log()
         if self.training and self.estimator == "straight_through":
             chosen = chosen + weights - weights.detach()
-        log_probability = (logs.gather(-1, index) * seen).squeeze(-1)
+        log_probability = (logs.gather(-1, index) * has_keys).squeeze(-1)
         return Choice(chosen, log_probability, -(weights * logs).sum(-1))
 
 

@@ -84,11 +84,11 @@ class LuongDecoder(RecurrentDecoder):
             attended = self.attend(hidden, state)
             readout = self.readout(attended.context.to(hidden.dtype), hidden)
             return Decoded(self.dropout(readout), replace(state, layers=layers, position=after), attended.weights)
-        run = self.recurrence.unroll(embedded)
+        unrolled = self.recurrence.unroll(embedded)
         fed = embedded.new_zeros(len(tokens), embedded.shape[-1]) if state.fed is None else state.fed
         readouts, weights = [], []
         for time in range(tokens.shape[1]):
-            hidden, layers = run.step(time, fed, state.layers)
+            hidden, layers = unrolled.step(time, fed, state.layers)
             attended = self.attend(hidden[:, None], state)
             fed = self.readout(attended.context[:, 0].to(hidden.dtype), hidden)
             state = replace(state, layers=layers, fed=fed, position=state.position + 1)
@@ -109,11 +109,11 @@ class LuongDecoder(RecurrentDecoder):
         keys = state.memory.value.shape[1]
         if self.position is None:
             center = monotonic_center(state.position, hidden.shape[1], state.lengths)
-            return self.attention(hidden, state.memory, mask=around(center, keys, self.window))
+            return self.attention(hidden, state.memory, mask=local_mask(center, keys, self.window))
         center = self.position(hidden, state.lengths)
         normalizer = normalizers.local_gaussian(self.attention.normalizer, center[:, None], self.window / 2)
         return self.attention(
-            hidden, state.memory, mask=around(center.detach(), keys, self.window), normalizer=normalizer
+            hidden, state.memory, mask=local_mask(center.detach(), keys, self.window), normalizer=normalizer
         )
 
 
@@ -153,7 +153,7 @@ def monotonic_center(position: int, steps: int, lengths: Tensor) -> Tensor:
     return torch.minimum(times, (lengths[:, None] - 1).clamp(min=0))
 
 
-def around(center: Tensor, keys: int, window: int) -> Mask:
+def local_mask(center: Tensor, keys: int, window: int) -> Mask:
     """The mask of the keys with ``|s − center| ≤ window``, for a center for each row and step ``[batch, steps]``."""
     distance = torch.arange(keys, device=center.device) - center[..., None]
     return masks.keep((distance.abs() <= window)[:, None])

@@ -159,15 +159,15 @@ class RecurrentDecoder(nn.Module, ABC):
         likely there. No gradient passes through that choice.
         """
         steps = []
-        before = tokens[:, 0]
+        inputs = tokens[:, 0]
         for time in range(tokens.shape[1]):
-            steps.append(self.decode(before[:, None], state))
+            steps.append(self.decode(inputs[:, None], state))
             state = steps[-1].state
             if time + 1 < tokens.shape[1]:
                 with torch.no_grad():
-                    own = self.output(steps[-1].readout[:, 0]).argmax(-1)
-                chosen = torch.rand(len(own), device=own.device) < probability
-                before = torch.where(chosen, own, tokens[:, time + 1])
+                    predicted = self.output(steps[-1].readout[:, 0]).argmax(-1)
+                replaced = torch.rand(len(predicted), device=predicted.device) < probability
+                inputs = torch.where(replaced, predicted, tokens[:, time + 1])
         weights = [step.weights for step in steps if step.weights is not None]
         choices = [step.choices for step in steps if step.choices is not None]
         return Decoded(

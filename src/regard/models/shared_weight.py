@@ -34,19 +34,19 @@ class SharedWeight:
         self._uses: list[tuple[Tensor, Tensor]] = []
         self.weight: Tensor
         self.bias: Tensor | None
-        self.weight, self.bias = _Share.apply(weight, bias, dtype, self._uses)
+        self.weight, self.bias = _SharedWeightFunction.apply(weight, bias, dtype, self._uses)
 
-    def add(self, inputs: Tensor, gradient: Tensor) -> None:
+    def add(self, inputs: Tensor, grad_product: Tensor) -> None:
         """Note one use, in the backward pass.
 
         Args:
             inputs: ``[rows, in]``, what the weight was multiplied with.
             gradient: ``[rows, out]``, of the product.
         """
-        self._uses.append((inputs, gradient))
+        self._uses.append((inputs, grad_product))
 
 
-class _Share(torch.autograd.Function):
+class _SharedWeightFunction(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any, weight: Tensor, bias: Tensor | None, dtype: torch.dtype, uses: list[tuple[Tensor, Tensor]]
@@ -65,11 +65,11 @@ class _Share(torch.autograd.Function):
         if not ctx.uses:
             return None, None, None, None
         inputs = torch.cat([use[0] for use in ctx.uses])
-        gradient = torch.cat([use[1] for use in ctx.uses])
+        grad_products = torch.cat([use[1] for use in ctx.uses])
         ctx.uses.clear()
-        of_weight = (gradient.t() @ inputs).to(ctx.weight_dtype)
-        of_bias = gradient.sum(0, dtype=ctx.weight_dtype) if ctx.has_bias else None
-        return of_weight, of_bias, None, None
+        grad_weight = (grad_products.t() @ inputs).to(ctx.weight_dtype)
+        grad_bias = grad_products.sum(0, dtype=ctx.weight_dtype) if ctx.has_bias else None
+        return grad_weight, grad_bias, None, None
 
 
 def compute_dtype(tensor: Tensor) -> torch.dtype:

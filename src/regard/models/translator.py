@@ -101,7 +101,7 @@ class TranslatorConfig:
         return self.score or ("general" if self.attention == "luong" else "additive")
 
     @property
-    def least_numbers(self) -> int:
+    def min_numbers(self) -> int:
         """A lower bound, of the right order, of how many numbers the model's tensors hold."""
         vocabularies = self.target_vocabulary + (0 if self.tied_embeddings == "all" else self.source_vocabulary)
         layers = self.encoder_layers + self.decoder_layers
@@ -262,31 +262,31 @@ class RecurrentTranslator(nn.Module):
             source: ``int64 [batch, source]``.
             source_lengths: ``int64 [batch]``.
             target: ``int64 [batch, target]``.
-            target_lengths: ``int64 [batch]``, tokens of each target, ``bos`` and ``eos`` counted.
+            target_lengths: ``int64 [batch]``, tokens of each target, ``bos`` and ``eos`` included.
             label_smoothing: ε in [0, 1].
             sampling_probability: in [0, 1].
         """
         predicted = self(source, source_lengths, target, target_lengths, sampling_probability=sampling_probability)
-        wanted = target[:, 1:]
-        counted = torch.arange(wanted.shape[1], device=wanted.device) < (target_lengths - 1)[:, None]
-        tokens = counted.sum()
+        labels = target[:, 1:]
+        is_token = torch.arange(labels.shape[1], device=labels.device) < (target_lengths - 1)[:, None]
+        tokens = is_token.sum()
         output = predicted.output
         found = vocabulary_loss(
             predicted.readout.flatten(0, 1),
             output.weight,
             output.bias,
-            wanted.masked_fill(~counted, -1).flatten(),
+            labels.masked_fill(~is_token, -1).flatten(),
             label_smoothing=label_smoothing,
             ignore=-1,
         )
         total = found.total
         if predicted.choices is not None and self.baseline is not None:
-            reward = -found.nll.view_as(wanted)
+            reward = -found.nll.view_as(labels)
             total = total + reinforce_loss(
                 predicted.choices.log_probability,
                 predicted.choices.entropy,
                 reward,
-                counted,
+                is_token,
                 self.baseline.value.clone(),
                 entropy_weight=self.config.entropy_weight,
             )
@@ -314,7 +314,7 @@ def _decoder(
     attention = Attention.create(config.score_name, hidden, hidden, max_keys=max_keys)
     sizes = hidden, summary_dim, hidden, config.decoder_layers, config.cell, config.readout, config.dropout
     if config.attention == "luong":
-        where = config.input_feeding, config.scope, config.window
-        return LuongDecoder(embedding, output, attention, *sizes, *where)
+        local = config.input_feeding, config.scope, config.window
+        return LuongDecoder(embedding, output, attention, *sizes, *local)
     choice = HardChoice(config.hard_estimator) if config.attention == "hard" else None
     return BahdanauDecoder(embedding, output, attention, *sizes, choice)

@@ -23,7 +23,7 @@ class VocabularyLoss(NamedTuple):
 
     Attributes:
         total: sum of the smoothed losses, nats; differentiable.
-        nll: ``[rows]``, −log p(target) of each token, nats, without smoothing and gradient; 0 for ignored rows.
+        nll: ``[rows]``, −log p(target) of each token, nats, without smoothing or gradient; 0 for ignored rows.
     """
 
     total: Tensor
@@ -93,9 +93,9 @@ class _Loss(torch.autograd.Function):
         exact = torch.promote_types(dtype, torch.float32)
         inputs, matrix = features.to(dtype), weight.to(dtype)
         needs = [differentiable and needed for needed in ctx.needs_input_grad[:3]]
-        of_features = torch.empty_like(inputs) if needs[0] else None
-        of_weight = torch.zeros(weight.shape, dtype=exact, device=weight.device) if needs[1] else None
-        of_bias = torch.zeros(V, dtype=exact, device=weight.device) if needs[2] else None
+        grad_features = torch.empty_like(inputs) if needs[0] else None
+        grad_weight = torch.zeros(weight.shape, dtype=exact, device=weight.device) if needs[1] else None
+        grad_bias = torch.zeros(V, dtype=exact, device=weight.device) if needs[2] else None
         total = torch.zeros((), dtype=exact, device=features.device)
         nll = torch.empty(len(features), dtype=exact, device=features.device)
 
@@ -108,7 +108,7 @@ class _Loss(torch.autograd.Function):
                 logits += bias
             chosen = logits.gather(1, column).squeeze(1)
             mean = logits.mean(1) if smoothing else None
-            # softmax in place: the logits become the probabilities, and these the gradient
+            # In place: the logits become the probabilities, and these become the gradient of the logits.
             peak = logits.amax(1, keepdim=True)
             mass = logits.sub_(peak).exp_().sum(1, keepdim=True)
             log_sum = (mass.log() + peak).squeeze(1)
@@ -118,31 +118,31 @@ class _Loss(torch.autograd.Function):
                 total += smoothing * (log_sum - mean).sum()
             if not any(needs):
                 continue
-            gradient = logits.div_(mass)
+            grad_logits = logits.div_(mass)
             if smoothing:
-                gradient.sub_(smoothing / V)
-            gradient.scatter_add_(1, column, gradient.new_full(column.shape, smoothing - 1))
-            if of_bias is not None:
-                of_bias += gradient.sum(0)
-            gradient = gradient.to(dtype)
-            if of_features is not None:
-                torch.mm(gradient, matrix, out=of_features[part])
-            if of_weight is not None:
+                grad_logits.sub_(smoothing / V)
+            grad_logits.scatter_add_(1, column, grad_logits.new_full(column.shape, smoothing - 1))
+            if grad_bias is not None:
+                grad_bias += grad_logits.sum(0)
+            grad_logits = grad_logits.to(dtype)
+            if grad_features is not None:
+                torch.mm(grad_logits, matrix, out=grad_features[part])
+            if grad_weight is not None:
                 if dtype == exact:
-                    of_weight.addmm_(gradient.t(), inputs[part])
+                    grad_weight.addmm_(grad_logits.t(), inputs[part])
                 else:
-                    of_weight += torch.mm(gradient.t(), inputs[part])
+                    grad_weight += torch.mm(grad_logits.t(), inputs[part])
 
         ctx.mark_non_differentiable(nll)
         ctx.dtypes = features.dtype, weight.dtype, None if bias is None else bias.dtype
-        ctx.save_for_backward(of_features, of_weight, of_bias)
+        ctx.save_for_backward(grad_features, grad_weight, grad_bias)
         return total, nll
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, of_total: Tensor, of_nll: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def backward(ctx: Any, grad_total: Tensor, grad_nll: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
         gradients = [
-            None if gradient is None else (gradient * of_total.to(gradient.dtype)).to(dtype)
+            None if gradient is None else (gradient * grad_total.to(gradient.dtype)).to(dtype)
             for gradient, dtype in zip(ctx.saved_tensors, ctx.dtypes, strict=True)
         ]
         return *gradients, None, None, None, None

@@ -6,10 +6,10 @@ import torch
 from torch import Tensor, nn
 
 from regard.attention.verbs import BackendName
-from regard.bench.bar import Bar
-from regard.bench.columns import OWN
-from regard.bench.inner_product import made
-from regard.bench.task import Contender, Inputs, Outputs, Ready, Sizes, Task, Work
+from regard.bench.columns import OWN_COLUMNS
+from regard.bench.inner_product import random_tensor
+from regard.bench.requirement import Requirement
+from regard.bench.task import Implementation, Inputs, Outputs, PreparedCall, Sizes, Task, Work
 from regard.models.bahdanau_decoder import BahdanauDecoder
 from regard.models.encoders import Encoded
 from regard.models.vocabulary_loss import vocabulary_loss
@@ -28,10 +28,10 @@ def _inputs(sizes: Sizes) -> Inputs:
     lengths[0] = K
     keep = torch.arange(K) < lengths[:, None]
     return {
-        "annotations": made(B, K, D, seed=22).tanh() * keep[..., None],
+        "annotations": random_tensor(B, K, D, seed=22).tanh() * keep[..., None],
         "lengths": lengths,
         # State and cell of the encoder's last step.
-        "summary": made(B, 2 * D, seed=23).tanh(),
+        "summary": random_tensor(B, 2 * D, seed=23).tanh(),
         "tokens": torch.randint(sizes["vocabulary"], (B, sizes["words"] + 1), generator=generator),
         "vocabulary": torch.tensor(sizes["vocabulary"]),
         "embedding": torch.tensor(sizes["embedding"]),
@@ -72,15 +72,15 @@ def _named(decoder: BahdanauDecoder, raw: tuple[Tensor, ...], count: int) -> Out
     return {name: tensor.detach() / count for name, tensor in zip(names, raw, strict=True)}
 
 
-def _contender(column: str, named: BackendName, **more: Any) -> Contender:
-    def build(inputs: Inputs) -> Ready:
+def _implementation(column: str, named: BackendName, **more: Any) -> Implementation:
+    def build(inputs: Inputs) -> PreparedCall:
         decoder = build_decoder(inputs, named).train()
         annotations = inputs["annotations"].clone().requires_grad_()
         leaves = [annotations, *decoder.parameters()]
         count = inputs["tokens"][:, 1:].numel()
-        return Ready(lambda: step(decoder, inputs, annotations, leaves), lambda raw: _named(decoder, raw, count))
+        return PreparedCall(lambda: step(decoder, inputs, annotations, leaves), lambda raw: _named(decoder, raw, count))
 
-    return Contender(column, build, **more)
+    return Implementation(column, build, **more)
 
 
 def _backend(inputs: Inputs) -> str:
@@ -95,19 +95,21 @@ def oracle(inputs: Inputs) -> Outputs:
     words = inputs["tokens"].shape[1] - 1
     at_once = max(1, ORACLE_NUMBERS // (K * D * words))
     total = [torch.zeros((), dtype=torch.float64), *(torch.zeros_like(tensor) for tensor in decoder.parameters())]
-    by_annotations: list[Tensor] = []
+    grad_annotations: list[Tensor] = []
     with torch.enable_grad():
         for first in range(0, B, at_once):
             rows = slice(first, first + at_once)
             part = {name: inputs[name][rows] for name in ("lengths", "summary", "tokens")}
             annotations = inputs["annotations"][rows].double().requires_grad_()
-            loss, by_annotation, *others = step(decoder, part, annotations, [annotations, *decoder.parameters()])
-            by_annotations.append(by_annotation)
+            loss, grad_annotation_block, *others = step(
+                decoder, part, annotations, [annotations, *decoder.parameters()]
+            )
+            grad_annotations.append(grad_annotation_block)
             total = [before + new for before, new in zip(total, (loss.detach(), *others), strict=True)]
-    return _named(decoder, (total[0], torch.cat(by_annotations), *total[1:]), B * words)
+    return _named(decoder, (total[0], torch.cat(grad_annotations), *total[1:]), B * words)
 
 
-def _held(sizes: Sizes) -> float:
+def _reference_bytes(sizes: Sizes) -> float:
     # Plain PyTorch keeps the tanh of every pair and unit of every word until the backward pass.
     return 4.0 * 1.5 * sizes["batch"] * sizes["keys"] * sizes["dim"] * sizes["words"]
 
@@ -129,7 +131,7 @@ def _work(sizes: Sizes) -> Work:
     )
 
 
-def _task(keys: int, words: int, bar: Bar) -> Task:
+def _task(keys: int, words: int, requirement: Requirement) -> Task:
     return Task(
         name=f"bahdanau-{keys}",
         title="training step of Bahdanau's decoder, batch {batch}, {words} words, memory {keys}, width {dim}",
@@ -137,13 +139,15 @@ def _task(keys: int, words: int, bar: Bar) -> Task:
         sizes={"batch": 64, "words": words, "keys": keys, "dim": 512, "embedding": 256, "vocabulary": 8000},
         quick={"batch": 8, "words": 7, "keys": keys, "dim": 64, "embedding": 32, "vocabulary": 211},
         inputs=_inputs,
-        contenders=(
-            _contender("regard", "auto", backend=_backend),
-            _contender(OWN["reference"], "reference", note="its attention in plain PyTorch", bytes=_held),
+        implementations=(
+            _implementation("regard", "auto", backend=_backend),
+            _implementation(
+                OWN_COLUMNS["reference"], "reference", note="its attention in plain PyTorch", bytes=_reference_bytes
+            ),
         ),
         work=_work,
         oracle=oracle,
-        bars=(bar,),
+        requirements=(requirement,),
         backward=True,
         about="Given annotations of unequal lengths; the decoder reads all words, the vocabulary's loss is taken, and "
         "every parameter and the annotations get their gradients. Errors are those of a mean over the words.",
@@ -152,6 +156,6 @@ def _task(keys: int, words: int, bar: Bar) -> Task:
 
 
 TASKS = (
-    _task(400, 40, Bar("faster", 1.6, OWN["reference"], 2.2)),
-    _task(14, 14, Bar("faster", 1.0, OWN["reference"])),
+    _task(400, 40, Requirement("faster", 1.6, OWN_COLUMNS["reference"], 2.2)),
+    _task(14, 14, Requirement("faster", 1.0, OWN_COLUMNS["reference"])),
 )

@@ -7,7 +7,6 @@ from torch import Tensor
 
 from regard import masks
 from regard.bench import eager
-from regard.bench.bar import Bar
 from regard.bench.inner_product import (
     QKV,
     jax,
@@ -21,7 +20,8 @@ from regard.bench.inner_product import (
     x_transformers,
 )  # fmt: skip
 from regard.bench.oracle import by_rows
-from regard.bench.own import held_to
+from regard.bench.own_backends import own_backends
+from regard.bench.requirement import Requirement
 from regard.bench.task import Inputs, Sizes, Task, Work
 
 WINDOW = 512
@@ -93,9 +93,9 @@ def _ragged(name: str, title: str, *, keys_only: bool, about: str) -> Task:
         sizes=sizes(32, 4, 512),
         quick=sizes(4, 2, 128),
         inputs=_ragged_inputs,
-        contenders=(
+        implementations=(
             regard(options),
-            *(() if keys_only else held_to("cpu", "sdpa", options=options)),
+            *(() if keys_only else own_backends("cpu", "sdpa", options=options)),
             *plain(eager.attention, keep=_padding, note=padded),
             sdpa(keep=_padding, note=padded),
             keras(keep=_padding, note=padded),
@@ -105,7 +105,7 @@ def _ragged(name: str, title: str, *, keys_only: bool, about: str) -> Task:
         ),
         work=lambda sizes: _ragged_work(sizes, keys_only=keys_only),
         oracle=by_rows(eager.attention, QKV, keep=_padding, per_pair=2),
-        bars=(Bar("faster", 1.8, "sdpa", 2.2),),
+        requirements=(Requirement("faster", 1.8, "sdpa", 2.2),),
         about=about,
     )
 
@@ -118,9 +118,9 @@ TASKS = (
         sizes=sizes(1, 4, 8192),
         quick=sizes(1, 2, 1024),
         inputs=make_inputs,
-        contenders=(
+        implementations=(
             regard(_windowed),
-            *held_to("cpu", "sdpa", options=_windowed),
+            *own_backends("cpu", "sdpa", options=_windowed),
             *plain(eager.attention, keep=_window, matrices=3.0, compiled_matrices=3.0),
             sdpa(keep=_window, note="a dense mask"),
             jax(keywords=lambda inputs, jnp: {"local_window_size": (WINDOW, 0)}),
@@ -129,7 +129,7 @@ TASKS = (
         ),
         work=_window_work,
         oracle=by_rows(eager.attention, QKV, keep=_window, per_pair=2),
-        bars=(Bar("faster", 10, "sdpa", 16),),
+        requirements=(Requirement("faster", 10, "sdpa", 16),),
         about="Each query sees its own key and the 512 before it.",
     ),
     _ragged(

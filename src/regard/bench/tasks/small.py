@@ -12,7 +12,7 @@ from regard.attention.verbs import BackendName
 from regard.bench import eager
 from regard.bench.inner_product import QKV, Options, make_inputs, pairs, plain, regard, sizes
 from regard.bench.oracle import by_rows
-from regard.bench.own import held_to
+from regard.bench.own_backends import own_backends
 from regard.bench.task import Inputs, Sizes, Task, Work
 from regard.bench.tasks import additive
 
@@ -60,7 +60,7 @@ def _task(
         sizes=sizes(2, HEADS, length, 32),
         quick=sizes(2, HEADS, length, 32),
         inputs=inputs,
-        contenders=(regard(options), *held_to(*backends, options=options), usual),
+        implementations=(regard(options), *own_backends(*backends, options=options), usual),
         work=work,
         oracle=by_rows(function, names, keep=keep),
         about="In its first column regard chooses for itself; in the others its backend is named.",

@@ -8,12 +8,12 @@ from torch import Tensor
 
 from regard.errors import ArgumentError
 from regard.models.encoders import Encoded
-from regard.models.search.searchable import Hypothesis, Limits, Searchable
+from regard.models.search.decoder_protocol import Hypothesis, Limits, SearchableDecoder
 
 
 @torch.no_grad()
 def beam(
-    decoder: Searchable,
+    decoder: SearchableDecoder,
     encoded: Encoded,
     *,
     bos: int,
@@ -36,7 +36,7 @@ def beam(
         encoded: the encoder's annotations of a batch.
         bos: token to begin with.
         eos: token that ends a sentence.
-        width: hypotheses kept for each sentence.
+        width: hypotheses of each sentence.
         length_penalty: α, 0 or more; 0 ranks by probability, which favours short sentences.
         max_length: most tokens before ``eos``.
         forbidden: tokens that are never written; ``bos`` never is.
@@ -54,7 +54,7 @@ def beam(
     if not len(encoded.lengths):
         return []
     limits = Limits(bos, eos, max_length, forbidden)
-    search = _Search(len(encoded.lengths), width, length_penalty, max_length)
+    record = _BeamRecord(len(encoded.lengths), width, length_penalty, max_length)
     device = encoded.lengths.device
     alive = torch.arange(len(encoded.lengths), device=device)  # the sentences still searched
     state = decoder.start(encoded).select(alive.repeat_interleave(width))
@@ -67,23 +67,23 @@ def beam(
         vocabulary = log_probabilities.shape[1]
         extended = totals[:, :, None] + limits.restrict(log_probabilities, length).view(len(alive), width, vocabulary)
         # Among 2·width extensions at least width do not end, since each hypothesis ends in one way only.
-        best, place = extended.flatten(1).topk(min(2 * width, width * vocabulary), dim=1)
-        origin = place.div(vocabulary, rounding_mode="floor")
-        word = place % vocabulary
+        best, index = extended.flatten(1).topk(min(2 * width, width * vocabulary), dim=1)
+        origin = index.div(vocabulary, rounding_mode="floor")
+        word = index % vocabulary
         ends = word == eos
-        search.finish(length, alive, best[:, :width], origin[:, :width], ends[:, :width])
+        record.finish(length, alive, best[:, :width], origin[:, :width], ends[:, :width])
 
-        onward = best.masked_fill(ends, -torch.inf)
-        onward, chosen = onward.topk(width, dim=1) if onward.shape[1] > width else onward.sort(dim=1, descending=True)
+        totals = best.masked_fill(ends, -torch.inf)
+        totals, chosen = totals.topk(width, dim=1) if totals.shape[1] > width else totals.sort(dim=1, descending=True)
         origin, word = origin.gather(1, chosen), word.gather(1, chosen)
-        search.extend(alive, origin, word, weights)
-        kept = search.unfinished(alive, onward[:, 0])
-        if not len(kept):
+        record.extend(alive, origin, word, weights)
+        unfinished = record.unfinished(alive, totals[:, 0])
+        if not len(unfinished):
             break
-        rows = (kept[:, None] * width + origin[kept]).flatten()
-        state = state.reorder(rows) if len(kept) == len(alive) else state.select(rows)
-        alive, totals, tokens = alive[kept], onward[kept], word[kept].flatten()
-    return search.best(encoded.lengths)
+        rows = (unfinished[:, None] * width + origin[unfinished]).flatten()
+        state = state.reorder(rows) if len(unfinished) == len(alive) else state.select(rows)
+        alive, totals, tokens = alive[unfinished], totals[unfinished], word[unfinished].flatten()
+    return record.best(encoded.lengths)
 
 
 class _Finished(NamedTuple):
@@ -93,7 +93,7 @@ class _Finished(NamedTuple):
     origin: int  # the hypothesis that ended, as the beam stood after ``length`` tokens
 
 
-class _Search:
+class _BeamRecord:
     """What a beam search remembers: the words it passed through, backwards linked, and the ends it found."""
 
     def __init__(self, sentences: int, width: int, length_penalty: float, max_length: int):
@@ -124,9 +124,9 @@ class _Search:
         self._origins.append(blank.index_copy(0, alive, origin))
         self._words.append(blank.index_copy(0, alive, word))
         if weights is not None:
-            looked = weights.view(len(alive), self.width, -1)
-            everywhere = looked.new_zeros(self.sentences, *looked.shape[1:])
-            self._weights.append(everywhere.index_copy(0, alive, looked))
+            step_weights = weights.view(len(alive), self.width, -1)
+            all_weights = step_weights.new_zeros(self.sentences, *step_weights.shape[1:])
+            self._weights.append(all_weights.index_copy(0, alive, step_weights))
 
     def unfinished(self, alive: Tensor, best_total: Tensor) -> Tensor:
         """Which of the sentences ``alive`` go on, as indices into it.
@@ -137,13 +137,13 @@ class _Search:
         """
         # A log-probability only falls, and the longest sentence has the largest divisor.
         bounds = (best_total / self.penalty(self.max_length)).tolist()
-        kept = [
-            place
-            for place, (sentence, bound) in enumerate(zip(alive.tolist(), bounds, strict=True))
+        unfinished = [
+            index
+            for index, (sentence, bound) in enumerate(zip(alive.tolist(), bounds, strict=True))
             if len(self._finished[sentence]) < self.width
             and bound > max((end.score for end in self._finished[sentence]), default=-torch.inf)
         ]
-        return torch.tensor(kept, dtype=torch.int64, device=alive.device)
+        return torch.tensor(unfinished, dtype=torch.int64, device=alive.device)
 
     def best(self, source_lengths: Tensor) -> list[Hypothesis]:
         """The best end of each sentence, with its words and weights traced back."""
@@ -151,12 +151,12 @@ class _Search:
         found = []
         for sentence, source in enumerate(source_lengths.tolist()):
             end = max(self._finished[sentence], key=lambda finished: finished.score)
-            place, tokens, rows = end.origin, [], []
+            index, tokens, rows = end.origin, [], []
             for time in reversed(range(end.length)):
-                tokens.append(words[time][sentence][place])
-                place = origins[time][sentence][place]
+                tokens.append(words[time][sentence][index])
+                index = origins[time][sentence][index]
                 if self._weights:
-                    rows.append(self._weights[time][sentence, place, :source].float().cpu())
+                    rows.append(self._weights[time][sentence, index, :source].float().cpu())
             weights = None
             if self._weights:
                 weights = torch.stack(rows[::-1]) if rows else torch.zeros(0, source)

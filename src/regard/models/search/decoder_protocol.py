@@ -23,7 +23,7 @@ class SearchState(Protocol):
         ...
 
 
-class Searchable(Protocol):
+class SearchableDecoder(Protocol):
     """A decoder that can be searched."""
 
     def start(self, encoded: Encoded) -> Any:

@@ -108,7 +108,7 @@ def _fields(
                 continue  # an empty line, at the end or between blocks
             raise DataError(
                 f"{path}: line {line} has {_counted(len(fields), 'field')} where the header has {width} "
-                f"({', '.join(header)}); mend or remove that line"
+                f"({', '.join(header)}); correct or remove that line"
             )
         yield fields[at], fields[to]
 
@@ -134,7 +134,7 @@ def _json_lines(path: Path) -> Iterator[tuple[str, Any]]:
             try:
                 yield f"line {number}", json.loads(line)
             except (ValueError, RecursionError) as error:
-                raise DataError(f"{path}: line {number} is not JSON ({error}); mend or remove that line") from error
+                raise DataError(f"{path}: line {number} is not JSON ({error}); correct or remove that line") from error
 
 
 def _json_array(path: Path) -> Iterator[tuple[str, Any]]:
@@ -153,7 +153,7 @@ def _json_array(path: Path) -> Iterator[tuple[str, Any]]:
             text, position = text[position:] + chunk, 0
             if not chunk or len(text) > _LONGEST_LINE:
                 raise DataError(
-                    f"{path}: object {count + 1} of the array is not JSON ({error}); mend or remove it"
+                    f"{path}: object {count + 1} of the array is not JSON ({error}); correct or remove it"
                 ) from error
             continue
         count += 1
@@ -270,13 +270,13 @@ def _text(path: Path, place: str, record: dict[str, Any], column: str) -> str:
     try:
         value.encode("utf-8")
     except UnicodeEncodeError as error:
-        raise DataError(f"{path}: {place}, column {column!r} holds half a surrogate pair; mend that text") from error
+        raise DataError(f"{path}: {place}, column {column!r} holds half a surrogate pair; correct that text") from error
     return value
 
 
 def _not_text(where: str, place: str, column: str, value: Any) -> DataError:
     if value is None:
-        return DataError(f"{where}: {place} has no field {column!r}; mend or remove it")
+        return DataError(f"{where}: {place} has no field {column!r}; correct or remove it")
     return DataError(f"{where}: {place}, column {column!r} must be text; it is {_json_kind(value)}")
 
 

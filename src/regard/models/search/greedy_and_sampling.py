@@ -7,11 +7,17 @@ from torch import Tensor
 
 from regard.errors import ArgumentError
 from regard.models.encoders import Encoded
-from regard.models.search.searchable import Hypothesis, Limits, Searchable
+from regard.models.search.decoder_protocol import Hypothesis, Limits, SearchableDecoder
 
 
 def greedy(
-    decoder: Searchable, encoded: Encoded, *, bos: int, eos: int, max_length: int = 100, forbidden: Sequence[int] = ()
+    decoder: SearchableDecoder,
+    encoded: Encoded,
+    *,
+    bos: int,
+    eos: int,
+    max_length: int = 100,
+    forbidden: Sequence[int] = (),
 ) -> list[Hypothesis]:
     """The most likely word, again and again.
 
@@ -21,16 +27,16 @@ def greedy(
         bos: token to begin with.
         eos: token that ends a sentence.
         max_length: most tokens before ``eos``.
-        forbidden: tokens that are never written; ``bos`` never is.
+        forbidden: tokens that are never chosen; ``bos`` never is.
 
     Returns:
         One hypothesis for each row.
     """
-    return _walk(decoder, encoded, Limits(bos, eos, max_length, forbidden), lambda scores: scores.argmax(-1))
+    return _search(decoder, encoded, Limits(bos, eos, max_length, forbidden), lambda scores: scores.argmax(-1))
 
 
 def sample(
-    decoder: Searchable,
+    decoder: SearchableDecoder,
     encoded: Encoded,
     *,
     bos: int,
@@ -50,9 +56,9 @@ def sample(
         eos: token that ends a sentence.
         max_length: most tokens before ``eos``.
         temperature: above 0; below 1 sharpens, above 1 flattens.
-        top_k: how many of the likeliest words to draw from; 0: all.
+        top_k: how many of the most_likely words to draw from; 0: all.
         generator: of random numbers; None: torch's own.
-        forbidden: tokens that are never written; ``bos`` never is.
+        forbidden: tokens that are never chosen; ``bos`` never is.
 
     Returns:
         One hypothesis for each row; its score is the model's own log-probability, whatever the temperature.
@@ -68,39 +74,41 @@ def sample(
     def draw(scores: Tensor) -> Tensor:
         scores = scores / temperature
         if 0 < top_k < scores.shape[-1]:
-            likeliest = scores.topk(top_k, dim=-1)
-            place = torch.multinomial(likeliest.values.softmax(-1), 1, generator=generator)
-            return likeliest.indices.gather(1, place).squeeze(1)
+            most_likely = scores.topk(top_k, dim=-1)
+            index = torch.multinomial(most_likely.values.softmax(-1), 1, generator=generator)
+            return most_likely.indices.gather(1, index).squeeze(1)
         return torch.multinomial(scores.softmax(-1), 1, generator=generator).squeeze(1)
 
-    return _walk(decoder, encoded, Limits(bos, eos, max_length, forbidden), draw)
+    return _search(decoder, encoded, Limits(bos, eos, max_length, forbidden), draw)
 
 
 @torch.no_grad()
-def _walk(decoder: Searchable, encoded: Encoded, limits: Limits, pick: Callable[[Tensor], Tensor]) -> list[Hypothesis]:
+def _search(
+    decoder: SearchableDecoder, encoded: Encoded, limits: Limits, pick: Callable[[Tensor], Tensor]
+) -> list[Hypothesis]:
     """One hypothesis a row, each word picked from log-probabilities ``[rows, vocabulary]``."""
     rows = len(encoded.lengths)
     alive = torch.arange(rows, device=encoded.lengths.device)  # the sentences that the state's rows belong to
     tokens = torch.full_like(alive, limits.bos)
     totals = torch.zeros(rows, dtype=torch.float64, device=alive.device)
-    written: list[Tensor] = []  # each [rows]; eos for the finished
-    looked: list[Tensor] = []  # each [rows, source]
+    chosen: list[Tensor] = []  # each [rows]; eos for the finished
+    step_weights: list[Tensor] = []  # each [rows, source]
     state = decoder.start(encoded) if rows else None
     while len(alive):
         log_probabilities, state, weights = decoder.step(tokens, state)
-        tokens = pick(limits.restrict(log_probabilities, len(written)))
+        tokens = pick(limits.restrict(log_probabilities, len(chosen)))
         totals[alive] += log_probabilities.gather(1, tokens[:, None]).squeeze(1).double()
-        written.append(torch.full_like(totals, limits.eos, dtype=torch.int64).index_copy(0, alive, tokens))
+        chosen.append(torch.full_like(totals, limits.eos, dtype=torch.int64).index_copy(0, alive, tokens))
         if weights is not None:
-            looked.append(weights.new_zeros(rows, weights.shape[1]).index_copy(0, alive, weights))
-        going = (tokens != limits.eos).nonzero().squeeze(1)
-        if len(going) < len(alive):
-            alive, tokens = alive[going], tokens[going]
-            state = state.select(going) if len(going) else state
+            step_weights.append(weights.new_zeros(rows, weights.shape[1]).index_copy(0, alive, weights))
+        unfinished = (tokens != limits.eos).nonzero().squeeze(1)
+        if len(unfinished) < len(alive):
+            alive, tokens = alive[unfinished], tokens[unfinished]
+            state = state.select(unfinished) if len(unfinished) else state
     if not rows:
         return []
-    sentences = torch.stack(written, dim=1).cpu()
-    attention = torch.stack(looked, dim=1).float().cpu() if looked else None
+    sentences = torch.stack(chosen, dim=1).cpu()
+    attention = torch.stack(step_weights, dim=1).float().cpu() if step_weights else None
     found = []
     for row, (total, source) in enumerate(zip(totals.tolist(), encoded.lengths.tolist(), strict=True)):
         length = int((sentences[row] != limits.eos).sum())
