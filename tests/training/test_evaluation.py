@@ -105,7 +105,7 @@ def test_unknown_words_are_replaced_by_what_they_look_at(runs):
         ([known, writing.UNK, writing.UNK], [writing.decode([known]), "zzyzx", "The"]),
         ([writing.UNK, writing.UNK, known], ["sleeps", "zzyzx", writing.decode([known])]),
     ]:
-        assert translator._replaced(source, ids, written, weights).split() == expected
+        assert translator._replace_unknown(source, ids, written, weights).split() == expected
 
 
 def test_true_alignments_are_read_or_refused(tmp_path):

@@ -29,14 +29,14 @@ OnProgress = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Options:
-    """How a run is made.
+    """The options of a run.
 
     Attributes:
-        quick: small sizes and few runs.
-        threads: of everyone.
-        memory: whether extra memory is measured in processes of their own.
-        repeats: rounds of each time_interleaved; None: as many as fit into the time.
-        patience: seconds that a process of its own may take.
+        quick: whether to use small sizes and few runs.
+        threads: number of threads of each implementation.
+        memory: whether extra memory is measured, in separate processes.
+        repeats: rounds of each interleaved timing; None: as many as fit into the time.
+        memory_timeout: seconds after which a memory measurement is stopped.
     """
 
     quick: bool = False
@@ -90,7 +90,7 @@ def run_task(task: Task, options: Options, peaks: Peaks, on_progress: OnProgress
         if missing is not None:
             results[implementation.column] = replace(blank, state="absent", reason=missing)
         elif needed > room:
-            reason = f"would need about {in_bytes(needed)}; {in_bytes(room)} can be spared"
+            reason = f"would need about {in_bytes(needed)}; {in_bytes(room)} are available"
             results[implementation.column] = replace(blank, state="skipped", reason=reason)
         else:
             results[implementation.column] = blank

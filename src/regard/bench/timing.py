@@ -12,7 +12,7 @@ from typing import Any
 from regard.bench.measurement import Spread
 
 TURN_SECONDS = 0.004
-"""A turn repeats its call until it has lasted about so long: clocks and cold caches then normalize_scores little."""
+"""Least duration of a turn, which repeats its call: cold caches and the clock then have little effect."""
 
 MOST_CALLS = 2000
 """Largest number of calls of one turn."""
@@ -23,14 +23,14 @@ REST_SECONDS = 0.002
 
 @dataclass(frozen=True)
 class TimingBudget:
-    """How long a time_interleaved lasts.
+    """The time and the number of rounds of an interleaved timing.
 
     Attributes:
-        seconds: of measuring; at least `fewest` rounds are run however long they take.
-        fewest: rounds at least.
-        most: rounds at most.
-        share: seconds that each implementation may take; one that would take longer runs less often than the others.
-        slow_runs: runs at least of an implementation that takes more than its share.
+        seconds: seconds after which no further round starts, once `fewest` rounds are done.
+        fewest: least number of rounds.
+        most: largest number of rounds.
+        share: seconds of each implementation; one that needs more runs in fewer rounds.
+        slow_runs: least number of rounds of an implementation that needs more than its share.
     """
 
     seconds: float = 6.0
@@ -54,11 +54,11 @@ class TimingBudget:
 
 @dataclass(frozen=True)
 class Timing:
-    """What a time_interleaved found about one implementation.
+    """The times of one implementation.
 
     Attributes:
-        seconds: a call.
-        ratio: its time over the first implementation's, the median over the rounds that both ran.
+        seconds: times of a call.
+        ratio: its time divided by the first implementation's, the median over the rounds in which both ran.
     """
 
     seconds: Spread

@@ -1,4 +1,4 @@
-"""``regard bench``: this machine, every backend and installed peer, side by side."""
+"""``regard bench``: measures regard's backends and the installed peers on this machine."""
 
 # ruff: noqa: E501  # an option a line, however long its help
 
@@ -21,21 +21,21 @@ WHAT, HOW, WHERE = "What is measured", "How", "Where it goes"
 
 
 def command(
-    task: Annotated[list[str] | None, Option(help="Only this task, or those of a pattern as 'score-*'; may be repeated. See --list.", rich_help_panel=WHAT)] = None,
-    long: Annotated[bool, Option("--long", help="Also the tasks that take minutes.", rich_help_panel=WHAT)] = False,
-    lengths: Annotated[bool, Option("--lengths", help="Also how the time grows with the length, 64 to 65,536. Without --task.", rich_help_panel=WHAT)] = False,
-    listing: Annotated[bool, Option("--list", help="Name the tasks and stop.", rich_help_panel=WHAT)] = False,
-    stored: Annotated[Path | None, Option("--from", help="Measure nothing: take this JSON file of an earlier run.", rich_help_panel=WHAT)] = None,
-    quick: Annotated[bool, Option("--quick", help="Small sizes and few runs: whether everything works. No requirement is judged.", rich_help_panel=HOW)] = False,
-    threads: Annotated[int | None, Option(min=1, help="Threads of every implementation. Default: PyTorch's own number.", rich_help_panel=HOW)] = None,
-    repeats: Annotated[int | None, Option(min=1, help="Rounds of each time_interleaved. Default: as many as fit into some seconds, 7 at least.", rich_help_panel=HOW)] = None,
-    memory: Annotated[bool, Option("--memory/--no-memory", help="Measure extra memory, each in a process of its own.", rich_help_panel=HOW)] = True,
-    json: Annotated[Path | None, Option(help="Write everything into this file.", rich_help_panel=WHERE)] = None,
+    task: Annotated[list[str] | None, Option(help="Only this task, or the tasks of a pattern such as 'score-*'; may be repeated. See --list.", rich_help_panel=WHAT)] = None,
+    long: Annotated[bool, Option("--long", help="Also run the tasks that take minutes.", rich_help_panel=WHAT)] = False,
+    lengths: Annotated[bool, Option("--lengths", help="Also measure the scaling curves, for lengths from 64 to 65,536.", rich_help_panel=WHAT)] = False,
+    listing: Annotated[bool, Option("--list", help="Print the names of the tasks and exit.", rich_help_panel=WHAT)] = False,
+    stored: Annotated[Path | None, Option("--from", help="Do not measure; read this JSON file of an earlier run.", rich_help_panel=WHAT)] = None,
+    quick: Annotated[bool, Option("--quick", help="Small sizes and few runs, to see whether everything works. Requirements are not checked.", rich_help_panel=HOW)] = False,
+    threads: Annotated[int | None, Option(min=1, help="Number of threads of each implementation. Default: PyTorch's own number.", rich_help_panel=HOW)] = None,
+    repeats: Annotated[int | None, Option(min=1, help="Rounds of each interleaved timing. Default: as many as fit into some seconds, at least 7.", rich_help_panel=HOW)] = None,
+    memory: Annotated[bool, Option("--memory/--no-memory", help="Measure extra memory, in separate processes.", rich_help_panel=HOW)] = True,
+    json: Annotated[Path | None, Option(help="Write the record into this file.", rich_help_panel=WHERE)] = None,
     page: Annotated[Path | None, Option(help="Write a page of Markdown.", rich_help_panel=WHERE)] = None,
-    pictures: Annotated[Path | None, Option(help="Draw the scaling curves into this folder; implies --lengths unless --from has them.", rich_help_panel=WHERE)] = None,
+    pictures: Annotated[Path | None, Option(help="Draw the scaling curves into this folder; implies --lengths, except with --from.", rich_help_panel=WHERE)] = None,
     compare: Annotated[Path | None, Option(help="Also print ratios to this JSON file of an earlier run.", rich_help_panel=WHERE)] = None,
 ) -> None:  # fmt: skip
-    """Measure regard and every installed peer side by side: time, memory, error, and the physical limit.
+    """Measure regard and every installed peer: time, memory, error, and the physical limit.
 
     regard bench --quick --task additive
 
@@ -58,7 +58,7 @@ def command(
             raise DataError(f"cannot write {path}: there is no folder {path.parent}")
     if stored is not None:
         if task or quick or threads or repeats or lengths or long:
-            raise ArgumentError("--from measures nothing; leave out --task, --quick, --threads, --repeats and so on")
+            raise ArgumentError("--from does not measure; leave out --task, --quick, --threads, --repeats and so on")
         record = Record.load(stored)
     else:
         chosen = find(task, long=long)
@@ -81,7 +81,7 @@ def _measure(
     tasks: "list[Task]", quick: bool, threads: int | None, repeats: int | None, memory: bool, curves: bool,
     json: Path | None,
 ) -> "Record":  # fmt: skip
-    """Run everything with progress; what was measured until an interrupt is kept."""
+    """Run the tasks and curves; an interrupt ends the run and keeps the results so far."""
     import torch
 
     from regard.bench.limits import measure_peaks
@@ -136,7 +136,7 @@ def _run(tasks: "list[Task]", options: "Options", curves: bool, record: "Record"
             record.tasks.append(run_task(task, options, record.peaks, on_progress(task.name)))
             done(task.name)
             if json is not None:
-                # After every task: whatever ends the run, what it found is there.
+                # Saved after every task, so that a crash does not lose the results.
                 record.save(json)
         for curve in asked:
             record.curves.append(measure_curve(curve, on_progress(curve.name), quick=options.quick))

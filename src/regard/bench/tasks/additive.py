@@ -1,4 +1,4 @@
-"""The additive score (Bahdanau, concat) with softmax: forward, with gradients, and where the grid does not fit."""
+"""The additive score (Bahdanau, concat) with softmax: forward, with gradients, and the memory of long inputs."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ MIB = 1 << 20
 
 
 def make_additive(sizes: Sizes) -> Inputs:
-    """Those of an attention, and the weight of the score."""
+    """Inputs of an attention, and the weight of the score."""
     return {**make_inputs(sizes), "weight": random_tensor(sizes["dim"], seed=7) * sizes["dim"] ** -0.5}
 
 
@@ -45,7 +45,7 @@ def _plain(gradients: tuple[str, ...] = ()) -> tuple[Implementation, ...]:
     def bind(inputs: Inputs) -> FunctionAndArguments:
         return eager.additive, tuple(inputs[name] for name in NAMES)
 
-    # Sums and their tanh, for every pair and every unit; the gradient holds both again.
+    # The sums and their tanh for every pair and unit are stored; with gradients, both twice.
     grids = 4.0 if gradients else 2.0
     return (
         Implementation("eager", torch_builder(bind, gradients), bytes=_grids(grids)),
@@ -90,8 +90,8 @@ def _grids(number: float) -> Any:
 
 
 def work(sizes: Sizes, passes: int = 1) -> Work:
-    """What the additive score needs, with softmax and values; so many passes."""
-    # Of two units that share a division: 1 + e^2a e^2b each, their product, two cross products, and two sums.
+    """The operations of the additive score with softmax and values, for ``passes`` passes."""
+    # Two units share a division. Together they need 1 + e^2a e^2b twice, a product, two cross products and two sums.
     triples, all_pairs = pairs(sizes) * sizes["dim"], pairs(sizes)
     rows = sizes["batch"] * sizes["heads"] * (sizes["queries"] + sizes["keys"])
     return Work(
@@ -141,6 +141,6 @@ TASKS = (
         work=work,
         requirements=(Requirement("memory", 64 * MIB),),
         timed=False,
-        about="Runs in processes of its own; whoever would need more memory than there is, is skipped.",
+        about="Measured in separate processes; an implementation that would need too much memory is skipped.",
     ),
 )  # fmt: skip

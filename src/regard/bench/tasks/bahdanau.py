@@ -1,4 +1,4 @@
-"""A training step of Bahdanau's decoder: all target words, the vocabulary's loss, and every gradient."""
+"""A training step of Bahdanau's decoder: all target words, the vocabulary loss and all gradients."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ from regard.nn import Attention
 SMOOTHING = 0.1
 
 ORACLE_NUMBERS = 1 << 26
-"""Numbers of the grid of pairs and units that the oracle's sentences may have over all words: half a gigabyte."""
+"""Largest number of float64 numbers of the oracle's grid of words, keys and units: half a gigabyte."""
 
 
 def _inputs(sizes: Sizes) -> Inputs:
@@ -39,7 +39,7 @@ def _inputs(sizes: Sizes) -> Inputs:
 
 
 def build_decoder(inputs: Inputs, backend: BackendName) -> BahdanauDecoder:
-    """The decoder that these inputs are for, with the same weights whenever it is asked for."""
+    """The decoder for these inputs; its weights are the same in every call."""
     width, vocabulary, dim = inputs["annotations"].shape[2], int(inputs["vocabulary"]), int(inputs["embedding"])
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(24)
@@ -53,9 +53,9 @@ def step(decoder: BahdanauDecoder, inputs: Inputs, annotations: Tensor, leaves: 
 
     Args:
         decoder: in the inputs' dtype.
-        inputs: of the task.
-        annotations: the inputs' own, as a leaf.
-        leaves: what the gradients are taken to.
+        inputs: the inputs of the task.
+        annotations: the annotations of the inputs, as a leaf.
+        leaves: the tensors whose gradients are computed.
     """
     state = decoder.start(Encoded(annotations, inputs["lengths"], inputs["summary"].to(annotations.dtype)))
     readout = decoder.decode(inputs["tokens"][:, :-1], state).readout
@@ -67,7 +67,7 @@ def step(decoder: BahdanauDecoder, inputs: Inputs, annotations: Tensor, leaves: 
 
 
 def _named(decoder: BahdanauDecoder, raw: tuple[Tensor, ...], count: int) -> Outputs:
-    """Loss and gradients by name, those of a mean over the words: errors are then comparable between sizes."""
+    """Loss and gradients by name, divided by the number of words, so that errors of several sizes are comparable."""
     names = ("loss", "gradient of annotations", *(f"gradient of {name}" for name, _ in decoder.named_parameters()))
     return {name: tensor.detach() / count for name, tensor in zip(names, raw, strict=True)}
 
@@ -89,7 +89,7 @@ def _backend(inputs: Inputs) -> str:
 
 
 def oracle(inputs: Inputs) -> Outputs:
-    """The specification in float64, some sentences at a time: their losses and gradients add up."""
+    """The reference in float64, in blocks of sentences, whose losses and gradients are added."""
     decoder = build_decoder(inputs, "reference").double()
     B, K, D = inputs["annotations"].shape
     words = inputs["tokens"].shape[1] - 1
@@ -110,7 +110,7 @@ def oracle(inputs: Inputs) -> Outputs:
 
 
 def _reference_bytes(sizes: Sizes) -> float:
-    # Plain PyTorch keeps the tanh of every pair and unit of every word until the backward pass.
+    # Plain PyTorch stores the tanh of every pair and unit of every word until the backward pass.
     return 4.0 * 1.5 * sizes["batch"] * sizes["keys"] * sizes["dim"] * sizes["words"]
 
 
@@ -149,8 +149,8 @@ def _task(keys: int, words: int, requirement: Requirement) -> Task:
         oracle=oracle,
         requirements=(requirement,),
         backward=True,
-        about="Given annotations of unequal lengths; the decoder reads all words, the vocabulary's loss is taken, and "
-        "every parameter and the annotations get their gradients. Errors are those of a mean over the words.",
+        about="The annotations have unequal lengths. The decoder runs over all words; the vocabulary loss and the "
+        "gradients of all parameters and of the annotations are computed. Errors are those of a mean over the words.",
         counted=("target words", lambda sizes: sizes["batch"] * sizes["words"]),
     )  # fmt: skip
 

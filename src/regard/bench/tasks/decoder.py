@@ -1,4 +1,4 @@
-"""One step of a recurrent decoder: a query for each sentence, over memories of unequal length, prepared once."""
+"""Steps of a recurrent decoder: one query for each sentence, over prepared memories of unequal lengths."""
 
 import torch
 from torch import Tensor
@@ -13,7 +13,7 @@ from regard.bench.task import Implementation, Inputs, PreparedCall, Sizes, Task,
 from regard.nn import Attention
 
 LEAVES = ("query", "key", "value", "weight")
-"""What a step's gradients are taken to; the key is the projected one."""
+"""The tensors whose gradients a step computes; the key is projected."""
 
 
 def _inputs(sizes: Sizes) -> Inputs:
@@ -50,7 +50,7 @@ STEPS = 40
 
 
 def _step_query(query: Tensor, step: int) -> Tensor:
-    """The query of a step: all steps ask something else, and all depend on one leaf."""
+    """The query of a step: each step has another query, and all depend on one leaf."""
     return query * (1 - step / STEPS)
 
 
@@ -85,7 +85,7 @@ def _regard(*, backward: bool, steps: int = 1) -> Implementation:
             memory = module.remember(inputs["value"], inputs["lengths"], value=leaves["value"])
         score = module.score
         assert isinstance(score, scores.Additive)
-        # The step ends at the prepared memory: its key and value are what a sentence gathers gradients in.
+        # Gradients are computed up to the prepared memory: the steps of a sentence add them to its key and value.
         ends = {"query": leaves["query"], "key": memory.key, "value": memory.value, "weight": score.weight}
 
         def forward() -> Tensor:
@@ -98,7 +98,7 @@ def _regard(*, backward: bool, steps: int = 1) -> Implementation:
         return PreparedCall(*with_gradients(forward, ends, inputs["grad_output"]))
 
     def backend(inputs: Inputs) -> str:
-        # A memory that the fused kernels hold is read by them; any other in one pass that gives the weights as well.
+        # The fused kernels run if they have prepared the memory, otherwise the reference.
         held = _module(inputs).remember(inputs["value"], inputs["lengths"]).held
         return "reference" if held is None else "cpu"
 
@@ -167,7 +167,7 @@ def _task(name: str, title: str, *, backward: bool, requirement: Requirement) ->
         oracle=whole(_eager, NAMES, LEAVES if backward else ()),
         requirements=(requirement,),
         backward=backward,
-        about="Lengths are uniform from half a memory to a whole one; keys are projected beforehand, queries in it.",
+        about="Lengths are uniform from half the memory to all of it; the keys are already projected.",
     )
 
 
@@ -187,7 +187,7 @@ def _sentence() -> Task:
         oracle=whole(_eager_sentence, NAMES, LEAVES),
         requirements=(Requirement("faster", 3, "eager", 5),),
         backward=True,
-        about="What a decoder does in training: all steps look at one memory, which gets one sum of gradients.",
+        about="The steps of a sentence in training: all attend to one memory, and their gradients are summed.",
     )
 
 

@@ -1,4 +1,4 @@
-"""Windows and batches of unequal lengths: work that a mask saves."""
+"""Windows and unequal lengths: masks that reduce the number of pairs."""
 
 from typing import Any
 
@@ -25,7 +25,7 @@ from regard.bench.requirement import Requirement
 from regard.bench.task import Inputs, Sizes, Task, Work
 
 WINDOW = 512
-"""Keys before its own that a query of the window task sees."""
+"""Keys before its own key that a query of the window task sees."""
 
 
 def _window(inputs: Inputs) -> Tensor:
@@ -67,7 +67,7 @@ def _padding(inputs: Inputs) -> Tensor:
 
 
 def _ragged_work(sizes: Sizes, *, keys_only: bool) -> Work:
-    # The seeded lengths are drawn again: the least work depends on them.
+    # The same seeded lengths again, since the number of operations depends on them.
     lengths = _ragged_inputs({**sizes, "heads": 1, "dim": 1})["lengths"].double()
     seen = (lengths * sizes["queries"] if keys_only else lengths**2).sum()
     return _work(sizes, float(seen) * sizes["heads"])
@@ -134,10 +134,10 @@ TASKS = (
     ),
     _ragged(
         "ragged", "unequal lengths", keys_only=False,
-        about="Queries and keys have the lengths; what stands in padded queries does not count.",
+        about="Queries and keys have these lengths; padded queries are not compared.",
     ),
     _ragged(
         "ragged-keys", "unequal lengths of the keys alone", keys_only=True,
-        about="Every query row is computed by everyone; only keys have lengths.",
+        about="Only keys have lengths; all implementations compute every query.",
     ),
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Every score with softmax, and every normalizer with scaled dot products, so that each mechanism has its row."""
+"""Every score with softmax, and every normalizer with scaled dot products, a task for each."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -36,13 +36,13 @@ class Mechanism:
     """One score or normalizer.
 
     Attributes:
-        name: what it is called.
+        name: its name.
         options: inputs → keywords of `regard.attend`.
-        function: the same in plain PyTorch, of the named inputs.
+        function: the same in plain PyTorch; it takes the named inputs.
         names: its inputs beside query, key and value.
-        units: numbers that plain PyTorch holds for each pair.
+        units: numbers that plain PyTorch stores for each pair.
         work: for each pair: multiply-adds, reciprocals and exponentials beside the two matrix products.
-        others: implementations beside eager and compiled PyTorch.
+        others: implementations beside regard and eager and compiled PyTorch.
     """
 
     name: str
@@ -201,13 +201,13 @@ NORMALIZERS = (
 def _plain(mechanism: Mechanism, names: tuple[str, ...]) -> tuple[Implementation, Implementation]:
     units = mechanism.units
     usual, compiled = plain(mechanism.function, names, matrices=units, compiled_matrices=min(4, units))
-    # Seventeen processes that compile would take as long as everything else of this table.
+    # The compilation in seventeen processes would take as long as all other measurements of these tasks.
     return usual, replace(compiled, memory_measured=False)
 
 
 def _task(kind: str, mechanism: Mechanism) -> Task:
     additional = mechanism.work
-    # The first product is that of query and key, if there is one; those that form the score otherwise have their own.
+    # One product is that of the weights and the values; the other is that of queries and keys, if there is one.
     products = 1.0 if mechanism.units >= HIDDEN else 2.0
 
     def work(sizes: Sizes) -> Work:
@@ -218,7 +218,7 @@ def _task(kind: str, mechanism: Mechanism) -> Task:
             reciprocals=additional[1] * number,
             exponentials=additional[2] * number,
             bytes=base.bytes,
-            said="the matrix products, and what each pair needs besides",
+            said="the matrix products, and the other operations of each pair",
         )
 
     names = (*QKV, *mechanism.names)

@@ -1,4 +1,4 @@
-"""Attention that is watched: what entropy, the top keys and the attention received cost besides the output."""
+"""Attention with readings: output, entropy, the largest weights and the column sums."""
 
 import sys
 
@@ -16,7 +16,7 @@ from regard.bench.task import Implementation, Inputs, Outputs, PreparedCall, Siz
 READ = Readings(entropy=True, top_k=8, received=True)
 
 SLICE = 4096
-"""Queries of a slice of the long task; progress is said after each."""
+"""Queries of a slice of the long task, which prints its progress after each slice."""
 
 
 def _observed(query: Tensor, key: Tensor, value: Tensor) -> dict[str, Tensor | None]:
@@ -69,7 +69,7 @@ def _work(sizes: Sizes) -> Work:
         multiply_adds=3.0 * pairs(sizes) * sizes["dim"],
         exponentials=2.0 * pairs(sizes),
         bytes=4.0 * 3 * rows * sizes["dim"],
-        said="two matrix products and the exponentials of attention; scores and exponentials once more to read them",
+        said="the products and exponentials of attention; scores and exponentials once more for the readings",
     )
 
 
@@ -84,7 +84,7 @@ TASKS = (
         implementations=(
             _regard(),
             *plain(eager.readings, matrices=5.0, compiled_matrices=4.0),
-            sdpa(note="output only: reads nothing"),
+            sdpa(note="output only, no readings"),
         ),
         work=_work,
         oracle=by_rows(eager.readings, QKV, per_pair=4),
@@ -106,6 +106,6 @@ TASKS = (
         requirements=(Requirement("resident", 1 << 30),),
         timed=False,
         long=True,
-        about="Runs in a process of its own, with progress after each slice of queries.",
+        about="Measured in a separate process, which prints its progress after each slice of queries.",
     ),
 )

@@ -44,7 +44,7 @@ def _work(sizes: Sizes, tensors: int) -> Work:
     return Work(
         multiply_adds=2.0 * tensors * numbers,
         bytes=4.0 * tensors * numbers,
-        said="every tensor once through memory: scores and weights, with gradients two more; two operations a number",
+        said="scores and weights once through memory, with gradients two tensors more; two operations for each number",
     )
 
 

@@ -1,4 +1,4 @@
-"""Plain scaled dot products with softmax, where PyTorch's own kernel is the right one: nothing may be lost."""
+"""Scaled dot-product attention with softmax, compared with PyTorch's own kernel."""
 
 from dataclasses import replace
 from typing import Any
@@ -17,7 +17,7 @@ from regard.bench.requirement import Requirement
 from regard.bench.task import Implementation, Inputs, PreparedCall, Sizes, Task, Work
 
 LARGEST_RATIO = 1.03
-"""The most that `attend` may take of the time of SDPA itself."""
+"""Largest ratio of regard's time to that of PyTorch's `scaled_dot_product_attention`."""
 
 
 def _work(sizes: Sizes, passes: float = 1.0, seen: float = 1.0) -> Work:
@@ -31,7 +31,7 @@ def _work(sizes: Sizes, passes: float = 1.0, seen: float = 1.0) -> Work:
 
 
 def _with_less_memory_measured(implementations: tuple[Implementation, ...]) -> tuple[Implementation, ...]:
-    """Weigh only the nearest: how memory grows is seen at larger sizes, and each process costs seconds."""
+    """Measure the memory of three implementations only: each process takes seconds, and larger tasks measure all."""
     return tuple(replace(one, memory_measured=one.column in ("regard", "eager", "sdpa")) for one in implementations)
 
 
@@ -92,7 +92,7 @@ def _keras_layer() -> Implementation:
         layer = module.layers.MultiHeadAttention(num_heads=H, key_dim=D // H, use_bias=False)
         layer.build(list(given.shape), list(given.shape))
         projections = inputs["weight"].view(3, H, D // H, D).permute(0, 3, 1, 2)
-        # Its weights in their order: query, key, value, output.
+        # The order of its weights: query, key, value, output.
         layer.set_weights([kernel.numpy() for kernel in (*projections, inputs["out"].T.reshape(H, D // H, D))])
         return PreparedCall(lambda: layer(given, given), lambda raw: {"output": raw.detach()})
 
@@ -130,7 +130,7 @@ TASKS = (
         work=_work,
         oracle=by_rows(eager.attention, QKV),
         requirements=(Requirement("overhead", 15e-6, "sdpa"),),
-        about="Nothing to compute: what is measured is the way to the kernel.",
+        about="The problem is tiny, so the time is the overhead of a call.",
     ),
     _plain("dot-128", 1, 8, 128),
     _plain("dot-1024", 1, 8, 1024),
@@ -157,6 +157,6 @@ TASKS = (
         ),
         work=_layer_work,
         oracle=_layer_oracle,
-        about="Projections included, weights not asked for.",
+        about="With projections, without returned weights.",
     ),
 )

@@ -1,4 +1,4 @@
-"""Small problems, on every backend that runs them: where the planner's choice is about what a call costs."""
+"""Small problems on every backend that can run them, where the overhead of a call decides."""
 
 from collections.abc import Callable
 from functools import partial
@@ -35,7 +35,7 @@ def _work(sizes: Sizes) -> Work:
         multiply_adds=2.0 * pairs(sizes) * sizes["dim"],
         exponentials=1.0 * pairs(sizes),
         bytes=8.0 * rows * sizes["dim"],
-        said="two matrix products and an exponential for each pair, masks and the cost of a sparse normalizer left out",
+        said="two matrix products and an exponential for each pair, without those of masks and sparse normalizers",
     )
 
 
@@ -63,7 +63,7 @@ def _task(
         implementations=(regard(options), *own_backends(*backends, options=options), usual),
         work=work,
         oracle=by_rows(function, names, keep=keep),
-        about="In its first column regard chooses for itself; in the others its backend is named.",
+        about="In regard's column `auto` chooses the backend; in the other columns the backend is named.",
     )
 
 

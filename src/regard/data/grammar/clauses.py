@@ -1,4 +1,4 @@
-"""The clauses of the bundled corpus: English and Spanish built side by side.
+"""The clauses of the bundled corpus: in English and Spanish.
 
 Spanish follows from English alone: subject pronouns are always dropped, object pronouns always stand before the
 conjugated verb, adjectives after their noun (but *good* and *great*), and every tense has one rendering.
@@ -28,7 +28,7 @@ from regard.data.grammar.verb_groups import VerbGroup, be, choose_tense, conjuga
 
 @dataclass(eq=False, slots=True)
 class Clause:
-    """A clause in both languages, with the places where a question opens it.
+    """A clause in both languages, in the parts that a question reorders.
 
     Attributes:
         subject: who does it.
@@ -37,7 +37,7 @@ class Clause:
         predicate: the Spanish words that a question puts before the subject.
         tail: the Spanish words after them.
         tense: one of the names in `regard.data.grammar.verb_groups.TENSES`.
-        roomy: whether a place can still be added.
+        accepts_place: whether an adverbial of place can be added.
     """
 
     subject: Phrase
@@ -46,7 +46,7 @@ class Clause:
     predicate: list[Target]
     tail: list[Target]
     tense: str
-    roomy: bool = False
+    accepts_place: bool = False
 
     def statement(self) -> tuple[list[Source], list[Target]]:
         """Subject first."""
@@ -69,7 +69,7 @@ def subject_of(draws: RandomDraws) -> Phrase:
 
 
 def _object_pronoun(draws: RandomDraws, subject: Phrase, people: bool, things: bool) -> Phrase:
-    # Its Spanish is its clitic. Nobody acts on himself: "I see us" and "you see you all" are left out.
+    # Its Spanish is its clitic. Reflexive objects are left out: "I see us", "you see you all".
     options = [row for row in PRONOUNS if people and (row[1][0] == "3" or row[1][0] != subject.person[0])]
     if subject.source[0].text == "you":
         options = [row for row in options if row[0] not in ("you", "you all")]
@@ -98,7 +98,7 @@ def transitive(
         seen = noun_phrase(draws, verb.objects, plain=plain)
         tail = with_personal_a(seen, group.main)
     clause = _clause(subject, group, clitics, seen.source, tail, tense)
-    clause.roomy = not plain
+    clause.accepts_place = not plain
     return clause
 
 

@@ -1,4 +1,4 @@
-"""Phrases in two languages at once, whose Spanish words remember the English words that they render."""
+"""Phrases in both languages; each Spanish word has links to the English words that it translates."""
 
 import itertools
 import random
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 class RandomDraws:
-    """Choices drawn from ``random()`` alone, whose numbers Python keeps for a seed from version to version."""
+    """Random choices by ``random()`` alone, which gives the same numbers for a seed in every version of Python."""
 
     def __init__(self, seed: int | str):
         self._random = random.Random(seed)
@@ -24,11 +24,11 @@ class RandomDraws:
         return self._random.random() < probability
 
     def choice(self, options: Sequence[T]) -> T:
-        """One of the options, all alike."""
+        """One of the options, with equal probabilities."""
         return options[int(self._random.random() * len(options))]
 
     def weighted(self, options: Sequence[tuple[T, float]]) -> T:
-        """One of the options, by their weights."""
+        """One of the options, with probabilities in proportion to their weights."""
         point = self._random.random() * sum(weight for _, weight in options)
         for option, weight in options:
             point -= weight
@@ -39,14 +39,14 @@ class RandomDraws:
 
 @dataclass(eq=False, slots=True)
 class Source:
-    """An English word; two of them are never the same one."""
+    """An English word; two objects are never equal."""
 
     text: str
 
 
 @dataclass(eq=False, slots=True)
 class Target:
-    """A Spanish word, the English words that it surely renders and those that it may be said to render."""
+    """A Spanish word, and its sure and possible links to English words."""
 
     text: str
     sure: tuple[Source, ...] = ()

@@ -39,7 +39,7 @@ def statement(draws: RandomDraws) -> Words:
         clause = draws.weighted(CLAUSES)(draws)
     else:
         clause = draws.choice((transitive, intransitive))(draws, subject=many(draws))
-    return _situated(draws, clause, *clause.statement(), place=clause.roomy)
+    return _situated(draws, clause, *clause.statement(), place=clause.accepts_place)
 
 
 def yes_or_no(draws: RandomDraws) -> Words:
