@@ -133,5 +133,5 @@ def test_tokenizers_of_another_run_are_refused(runs, tmp_path):
     content = json.loads(other.tokenizer_target.read_text())
     content["pieces"] = content["pieces"][:-1]
     other.tokenizer_target.write_text(json.dumps(content))
-    with pytest.raises(RunError, match="belong together"):
+    with pytest.raises(RunError, match="vocabulary sizes"):
         TrainedTranslator(other)

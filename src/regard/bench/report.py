@@ -39,7 +39,7 @@ def report(record: Record) -> RenderableType:
         tasks = list(rows)
         parts += [Text(f"\n{group}", style="bold"), _times(tasks), _memory(tasks)]
     if any(requirements_of(record, task) for task in record.tasks):
-        parts += [Text("\nBars", style="bold"), _requirements(record)]
+        parts += [Text("\nRequirements", style="bold"), _requirements(record)]
     for title, lines in (("Notes", notes(record.tasks)), ("Not measured", failures(record.tasks))):
         if lines:
             parts += [Text(f"\n{title}", style="bold"), Text("\n".join(lines))]

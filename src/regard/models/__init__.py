@@ -1,4 +1,4 @@
-"""Models: encoders and decoders that compose, their searches, and their files."""
+"""Models: encoders, decoders, search, and model files."""
 
 from regard.models.bahdanau_decoder import BahdanauDecoder
 from regard.models.checkpoint import load_model, save_model
