@@ -2,8 +2,8 @@
 
     python benchmarks/train_translate.py --train PATH --source-column de --target-column en --lowercase
 
-All models are trained on the same batches in turn, so that changes of the machine's speed affect all of them. The speeds are
-medians over batches, and the ratios are medians of the ratios for the same batch.
+All models are trained on the same batches in turn, so that changes of the machine's speed affect all of them. The
+speeds are medians over batches, and the ratios are medians of the ratios for the same batch.
 """
 
 import argparse

@@ -197,8 +197,8 @@ def test_a_process_of_its_own_tells_its_progress():
     assert not found.reason
 
 
-def test_without_a_high_water_mark_to_put_back_the_process_maximum_serves(monkeypatch):
-    monkeypatch.setattr(memory, "_put_back", lambda: False)
+def test_without_a_reset_of_the_peak_the_process_maximum_is_used(monkeypatch):
+    monkeypatch.setattr(memory, "_reset_peak", lambda: False)
     found = memory.footprint(task(), task().implementations[0], quick=True)
     assert found.resident > 0
     assert found.extra >= 0

@@ -126,7 +126,7 @@ def test_nothing_is_hidden(show):
         assert words in text, words
     assert "nterrupted" not in text
     assert "nterrupted" in show(random_tensor(complete=False))
-    assert "not judged" in show(random_tensor(quick=True))
+    assert "not checked" in show(random_tensor(quick=True))
 
 
 def test_the_page_is_well_formed():

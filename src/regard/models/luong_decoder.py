@@ -154,6 +154,6 @@ def monotonic_center(position: int, steps: int, lengths: Tensor) -> Tensor:
 
 
 def local_mask(center: Tensor, keys: int, window: int) -> Mask:
-    """The mask of the keys with ``|s − center| ≤ window``, with one center for each row and step, ``[batch, steps]``."""
+    """The mask of the keys with ``|s − center| ≤ window``, with centers ``[batch, steps]``."""
     distance = torch.arange(keys, device=center.device) - center[..., None]
     return masks.keep((distance.abs() <= window)[:, None])

@@ -1,8 +1,8 @@
-"""LSTM and GRU layers that run fused over a known sequence, or step by step when part of their input comes late.
+"""LSTM and GRU layers that run over a whole sequence with a fused kernel, or step by step.
 
-A decoder that attends learns part of its input (the context) only as it goes, so no fused kernel can run it. What can
-be taken out of the loop is: the product of the known part of the input (the embedded tokens) with its weights, for all
-steps at once before the loop; and the gradients of all weights, for all steps at once after it
+A decoder with attention runs step by step, because a part of its input (the context) depends on the steps before.
+Two computations are done once for all steps: the product of the known part of the input (the embedded tokens) with its
+weights, before the loop; and the gradients of all weights, after the loop of the backward pass
 (`regard.models.shared_weight`).
 """
 
@@ -23,14 +23,14 @@ LayerState = tuple[Tensor, ...]
 
 
 class Recurrence(nn.Module):
-    """A stack of LSTM or GRU layers with one set of weights and two ways to run it.
+    """LSTM or GRU layers that run over a whole sequence (`forward`) or step by step (`unroll`).
 
     Args:
-        cell: ``"lstm"`` (Hochreiter & Schmidhuber 1997, with forget gates that start open) or ``"gru"`` (Cho et al.
+        cell: ``"lstm"`` (Hochreiter & Schmidhuber 1997, with forget biases of 1) or ``"gru"`` (Cho et al.
             2014).
         input_dim: features of the input.
         hidden_dim: features of each layer's state.
-        layers: how many.
+        layers: number of layers.
         dropout: rate between layers.
     """
 
@@ -46,7 +46,7 @@ class Recurrence(nn.Module):
 
     @property
     def states(self) -> int:
-        """Tensors in the state of one layer: 2 for LSTM, 1 for GRU."""
+        """Number of tensors in the state of one layer: 2 for LSTM, 1 for GRU."""
         return 2 if self.cell == "lstm" else 1
 
     def forward(self, inputs: Tensor, state: tuple[LayerState, ...]) -> tuple[Tensor, tuple[LayerState, ...]]:
@@ -57,7 +57,7 @@ class Recurrence(nn.Module):
             state: one `LayerState` for each layer.
 
         Returns:
-            The top layer's hidden states ``[batch, steps, hidden_dim]``, and the state after the last step.
+            the top layer's hidden states ``[batch, steps, hidden_dim]``, and the state after the last step.
         """
         packed = [torch.stack(tensors).to(inputs.dtype) for tensors in zip(*state, strict=True)]  # each L B H
         outputs, last = self.rnn(inputs, tuple(packed) if self.cell == "lstm" else packed[0])
@@ -65,16 +65,16 @@ class Recurrence(nn.Module):
         return outputs, tuple(zip(*(tensor.unbind(0) for tensor in tensors), strict=True))
 
     def unroll(self, known: Tensor) -> "Unrolled":
-        """Prepare to run step by step over inputs of which the first features are known beforehand.
+        """Prepare to run step by step; the first features of all inputs are known before the first step.
 
         Args:
-            known: ``[batch, steps, known_dim]``; the rest of ``input_dim`` is given at each step.
+            known: ``[batch, steps, known_dim]``; the other features are an argument of each step.
         """
         return Unrolled(self, known)
 
 
 class Unrolled:
-    """One run of a `Recurrence`, step by step."""
+    """Runs a `Recurrence` step by step over one sequence."""
 
     def __init__(self, recurrence: Recurrence, known: Tensor):
         self._steps = _LSTMStep if recurrence.cell == "lstm" else _GRUStep
@@ -88,8 +88,7 @@ class Unrolled:
             input_weight, hidden_weight, input_bias, hidden_bias = (
                 getattr(recurrence.rnn, name) for name in parameters
             )
-            # The GRU's candidate needs the hidden state's share by itself, before the reset gate; elsewhere biases add
-            # up.
+            # The reset gate of a GRU multiplies the hidden bias of the candidate, so the two biases stay separate.
             bias = input_bias + hidden_bias if recurrence.cell == "lstm" else input_bias
             if layer == 0:
                 known_gates = F.linear(time_first, input_weight[:, :width], bias).unbind(0)
@@ -105,15 +104,15 @@ class Unrolled:
             )
 
     def step(self, time: int, fed: Tensor, state: tuple[LayerState, ...]) -> tuple[Tensor, tuple[LayerState, ...]]:
-        """Advance all layers by one step.
+        """Run all layers for one step.
 
         Args:
-            time: which step of the known inputs.
-            fed: ``[batch, input_dim − known_dim]``: the rest of this step's input.
+            time: index of the step.
+            fed: ``[batch, input_dim − known_dim]``: the other features of this step's input.
             state: one `LayerState` for each layer.
 
         Returns:
-            The top layer's hidden state ``[batch, hidden_dim]``, and the state of all layers.
+            the top layer's hidden state ``[batch, hidden_dim]``, and the state of all layers.
         """
         after = []
         for depth, (layer, before) in enumerate(zip(self._layers, state, strict=True)):
@@ -125,11 +124,11 @@ class Unrolled:
 
 
 class _UnrolledLayer(NamedTuple):
-    """One layer of a run.
+    """One layer of an `Unrolled`.
 
     Attributes:
-        known: the known inputs' share of the gates, ``[batch, gates · hidden_dim]`` for each step.
-        fed: weights of the rest of the input.
+        known: the known inputs times their weights, plus the bias: ``[batch, gates · hidden_dim]`` for each step.
+        fed: weights of the other features of the input.
         hidden: weights of the hidden state.
     """
 
@@ -141,7 +140,7 @@ class _UnrolledLayer(NamedTuple):
 class _LSTMStep(torch.autograd.Function):
     """i, f, o = σ(·), g = tanh(·) of known + W fed + U hidden; cell' = f cell + i g; hidden' = o tanh(cell').
 
-    The cell state and the gates are float32 under autocast: they are sums over all steps.
+    Under autocast the gates and the cell state are float32, since the cell state is a sum over all steps.
     """
 
     @classmethod
@@ -269,7 +268,7 @@ class _GRUStep(torch.autograd.Function):
 
 
 def initialize_forget_bias(rnn: nn.RNNBase) -> None:
-    """Start the forget gates of an LSTM open, with bias 1, so that gradients reach far back (Gers et al. 2000)."""
+    """Set the forget biases of an LSTM to 1, so that gradients do not vanish at the start (Gers et al. 2000)."""
     for name, bias in rnn.named_parameters():
         if "bias" in name:
             H = rnn.hidden_size

@@ -1,8 +1,8 @@
-"""Cross-entropy over a vocabulary, from the features before the output matrix, without ever holding all logits.
+"""Cross-entropy over a vocabulary, from the features before the output matrix, without storing all logits.
 
-For 2,000 tokens and 8,000 words the logits are 64 MB, and autograd would keep them, their log-softmax and its gradient;
-moving these through memory costs more than the matrix products. Here some rows are taken at a time: their logits, loss
-and gradient are computed while they lie in the cache, in the forward pass, and forgotten.
+For 2,000 tokens and 8,000 words the logits take 64 MB. Autograd would store them, their log-softmax and its gradient;
+moving these through memory takes longer than the matrix products. Here the rows are processed in chunks: the logits,
+the loss and the gradients of a chunk are computed in the forward pass, while the logits are in the cache.
 """
 
 from typing import Any, NamedTuple
@@ -15,11 +15,11 @@ from regard.errors import ArgumentError
 from regard.models.shared_weight import compute_dtype
 
 CHUNK_ELEMENTS = 1 << 22
-"""Logits held at once: 16 MB in float32. Measured on a CPU with 8,000 words; fewer rows make the products too thin."""
+"""Logits of a chunk: 16 MB in float32. Measured on a CPU with 8,000 words; with fewer rows the products are slower."""
 
 
 class VocabularyLoss(NamedTuple):
-    """Loss of a batch of tokens.
+    """The loss of a batch of tokens.
 
     Attributes:
         total: sum of the smoothed losses, nats; differentiable.
@@ -40,7 +40,7 @@ def vocabulary_loss(
     ignore: int | None = None,
     chunk_elements: int = CHUNK_ELEMENTS,
 ) -> VocabularyLoss:
-    """Summed cross-entropy of ``softmax(features · weightᵀ + bias)``, in memory linear in the rows.
+    """Summed cross-entropy of ``softmax(features · weightᵀ + bias)``, with memory linear in the rows.
 
         loss = Σ_rows (1 − ε) · (−log p[target]) + ε / V · Σ_v (−log p[v])
 
@@ -52,15 +52,14 @@ def vocabulary_loss(
         bias: ``[vocabulary]`` or None.
         target: ``int64 [rows]``.
         label_smoothing: ε in [0, 1].
-        ignore: target of rows that don't count (padding); no work is done for them.
-        chunk_elements: logits to hold at once.
+        ignore: target of the rows that are ignored (padding); None: no row is ignored.
+        chunk_elements: logits of a chunk.
 
     Raises:
         ArgumentError: ``label_smoothing`` is outside [0, 1].
 
-    Numerics: products in autocast's dtype where it is on; log-sum-exp, losses and their sum in float32 (or float64).
-        The
-    gradient is computed in the forward pass, so there is no second derivative.
+    Numerics: products in autocast's dtype if autocast is on; log-sum-exp, losses and their sum in float32 (or float64).
+    The gradient is computed in the forward pass, so there is no second derivative.
     """
     if not 0 <= label_smoothing <= 1:
         raise ArgumentError(f"label_smoothing must be in [0, 1]; it is {label_smoothing}")

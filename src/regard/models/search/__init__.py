@@ -1,7 +1,7 @@
-"""How a decoder's next-word probabilities become sentences: greedy, sampled and beam search.
+"""Search for the sentences that a decoder predicts: greedy search, sampling, beam search.
 
-All sentences of a batch, and all their hypotheses, are rows of one tensor; a sentence that is done leaves the batch.
-Any decoder with the two methods of `SearchableDecoder` can be searched.
+All sentences of a batch, and all their hypotheses, are rows of one tensor; a finished sentence is removed from it.
+A search runs on any decoder with the methods of `SearchableDecoder`.
 """
 
 from regard.models.search.beam_search import beam

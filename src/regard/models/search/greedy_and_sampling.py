@@ -1,4 +1,4 @@
-"""Searches that keep one hypothesis for each sentence."""
+"""Greedy search and sampling: one hypothesis for each sentence."""
 
 from collections.abc import Callable, Sequence
 
@@ -19,18 +19,18 @@ def greedy(
     max_length: int = 100,
     forbidden: Sequence[int] = (),
 ) -> list[Hypothesis]:
-    """The most likely word, again and again.
+    """Greedy search: each token is the most likely one.
 
     Args:
-        decoder: what to search.
-        encoded: the encoder's annotations of a batch.
-        bos: token to begin with.
+        decoder: the decoder.
+        encoded: the encoder's output for a batch.
+        bos: token before the first one.
         eos: token that ends a sentence.
-        max_length: most tokens before ``eos``.
-        forbidden: tokens that are never chosen; ``bos`` never is.
+        max_length: largest number of tokens before ``eos``.
+        forbidden: tokens that are never chosen; ``bos`` is never chosen either.
 
     Returns:
-        One hypothesis for each row.
+        one hypothesis for each row.
     """
     return _search(decoder, encoded, Limits(bos, eos, max_length, forbidden), lambda scores: scores.argmax(-1))
 
@@ -47,21 +47,21 @@ def sample(
     generator: torch.Generator | None = None,
     forbidden: Sequence[int] = (),
 ) -> list[Hypothesis]:
-    """Words drawn from ``softmax(log p / temperature)``.
+    """Sampling: each token is drawn from ``softmax(log p / temperature)``.
 
     Args:
-        decoder: what to search.
-        encoded: the encoder's annotations of a batch.
-        bos: token to begin with.
+        decoder: the decoder.
+        encoded: the encoder's output for a batch.
+        bos: token before the first one.
         eos: token that ends a sentence.
-        max_length: most tokens before ``eos``.
-        temperature: above 0; below 1 sharpens, above 1 flattens.
-        top_k: how many of the most_likely words to draw from; 0: all.
-        generator: of random numbers; None: torch's own.
-        forbidden: tokens that are never chosen; ``bos`` never is.
+        max_length: largest number of tokens before ``eos``.
+        temperature: above 0; below 1, likely tokens become more likely; above 1, less likely.
+        top_k: number of most likely tokens to draw from; 0: all.
+        generator: random number generator; None: PyTorch's default.
+        forbidden: tokens that are never chosen; ``bos`` is never chosen either.
 
     Returns:
-        One hypothesis for each row; its score is the model's own log-probability, whatever the temperature.
+        one hypothesis for each row; its score is the log-probability without temperature.
 
     Raises:
         ArgumentError: ``temperature`` isn't above 0, or ``top_k`` is negative.
@@ -86,12 +86,12 @@ def sample(
 def _search(
     decoder: SearchableDecoder, encoded: Encoded, limits: Limits, pick: Callable[[Tensor], Tensor]
 ) -> list[Hypothesis]:
-    """One hypothesis a row, each word picked from log-probabilities ``[rows, vocabulary]``."""
+    """One hypothesis for each row; ``pick`` chooses tokens from log-probabilities ``[rows, vocabulary]``."""
     rows = len(encoded.lengths)
-    alive = torch.arange(rows, device=encoded.lengths.device)  # the sentences that the state's rows belong to
+    alive = torch.arange(rows, device=encoded.lengths.device)  # the unfinished sentence of each row of the state
     tokens = torch.full_like(alive, limits.bos)
     totals = torch.zeros(rows, dtype=torch.float64, device=alive.device)
-    chosen: list[Tensor] = []  # each [rows]; eos for the finished
+    chosen: list[Tensor] = []  # each [rows]; eos for finished sentences
     step_weights: list[Tensor] = []  # each [rows, source]
     state = decoder.start(encoded) if rows else None
     while len(alive):
