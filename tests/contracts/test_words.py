@@ -93,7 +93,7 @@ def retired_words(text):
     ]
 
 
-@pytest.mark.parametrize("file", files(), ids=lambda file: str(file.relative_to(SOURCE)))
+@pytest.mark.parametrize("file", list(files()), ids=lambda file: str(file.relative_to(SOURCE)))
 def test_retired_words_stay_away(file):
     text = file.read_text(encoding="utf-8")
     assert not retired_identifiers(text)
