@@ -110,10 +110,10 @@ def _run(tasks: "list[Task]", options: "Options", curves: bool, record: "Record"
     from regard.bench.curves import all_curves, measure_curve
     from regard.bench.runner import estimate, run_task
 
-    asked = all_curves() if curves else ()
+    selected_curves = all_curves() if curves else ()
     console = Console(stderr=True)
-    estimates = [estimate(task, options) for task in tasks] + [5.0 if options.quick else 60.0] * len(asked)
-    what = f"{len(tasks)} tasks" + (f" and {len(asked)} curves" if asked else "")
+    estimates = [estimate(task, options) for task in tasks] + [5.0 if options.quick else 60.0] * len(selected_curves)
+    what = f"{len(tasks)} tasks" + (f" and {len(selected_curves)} curves" if selected_curves else "")
     typer.echo(f"{what}: {_lasting(sum(estimates))}", err=True)
     columns = (
         TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
@@ -138,7 +138,7 @@ def _run(tasks: "list[Task]", options: "Options", curves: bool, record: "Record"
             if json is not None:
                 # Saved after every task, so that a crash does not lose the results.
                 record.save(json)
-        for curve in asked:
+        for curve in selected_curves:
             record.curves.append(measure_curve(curve, on_progress(curve.name), quick=options.quick))
             done(curve.name)
 

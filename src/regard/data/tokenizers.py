@@ -180,7 +180,7 @@ class Tokenizer:
         ]
 
     def tokens(self, ids: Sequence[int]) -> list[str]:
-        """One label for each id, for pictures: a piece that goes on with a word begins with ``·``, a space is ``␣``."""
+        """One label for each id, for pictures: a piece that continues a word begins with ``·``, a space is ``␣``."""
         inside = {i for group in self.word_groups(ids) for i in group[1:]}
         labels = []
         for position, id in enumerate(ids):
