@@ -1,7 +1,7 @@
-# make demo    set up, train a small translator on the bundled corpus, translate, draw where it looked
-# make test    set up, and run all tests
+# make demo    install, train a small translator on the bundled corpus, translate, draw its attention weights
+# make test    install, and run all tests
 # make check   format, lint, types
-# make bench   everything side by side with its peers: the numbers, page and pictures of docs/performance.md
+# make bench   measure regard and its peers: the numbers, page and pictures of docs/performance.md
 # make bench-train  speed of training the translator (see benchmarks/)
 
 PYTHON ?= python3

@@ -1,8 +1,8 @@
-"""Several trained translators side by side: BLEU, chrF and BLEU by source length, as a table and a picture.
+"""Compares trained translators: BLEU, chrF and BLEU by source length, as a table and a picture.
 
     python benchmarks/compare_runs.py EVALUATION NAME=RUN [NAME=RUN ...] [--picture FILE]
 
-EVALUATION is the name of the data that each RUN was evaluated on by `regard evaluate`, e.g. `test_2016_flickr`.
+EVALUATION is the name of the evaluation that `regard evaluate` wrote into each RUN, e.g. `test_2016_flickr`.
 """
 
 import argparse
@@ -45,7 +45,7 @@ def _words(part: dict[str, Any]) -> str:
 
 
 def _minutes(run: Path) -> float:
-    """How long the run trained, validation included."""
+    """Minutes of training and validation of a run."""
     header, *rows = (run / "metrics.csv").read_text().split()
     last: dict[str, Any] = dict(zip(header.split(","), rows[-1].split(","), strict=True))
     return float(last["seconds"]) / 60

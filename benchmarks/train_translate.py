@@ -1,9 +1,9 @@
-"""Training speed of the recurrent translator, with and without attention, and where its time goes.
+"""Training speed of the recurrent translator, with and without attention, and the time of each part.
 
     python benchmarks/train_translate.py --train PATH --source-column de --target-column en --lowercase
 
-All models see the same batches in turn, so that a machine whose speed drifts is fair to all of them: the figures are
-medians over batches, and the ratios are medians of ratios of the same batch.
+All models are trained on the same batches in turn, so that changes of the machine's speed affect all of them. The
+speeds are medians over batches, and the ratios are medians of the ratios for the same batch.
 """
 
 import argparse
@@ -32,7 +32,7 @@ PARTS = ("encoder", "decoder", "attention", "loss", "backward", "optimizer")
 
 
 class Trainee:
-    """One model, its optimizer, and how long each part of its steps took."""
+    """One model, its optimizer, and the seconds of each part of its steps."""
 
     def __init__(self, config: TranslatorConfig, precision: str):
         torch.manual_seed(1)
@@ -41,11 +41,11 @@ class Trainee:
         self.bfloat16 = precision == "bf16"
         self.seconds: list[float] = []
         self.parts: dict[str, float] = dict.fromkeys(PARTS, 0.0)
-        self._watch("encoder", self.model.encoder)
+        self._time_module("encoder", self.model.encoder)
         if hasattr(self.model.decoder, "attention"):
-            self._watch("attention", self.model.decoder.attention)
+            self._time_module("attention", self.model.decoder.attention)
 
-    def _watch(self, part: str, module: torch.nn.Module) -> None:
+    def _time_module(self, part: str, module: torch.nn.Module) -> None:
         started: list[float] = []
         module.register_forward_pre_hook(lambda *_: started.append(time.perf_counter()))
 
@@ -55,7 +55,7 @@ class Trainee:
         module.register_forward_hook(stop)
 
     def step(self, batch: PairBatch) -> float:
-        """One training step; seconds it took."""
+        """One training step; returns its seconds."""
         marks = [time.perf_counter()]
         model = self.model
         inside = self.parts["encoder"] + self.parts["attention"]
@@ -80,7 +80,7 @@ class Trainee:
         return self.seconds[-1]
 
     def restart(self) -> None:
-        """Forget the warm-up."""
+        """Discard the measurements of the warm-up."""
         self.seconds.clear()
         self.parts.update(dict.fromkeys(PARTS, 0.0))
 
@@ -88,11 +88,11 @@ class Trainee:
 def _loss(model: RecurrentTranslator, readout: torch.Tensor, batch: PairBatch) -> torch.Tensor:
     from regard.models.vocabulary_loss import vocabulary_loss
 
-    wanted = batch.target[:, 1:]
-    counted = torch.arange(wanted.shape[1]) < (batch.target_lengths - 1)[:, None]
+    labels = batch.target[:, 1:]
+    counted = torch.arange(labels.shape[1]) < (batch.target_lengths - 1)[:, None]
     output = model.decoder.output
-    labels = wanted.masked_fill(~counted, -1).flatten()
-    found = vocabulary_loss(readout.flatten(0, 1), output.weight, output.bias, labels, label_smoothing=0.1, ignore=-1)
+    targets = labels.masked_fill(~counted, -1).flatten()
+    found = vocabulary_loss(readout.flatten(0, 1), output.weight, output.bias, targets, label_smoothing=0.1, ignore=-1)
     return found.total / counted.sum()
 
 
@@ -152,7 +152,7 @@ def main() -> None:
 
 
 def _operators(trainee: Trainee, batch: PairBatch, top: int = 8) -> list[tuple[str, float]]:
-    """The operators that take most time of a step, forward and backward, with their share."""
+    """The operators with the most time in a step, forward and backward, and their fractions of the time."""
     with profile(activities=[ProfilerActivity.CPU]) as recorded:
         for _ in range(3):
             trainee.step(batch)
@@ -184,12 +184,12 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--hidden", type=int, default=512, help="features")
     parser.add_argument("--tokens-per-batch", type=int, default=2000, help="target tokens, padding included")
     parser.add_argument("--batches", type=int, default=20, help="measured batches")
-    parser.add_argument("--warmup", type=int, default=3, help="batches before those")
+    parser.add_argument("--warmup", type=int, default=3, help="batches before the measured ones")
     parser.add_argument("--precision", choices=("32", "bf16"), default="32")
-    parser.add_argument("--threads", type=int, default=0, help="0: as many as PyTorch takes")
+    parser.add_argument("--threads", type=int, default=0, help="0: PyTorch's own number")
     parser.add_argument("--operators", action="store_true", help="name the operators that take most time")
     parser.add_argument("--scratch", type=Path, default=Path("build/bench"), help="where the bundled corpus is written")
-    parser.add_argument("--json", type=Path, help="write the figures there")
+    parser.add_argument("--json", type=Path, help="write the results into this file")
     return parser.parse_args()
 
 

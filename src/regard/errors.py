@@ -1,16 +1,16 @@
-"""Every error that regard raises on purpose.
+"""The errors of regard.
 
 ::
 
     RegardError
     ├── ArgumentError     (ValueError)    a value out of its range, or arguments that contradict each other
     │   ├── ShapeError                    an axis of the wrong rank or length
-    │   └── UnknownNameError              a name that nothing has; lists the names and the nearest one
+    │   └── UnknownNameError              an unknown name; lists the known names and the nearest one
     ├── KindError         (TypeError)     a wrong type, dtype or device
-    ├── BackendError      (RuntimeError)  a named backend cannot run this problem; says why
-    ├── DataError         (ValueError)    a user's file: what is wrong, where, and what to do
-    ├── RunError          (ValueError)    a run folder or checkpoint that is missing, foreign or damaged
-    ├── TrainingError     (RuntimeError)  training cannot go on (a loss that is not a number)
+    ├── BackendError      (RuntimeError)  the named backend cannot run this problem; says why
+    ├── DataError         (ValueError)    a file or data set cannot be used; says why, where, and what to do
+    ├── RunError          (ValueError)    a run folder or checkpoint that is missing, damaged or not regard's
+    ├── TrainingError     (RuntimeError)  training cannot continue (a loss that is not finite)
     └── MissingPartError  (ImportError)   an optional part is not installed; names the extra
 """
 
@@ -19,7 +19,7 @@ from collections.abc import Iterable
 
 
 class RegardError(Exception):
-    """Base of every error that regard raises on purpose."""
+    """Base class of the errors of regard."""
 
 
 class ArgumentError(RegardError, ValueError):
@@ -31,12 +31,12 @@ class ShapeError(ArgumentError):
 
 
 class UnknownNameError(ArgumentError):
-    """A name that nothing has.
+    """An unknown name.
 
     Args:
-        kind: what the name should name, e.g. ``"score"``.
-        name: the name that was given.
-        known: the names that exist.
+        kind: the kind of thing that has such names, e.g. ``"score"``.
+        name: the given name.
+        known: the known names.
     """
 
     def __init__(self, kind: str, name: object, known: Iterable[str]):
@@ -51,27 +51,27 @@ class KindError(RegardError, TypeError):
 
 
 class BackendError(RegardError, RuntimeError):
-    """A backend that was named cannot run this problem; the message says why."""
+    """The named backend cannot run this problem; the message says why."""
 
 
 class DataError(RegardError, ValueError):
-    """A user's data cannot be read: what is wrong, where, and what to do."""
+    """A file or data set cannot be used; the message says why, where, and what to do."""
 
 
 class RunError(RegardError, ValueError):
-    """A run folder or checkpoint is missing, foreign or damaged."""
+    """A run folder or checkpoint is missing, damaged or not regard's."""
 
 
 class TrainingError(RegardError, RuntimeError):
-    """Training cannot go on."""
+    """Training cannot continue."""
 
 
 class MissingPartError(RegardError, ImportError):
     """An optional part is not installed.
 
     Args:
-        part: what is missing, e.g. ``"matplotlib"``.
-        extra: the extra of regard that brings it, e.g. ``"pictures"``.
+        part: name of the missing package, e.g. ``"matplotlib"``.
+        extra: the extra of regard that installs it, e.g. ``"pictures"``.
     """
 
     def __init__(self, part: str, extra: str):

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from regard import cli
-from regard.bench import session
+from regard.bench import runner
 from regard.bench.limits import Peaks
 from regard.bench.measurement import Measurement, Spread
 from regard.bench.record import CurveRecord, TaskRecord
@@ -36,20 +36,20 @@ def measured(monkeypatch):
     """Nothing is measured: tasks and curves give the same numbers at once. Gives the names that were asked for."""
     asked = []
 
-    def run_task(task, options, peaks, say):
+    def run_task(task, options, peaks, on_progress):
         asked.append((task.name, options))
         results = {
-            contender.column: Measurement("measured", seconds=Spread(0.02, 0.02, 0.02, 3), ratio=1.0)
-            for contender in task.contenders
+            implementation.column: Measurement("measured", seconds=Spread(0.02, 0.02, 0.02, 3), ratio=1.0)
+            for implementation in task.implementations
         }
         sizes = task.sized(options.quick)
         return TaskRecord(task.name, task.title.format(**sizes), task.group, "", sizes, Work(1.0), 0.01, results)
 
-    monkeypatch.setattr(session, "run_task", run_task)
+    monkeypatch.setattr(runner, "run_task", run_task)
     monkeypatch.setattr("regard.bench.limits.measure_peaks", lambda quick: Peaks(1e11, 1e10, 1e9, 1e10))
     monkeypatch.setattr(
         "regard.bench.curves.measure_curve",
-        lambda curve, say, quick: CurveRecord(curve.name, curve.title, {"regard": {64: 0.1, 256: 0.2}}, {}),
+        lambda curve, on_progress, quick: CurveRecord(curve.name, curve.title, {"regard": {64: 0.1, 256: 0.2}}, {}),
     )
     return asked
 
@@ -65,7 +65,7 @@ def test_everything_is_written(regard, measured, tmp_path):
         "--quick", "--json", tmp_path / "bench.json", "--page", tmp_path / "page.md", "--pictures", tmp_path / "drawn"
     )  # fmt: skip
     assert code == 0
-    assert "Bars" in output
+    assert "Requirements" in output
     assert [name for name, _ in measured] == [task.name for task in TASKS if not task.long]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["bench.json", "drawn", "page.md"]
     names = sorted(path.name for path in (tmp_path / "drawn").iterdir())
@@ -109,14 +109,14 @@ def test_comparing_prints_ratios(regard, measured, tmp_path):
 
 
 def test_an_interrupt_keeps_what_was_measured(regard, measured, tmp_path, monkeypatch):
-    whole = session.run_task
+    whole = runner.run_task
 
     def interrupted(task, *rest):
         if task.name == "decoder":
             raise KeyboardInterrupt
         return whole(task, *rest)
 
-    monkeypatch.setattr(session, "run_task", interrupted)
+    monkeypatch.setattr(runner, "run_task", interrupted)
     code, output, error = regard("--quick", "--json", tmp_path / "bench.json", "--page", tmp_path / "page.md")
     assert code == 130
     assert "kept" in error

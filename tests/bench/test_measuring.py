@@ -7,15 +7,15 @@ import pytest
 import torch
 from matplotlib.text import Text
 
-from regard.bench import curves, limits, memory, peers, session
+from regard.bench import curves, limits, memory, peers, runner
 from regard.bench.columns import LINES
 from regard.bench.curves import Curve, all_curves, draw, measure_curve
 from regard.bench.limits import Peaks, measure_peaks
 from regard.bench.memory import Footprint, measure_memory
+from regard.bench.prepared_call import torch_builder
 from regard.bench.record import CurveRecord
-from regard.bench.running import torch_ready
-from regard.bench.session import Options, estimate, run_task
-from regard.bench.task import Contender, Task, Work
+from regard.bench.runner import Options, estimate, run_task
+from regard.bench.task import Implementation, Task, Work
 
 PEAKS = Peaks(2e11, 1e10, 4e9, 3e10)
 MIB = 1 << 20
@@ -30,17 +30,19 @@ def broken(inputs):
 
 
 def task(**more):
-    """A task that costs nothing, with a contender for every fate."""
-    contenders = (
-        Contender("regard", torch_ready(doubled), backend=lambda inputs: "tiled"),
-        Contender("eager", torch_ready(lambda inputs: (lambda given: given * 2.5, (inputs["given"],))), note="wrong"),
-        Contender("compile", broken),
-        Contender("sdpa", torch_ready(doubled), bytes=lambda sizes: 1e30),
-        Contender("keras", torch_ready(doubled)),
+    """A task that costs nothing, with an implementation for every fate."""
+    implementations = (
+        Implementation("regard", torch_builder(doubled), backend=lambda inputs: "tiled"),
+        Implementation(
+            "eager", torch_builder(lambda inputs: (lambda given: given * 2.5, (inputs["given"],))), note="wrong"
+        ),
+        Implementation("compile", broken),
+        Implementation("sdpa", torch_builder(doubled), bytes=lambda sizes: 1e30),
+        Implementation("keras", torch_builder(doubled)),
     )
     wanted = {
         "name": "double", "title": "double {rows}", "group": "Group", "sizes": {"rows": 13}, "quick": {"rows": 5},
-        "inputs": lambda sizes: {"given": torch.ones(sizes["rows"])}, "contenders": contenders,
+        "inputs": lambda sizes: {"given": torch.ones(sizes["rows"])}, "implementations": implementations,
         "work": lambda sizes: Work(sizes["rows"], 0, 0, 8 * sizes["rows"], "said"),
         "oracle": lambda inputs: {"output": inputs["given"].double() * 2}, **more,
     }  # fmt: skip
@@ -51,7 +53,7 @@ def task(**more):
 def nobody(monkeypatch):
     """Keras is not installed."""
     gone = {"keras": "keras is not installed"}
-    monkeypatch.setattr(session, "absence", gone.get)
+    monkeypatch.setattr(runner, "absence", gone.get)
     monkeypatch.setattr(curves, "absence", gone.get)
 
 
@@ -71,7 +73,7 @@ def test_every_fate_is_recorded(nobody):
     assert eager.ratio > 0
     assert (compiled.state, compiled.reason) == ("failed", "RuntimeError: no such kernel")
     assert sdpa.state == "skipped"
-    assert "can be spared" in sdpa.reason
+    assert "are available" in sdpa.reason
     assert (keras.state, keras.reason) == ("absent", "keras is not installed")
     assert any("oracle" in text for text in said)
 
@@ -84,7 +86,7 @@ def test_memory_of_processes_of_their_own_is_recorded(nobody, monkeypatch):
         progress(3, 7)
         return Footprint(5 * MIB, 90 * MIB, 0.7) if column == "regard" else Footprint(reason="was ended")
 
-    monkeypatch.setattr(session, "measure_memory", measured)
+    monkeypatch.setattr(runner, "measure_memory", measured)
     said = []
     found = run_task(task(timed=False), Options(quick=True, threads=3), PEAKS, said.append)
     assert asked == [("double", column, True, 3) for column in ("regard", "eager", "compile")]
@@ -99,20 +101,22 @@ def test_memory_of_processes_of_their_own_is_recorded(nobody, monkeypatch):
 def test_who_is_not_weighed_has_no_process(nobody, monkeypatch):
     asked = []
     monkeypatch.setattr(
-        session, "measure_memory", lambda name, column, **rest: (asked.append(column), Footprint(MIB, MIB, 0.1))[1]
+        runner, "measure_memory", lambda name, column, **rest: (asked.append(column), Footprint(MIB, MIB, 0.1))[1]
     )
-    contenders = (
-        Contender("regard", torch_ready(doubled), backend=lambda inputs: "tiled"),
-        Contender("regard-cpu", torch_ready(doubled), weighed=False),
+    implementations = (
+        Implementation("regard", torch_builder(doubled), backend=lambda inputs: "tiled"),
+        Implementation("regard-cpu", torch_builder(doubled), memory_measured=False),
     )
     options = Options(quick=True, repeats=1)
-    found = run_task(task(contenders=contenders), options, PEAKS, print)
+    found = run_task(task(implementations=implementations), options, PEAKS, print)
     assert asked == ["regard"]
     assert found.results["regard-cpu"].extra_bytes is None
-    assert estimate(task(contenders=contenders), options) < estimate(task(contenders=contenders, timed=False), options)
+    assert estimate(task(implementations=implementations), options) < estimate(
+        task(implementations=implementations, timed=False), options
+    )
     # A task that is not timed has nothing but its processes.
     asked.clear()
-    run_task(task(contenders=contenders, timed=False), options, PEAKS, print)
+    run_task(task(implementations=implementations, timed=False), options, PEAKS, print)
     assert asked == ["regard", "regard-cpu"]
 
 
@@ -132,9 +136,12 @@ def test_gradients_are_taken_where_they_are_part_of_the_task(nobody):
 
     for backward in (False, True):
         seen.clear()
-        contenders = (Contender("regard", torch_ready(watching), backend=lambda inputs: "tiled"),)
+        implementations = (Implementation("regard", torch_builder(watching), backend=lambda inputs: "tiled"),)
         run_task(
-            task(contenders=contenders, backward=backward), Options(quick=True, repeats=1, memory=False), PEAKS, print
+            task(implementations=implementations, backward=backward),
+            Options(quick=True, repeats=1, memory=False),
+            PEAKS,
+            print,
         )
         assert set(seen) == {backward}
 
@@ -190,23 +197,27 @@ def test_a_process_of_its_own_tells_its_progress():
     assert not found.reason
 
 
-def test_without_a_high_water_mark_to_put_back_the_process_maximum_serves(monkeypatch):
-    monkeypatch.setattr(memory, "_put_back", lambda: False)
-    found = memory.footprint(task(), task().contenders[0], quick=True)
+def test_without_a_reset_of_the_peak_the_process_maximum_is_used(monkeypatch):
+    monkeypatch.setattr(memory, "_reset_peak", lambda: False)
+    found = memory.footprint(task(), task().implementations[0], quick=True)
     assert found.resident > 0
     assert found.extra >= 0
 
 
 def test_another_backend_is_warmed_up_at_full_size():
-    changing = Contender("regard", torch_ready(doubled), backend=lambda inputs: str(len(inputs["given"])))
+    changing = Implementation("regard", torch_builder(doubled), backend=lambda inputs: str(len(inputs["given"])))
     assert memory._other_backend(task(), changing, quick=False)
     assert not memory._other_backend(task(), changing, quick=True)
-    assert not memory._other_backend(task(), task().contenders[0], quick=False)
+    assert not memory._other_backend(task(), task().implementations[0], quick=False)
 
 
-def curve(*contenders):
+def curve(*implementations):
     return Curve(
-        "double", "Double", lambda sizes: {"given": torch.ones(sizes["queries"])}, contenders, lambda n: {"queries": n}
+        "double",
+        "Double",
+        lambda sizes: {"given": torch.ones(sizes["queries"])},
+        implementations,
+        lambda n: {"queries": n},
     )
 
 
@@ -220,10 +231,10 @@ def test_a_line_of_a_curve_ends_for_a_reason(nobody, monkeypatch):
 
     found = measure_curve(
         curve(
-            Contender("regard", torch_ready(doubled)),
-            Contender("eager", torch_ready(dies)),
-            Contender("sdpa", torch_ready(doubled), bytes=lambda sizes: 1e30 if sizes["queries"] > 5 else 0.0),
-            Contender("keras", torch_ready(doubled)),
+            Implementation("regard", torch_builder(doubled)),
+            Implementation("eager", torch_builder(dies)),
+            Implementation("sdpa", torch_builder(doubled), bytes=lambda sizes: 1e30 if sizes["queries"] > 5 else 0.0),
+            Implementation("keras", torch_builder(doubled)),
         ),
         print,
         quick=True,
@@ -239,7 +250,7 @@ def test_a_line_of_a_curve_ends_for_a_reason(nobody, monkeypatch):
 def test_a_line_that_grows_too_slow_stops(nobody, monkeypatch):
     monkeypatch.setattr(curves, "LENGTHS", (3, 5, 7))
     monkeypatch.setattr(curves, "OWN_SECONDS", 0.0)
-    found = measure_curve(curve(Contender("regard", torch_ready(doubled))), print)
+    found = measure_curve(curve(Implementation("regard", torch_builder(doubled))), print)
     assert list(found.seconds["regard"]) == [3]
     assert "would take" in found.stopped["regard"]
 
@@ -248,8 +259,8 @@ def test_curves_are_over_tasks_that_exist():
     found = all_curves()
     assert [one.name for one in found] == ["additive", "softmax", "entmax15", "window"]
     for one in found:
-        assert one.contenders[0].column == "regard"
-        assert all(contender.column in LINES for contender in one.contenders)
+        assert one.implementations[0].column == "regard"
+        assert all(implementation.column in LINES for implementation in one.implementations)
         inputs = one.inputs(one.sizes(37))
         assert inputs["query"].shape[2] == 37
 

@@ -21,7 +21,7 @@ from regard.errors import DataError
 PEAKS = Peaks(2e11, 1e10, 4e9, 3e10)
 
 
-def made(**more):
+def make_record(**more):
     """A record of one row with every state that a cell can have."""
     work = Work(4e8, 3e7, 1e6, 1e6, "so it is counted")
     results = {
@@ -52,16 +52,16 @@ def shown(renderable):
 
 
 def test_what_is_written_is_read(tmp_path):
-    given = made()
+    given = make_record()
     given.save(tmp_path / "bench.json")
     assert Record.load(tmp_path / "bench.json") == given
     assert [path.name for path in tmp_path.iterdir()] == ["bench.json"]
 
 
 def test_numbers_that_json_lacks_are_null():
-    row = made().tasks[0]
+    row = make_record().tasks[0]
     results = {"regard": replace(row.results["regard"], first=math.nan, errors={"output": math.inf})}
-    text = made(tasks=[replace(row, results=results)]).to_json()
+    text = make_record(tasks=[replace(row, results=results)]).to_json()
     found = json.loads(text)["tasks"][0]["results"]["regard"]
     assert found["first"] is None
     assert found["errors"] == {"output": None}
@@ -81,7 +81,7 @@ def test_files_that_cannot_be_read_or_written(tmp_path):
         with pytest.raises(DataError, match=name):
             Record.load(tmp_path / name)
     with pytest.raises(DataError, match="cannot write"):
-        made().save(tmp_path / "missing" / "bench.json")
+        make_record().save(tmp_path / "missing" / "bench.json")
 
 
 def test_versions_and_absence_are_recorded(monkeypatch):
@@ -98,14 +98,14 @@ def test_versions_and_absence_are_recorded(monkeypatch):
 def test_the_limit_is_that_of_the_scarcest_resource():
     assert PEAKS.limit(Work(4e11, 1e10, 4e9, 3e10)) == pytest.approx(2.0)
     assert PEAKS.limit(Work(2e10, 0, 0, 3e10)) == pytest.approx(1.0)
-    row = made().tasks[0]
+    row = make_record().tasks[0]
     assert row.fraction("regard") == pytest.approx(row.limit / 0.01)
     assert row.fraction("compile") is None
     assert row.fraction("jax") is None
 
 
 def test_cells():
-    results = made().tasks[0].results
+    results = make_record().tasks[0].results
     assert cells.time_cell(results["regard"]) == ["10.0 ms", "±10 %", "tiled"]
     assert cells.time_cell(results["eager"]) == ["300 ms", "1 run", "17.0×"]
     assert cells.time_cell(results["keras"]) == ["absent"]
@@ -119,18 +119,18 @@ def test_cells():
 
 @pytest.mark.parametrize("show", [lambda record: shown(report(record)), page], ids=["terminal", "page"])
 def test_nothing_is_hidden(show):
-    text = show(made())
+    text = show(make_record())
     for words in ("10.0 ms", "17.0×", "tiled", "absent", "failed", "skipped", "no", "keras is not installed",
                   "would need about 9 GiB", "AdditiveAttention", "3.00 MiB", "not finite", "≥ 20.0×", "short: 15",
                   "aim"):  # fmt: skip
         assert words in text, words
     assert "nterrupted" not in text
-    assert "nterrupted" in show(made(complete=False))
-    assert "not judged" in show(made(quick=True))
+    assert "nterrupted" in show(make_record(complete=False))
+    assert "not checked" in show(make_record(quick=True))
 
 
 def test_the_page_is_well_formed():
-    text = page(made(), [("Additive", "pictures/curve-additive.png")])
+    text = page(make_record(), [("Additive", "pictures/curve-additive.png")])
     assert "![Additive](pictures/curve-additive.png)" in text
     assert "additive, eager PyTorch: slow" in text
     assert "regard bench --json" in text
@@ -143,16 +143,16 @@ def test_the_page_is_well_formed():
 
 
 def test_a_comparison_divides_new_by_old():
-    old, new = made(), made()
+    old, new = make_record(), make_record()
     faster = replace(new.tasks[0].results["regard"], seconds=Spread(0.004, 0.004, 0.004, 3))
     new.tasks[0] = replace(new.tasks[0], results={**new.tasks[0].results, "regard": faster})
     text = shown(comparison(old, new))
     assert "0.400×" in text
     assert "1.00×" in text
     assert "different machines" not in text
-    other = made(machine={**old.machine, "threads": 997})
+    other = make_record(machine={**old.machine, "threads": 997})
     assert "different machines" in shown(comparison(other, new))
-    resized = made(tasks=[replace(old.tasks[0], sizes={"queries": 3})])
+    resized = make_record(tasks=[replace(old.tasks[0], sizes={"queries": 3})])
     assert "0.400×" not in shown(comparison(resized, new))
 
 

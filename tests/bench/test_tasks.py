@@ -1,4 +1,4 @@
-"""Every task: its contenders compute the same thing, and its demands are those that were set."""
+"""Every task: its implementations compute the same thing, and its demands are those that were set."""
 
 import re
 
@@ -7,9 +7,9 @@ import torch
 
 from regard.attention.backends.cpu.cached_memory import CachedMemory
 from regard.attention.planner import RULES
-from regard.bench.columns import COLUMNS, OWN
+from regard.bench.columns import COLUMNS, OWN_COLUMNS
 from regard.bench.oracle import by_rows, errors, whole
-from regard.bench.own import held_to
+from regard.bench.own_backends import own_backends
 from regard.bench.peers import PEERS, absence
 from regard.bench.tasks import TASKS, additive, find
 from regard.bench.tasks.bahdanau import build_decoder, step
@@ -30,49 +30,49 @@ def small(task):
     return {name: SMALL[name] for name in task.sizes}
 
 
-def differences(task, contender):
-    """Errors of one contender at small sizes, called twice, as it is when it is timed."""
+def differences(task, implementation):
+    """Errors of one implementation at small sizes, called twice, as it is when it is timed."""
     inputs = task.inputs(small(task))
     truth = task.oracle(inputs)
     with torch.set_grad_enabled(task.backward):
-        ready = contender.build(inputs)
-        ready.call()
-        found = errors(ready.read(ready.call()), truth, inputs.get("valid"))
+        prepared = implementation.build(inputs)
+        prepared.call()
+        found = errors(prepared.read(prepared.call()), truth, inputs.get("valid"))
     assert found, "nothing was compared"
     assert set(found) <= set(truth)
-    if not contender.note.startswith("output only"):
+    if not implementation.note.startswith("output only"):
         assert set(found) == set(truth)
     return found
 
 
 def cases(*columns):
     return [
-        pytest.param(task, contender, id=f"{task.name}-{contender.column}")
+        pytest.param(task, implementation, id=f"{task.name}-{implementation.column}")
         for task in TASKS
-        for contender in task.contenders
-        if contender.column in columns and task.oracle is not None
+        for implementation in task.implementations
+        if implementation.column in columns and task.oracle is not None
     ]
 
 
-@pytest.mark.parametrize(("task", "contender"), cases("regard", *OWN.values(), "eager", "sdpa"))
-def test_contenders_compute_the_same(task, contender):
-    for name, error in differences(task, contender).items():
+@pytest.mark.parametrize(("task", "implementation"), cases("regard", *OWN_COLUMNS.values(), "eager", "sdpa"))
+def test_contenders_compute_the_same(task, implementation):
+    for name, error in differences(task, implementation).items():
         assert error is not None
         assert error < 3e-5, name
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("task", "contender"), cases(*PEERS))
-def test_peers_compute_the_same(task, contender):
-    if absence(contender.column):
-        pytest.skip(absence(contender.column))
-    for name, error in differences(task, contender).items():
+@pytest.mark.parametrize(("task", "implementation"), cases(*PEERS))
+def test_peers_compute_the_same(task, implementation):
+    if absence(implementation.column):
+        pytest.skip(absence(implementation.column))
+    for name, error in differences(task, implementation).items():
         assert error is not None
         assert error < 3e-5, name
 
 
 def test_errors_are_seen():
-    """A contender that computes something else would show."""
+    """An implementation that computes something else would show."""
     task = BY_NAME["additive"]
     inputs = task.inputs(small(task))
     truth = task.oracle(inputs)
@@ -103,11 +103,11 @@ def test_the_oracle_in_blocks_is_the_oracle(gradients, monkeypatch):
 
 @pytest.mark.parametrize("task", TASKS, ids=lambda task: task.name)
 def test_every_task_is_well_formed(task):
-    columns = [contender.column for contender in task.contenders]
+    columns = [implementation.column for implementation in task.implementations]
     assert columns[0] == "regard"
     assert len(set(columns)) == len(columns)
     assert set(columns) <= set(COLUMNS)
-    assert task.contenders[0].backend is not None
+    assert task.implementations[0].backend is not None
     assert set(task.sizes) == set(task.quick)
     assert not re.search(r"[{}]", task.title.format(**task.sizes))
     for sizes in (task.sizes, task.quick):
@@ -115,11 +115,11 @@ def test_every_task_is_well_formed(task):
         assert work.multiply_adds + work.reciprocals + work.exponentials > 0
         assert work.bytes > 0
         assert work.said
-    for bar in task.bars:
-        assert bar.against in (*columns, "")
-    for contender in task.contenders:
-        if contender.bytes is not None:
-            assert contender.bytes(task.sizes) > 0
+    for requirement in task.requirements:
+        assert requirement.against in (*columns, "")
+    for implementation in task.implementations:
+        if implementation.bytes is not None:
+            assert implementation.bytes(task.sizes) > 0
     assert task.oracle is not None or not task.timed
 
 
@@ -136,15 +136,15 @@ def test_what_the_planner_refers_to_is_measured(rule):
 @pytest.mark.parametrize("name", ["small-additive", "small-lengths"])
 def test_small_problems_are_those_of_the_reference(name):
     task = BY_NAME[name]
-    assert task.contenders[0].backend(task.inputs(task.sizes)) == "reference"
-    assert OWN["reference"] in [contender.column for contender in task.contenders]
+    assert task.implementations[0].backend(task.inputs(task.sizes)) == "reference"
+    assert OWN_COLUMNS["reference"] in [implementation.column for implementation in task.implementations]
 
 
 def test_own_backends_are_contenders_by_their_names():
     """A backend that is named runs, or says why not; nothing else runs in its place."""
-    assert set(OWN) == {rule.backend.name for rule in RULES}
+    assert set(OWN_COLUMNS) == {rule.backend.name for rule in RULES}
     with pytest.raises(BackendError, match="sdpa"):
-        held_to("sdpa", options=additive.options)[0].build(
+        own_backends("sdpa", options=additive.options)[0].build(
             BY_NAME["additive"].inputs(small(BY_NAME["additive"]))
         ).call()
 
@@ -159,8 +159,8 @@ def test_a_decoder_is_said_to_run_on_what_runs(name, missing, monkeypatch):
     task = BY_NAME[name]
     inputs = task.inputs(small(task))
     with torch.set_grad_enabled(task.backward):
-        named = task.contenders[0].backend(inputs)
-        task.contenders[0].build(inputs).call()
+        named = task.implementations[0].backend(inputs)
+        task.implementations[0].build(inputs).call()
     assert named == ("cpu" if called else "reference") == ("reference" if missing else "cpu")
 
 
@@ -191,31 +191,34 @@ def test_the_decoders_oracle_in_parts_is_the_oracle(monkeypatch):
 def test_the_demands_are_those_that_were_set():
     """The table of the issue that asked for speed."""
 
-    def bars(name):
-        return {(bar.kind, bar.against): (bar.least, bar.aim) for bar in BY_NAME[name].bars}
+    def requirements(name):
+        return {
+            (requirement.kind, requirement.against): (requirement.threshold, requirement.aim)
+            for requirement in BY_NAME[name].requirements
+        }
 
     faster = "faster"
-    assert bars("additive") == {
+    assert requirements("additive") == {
         (faster, "eager"): (20, 30), (faster, "keras"): (28, 45), (faster, "compile"): (7, 11)
     }  # fmt: skip
-    assert bars("additive-backward") == {(faster, "eager"): (8, 14)}
-    assert bars("additive-memory") == {("memory", ""): (64 * 2**20, None)}
-    assert bars("decoder") == bars("decoder-backward") == {(faster, "eager"): (3, 5)}
+    assert requirements("additive-backward") == {(faster, "eager"): (8, 14)}
+    assert requirements("additive-memory") == {("memory", ""): (64 * 2**20, None)}
+    assert requirements("decoder") == requirements("decoder-backward") == {(faster, "eager"): (3, 5)}
     for normalizer in ("sparsemax", "entmax15"):
-        assert bars(f"{normalizer}-rows")[faster, "entmax"] == (15, 30)
-        assert bars(f"{normalizer}-rows-backward")[faster, "entmax"][0] == 10
-    assert bars("entmax15-attention") == {(faster, "entmax"): (5, 8)}
-    assert bars("window") == {(faster, "sdpa"): (10, 16)}
-    assert bars("ragged") == {(faster, "sdpa"): (1.8, 2.2)}
-    assert bars("observe") == {
+        assert requirements(f"{normalizer}-rows")[faster, "entmax"] == (15, 30)
+        assert requirements(f"{normalizer}-rows-backward")[faster, "entmax"][0] == 10
+    assert requirements("entmax15-attention") == {(faster, "entmax"): (5, 8)}
+    assert requirements("window") == {(faster, "sdpa"): (10, 16)}
+    assert requirements("ragged") == {(faster, "sdpa"): (1.8, 2.2)}
+    assert requirements("observe") == {
         ("slower", "sdpa"): (2.2, 1.7), (faster, "eager"): (4, 6), ("memory share", "eager"): (0.05, None)
     }  # fmt: skip
-    assert bars("bahdanau-400") == {(faster, OWN["reference"]): (1.6, 2.2)}
-    assert bars("bahdanau-14") == {(faster, OWN["reference"]): (1.0, None)}
-    assert bars("observe-long") == {("resident", ""): (2**30, None)}
-    assert bars("tiny") == {("overhead", "sdpa"): (15e-6, None)}
+    assert requirements("bahdanau-400") == {(faster, OWN_COLUMNS["reference"]): (1.6, 2.2)}
+    assert requirements("bahdanau-14") == {(faster, OWN_COLUMNS["reference"]): (1.0, None)}
+    assert requirements("observe-long") == {("resident", ""): (2**30, None)}
+    assert requirements("tiny") == {("overhead", "sdpa"): (15e-6, None)}
     for name in ("dot-128", "dot-1024", "dot-4096", "dot-batch", "dot-causal", "dot-backward"):
-        assert bars(name) == {("slower", "sdpa"): (1.03, None)}
+        assert requirements(name) == {("slower", "sdpa"): (1.03, None)}
 
 
 def test_tasks_are_found_by_name_and_pattern():
@@ -236,8 +239,8 @@ def test_the_long_task_says_how_far_it_is(capfd, monkeypatch):
     monkeypatch.setattr("regard.bench.tasks.readings.SLICE", 11)
     task = BY_NAME["observe-long"]
     inputs = task.inputs({**small(task), "batch": 1, "heads": 1})
-    ready = task.contenders[0].build(inputs)
-    found = ready.read(ready.call())
+    prepared = task.implementations[0].build(inputs)
+    found = prepared.read(prepared.call())
     assert capfd.readouterr().err.splitlines() == [f"progress {n} 4" for n in (1, 2, 3, 4)]
     truth = BY_NAME["observe"].oracle(inputs)
     assert all(error < 3e-5 for error in errors(found, truth).values())

@@ -8,7 +8,7 @@ import pytest
 
 from regard.bench import timing
 from regard.bench.measurement import Spread
-from regard.bench.timing import Pace, race
+from regard.bench.timing import TimingBudget, time_interleaved
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def clock(monkeypatch):
 
 def test_times_and_ratios(clock):
     calls = {"own": lambda: clock.run(0.02), "other": lambda: clock.run(0.06)}
-    found = race(calls, Pace(seconds=1e9, fewest=5, most=11))
+    found = time_interleaved(calls, TimingBudget(seconds=1e9, fewest=5, most=11))
     assert found["own"].seconds.runs == found["other"].seconds.runs == 11
     assert found["own"].seconds.median == pytest.approx(0.02)
     assert found["own"].ratio == 1
@@ -40,7 +40,7 @@ def test_ratios_are_those_of_the_same_round(clock):
     """A machine that becomes slower and slower is as slow for everyone."""
     drift = iter(1.5**n for n in range(1000))
     calls = {"own": lambda: clock.run(0.02 * next(drift)), "other": lambda: clock.run(0.04 * next(drift))}
-    found = race(calls, Pace(1e9, 7, 7))
+    found = time_interleaved(calls, TimingBudget(1e9, 7, 7))
     assert 2 / 1.5 <= found["other"].ratio <= 2 * 1.5
     assert found["own"].seconds.upper > 2 * found["own"].seconds.lower
 
@@ -48,7 +48,7 @@ def test_ratios_are_those_of_the_same_round(clock):
 def test_no_contender_always_runs_after_the_same_one(clock):
     order = []
     calls = {name: lambda name=name: (order.append(name), clock.run(0.01)) for name in "abc"}
-    race(calls, Pace(1e9, 12, 12))
+    time_interleaved(calls, TimingBudget(1e9, 12, 12))
     rounds = [order[first : first + 3] for first in range(6, len(order), 3)]
     followers = {pair for one in rounds for pair in pairwise(one)}
     assert len(followers) == 6
@@ -56,29 +56,29 @@ def test_no_contender_always_runs_after_the_same_one(clock):
 
 def test_slow_contenders_run_less_often(clock):
     calls = {"own": lambda: clock.run(0.01), "slow": lambda: clock.run(3.0)}
-    found = race(calls, Pace(1e9, 5, 13, share=0.5, slow_runs=2))
+    found = time_interleaved(calls, TimingBudget(1e9, 5, 13, share=0.5, slow_runs=2))
     assert found["own"].seconds.runs == 13
     assert found["slow"].seconds.runs == 2
     assert found["slow"].ratio == pytest.approx(300)
 
 
 def test_a_contender_runs_as_often_as_its_share_allows():
-    pace = Pace(1e9, 5, 40, share=1.5, slow_runs=3)
-    assert [pace.runs(seconds) for seconds in (1e-6, 0.03, 0.1, 0.3, 0.7, 5.0)] == [40, 40, 15, 5, 3, 3]
-    # Whoever is asked for exactly so many rounds runs no slow contender more often than that.
-    assert Pace.of(quick=False, repeats=2).runs(5.0) == 2
+    budget = TimingBudget(1e9, 5, 40, share=1.5, slow_runs=3)
+    assert [budget.runs(seconds) for seconds in (1e-6, 0.03, 0.1, 0.3, 0.7, 5.0)] == [40, 40, 15, 5, 3, 3]
+    # Whoever is asked for exactly so many rounds runs no slow implementation more often than that.
+    assert TimingBudget.of(quick=False, repeats=2).runs(5.0) == 2
 
 
 def test_a_turn_of_a_fast_call_repeats_it(clock):
     counted = Counter()
-    race({"own": lambda: (counted.update("x"), clock.run(1e-5))}, Pace(1e9, 3, 3))
+    time_interleaved({"own": lambda: (counted.update("x"), clock.run(1e-5))}, TimingBudget(1e9, 3, 3))
     assert counted["x"] == 2 + 3 * 400
 
 
 def test_the_time_is_kept_but_for_the_fewest_rounds(clock):
     calls = {"own": lambda: clock.run(1.0)}
-    assert race(calls, Pace(seconds=0.0, fewest=4, most=50, share=99))["own"].seconds.runs == 4
-    assert race(calls, Pace(seconds=6.5, fewest=4, most=50, share=99))["own"].seconds.runs == 7
+    assert time_interleaved(calls, TimingBudget(seconds=0.0, fewest=4, most=50, share=99))["own"].seconds.runs == 4
+    assert time_interleaved(calls, TimingBudget(seconds=6.5, fewest=4, most=50, share=99))["own"].seconds.runs == 7
 
 
 def test_collection_is_switched_on_again(clock):
@@ -88,14 +88,14 @@ def test_collection_is_switched_on_again(clock):
     calls = iter([lambda: None] * 2 + [fails] * 9)
     assert gc.isenabled()
     with pytest.raises(RuntimeError, match="broken"):
-        race({"own": lambda: (clock.run(0.1), next(calls)())}, Pace(1e9, 3, 3))
+        time_interleaved({"own": lambda: (clock.run(0.1), next(calls)())}, TimingBudget(1e9, 3, 3))
     assert gc.isenabled()
-    assert race({}, Pace()) == {}
+    assert time_interleaved({}, TimingBudget()) == {}
 
 
 def test_repeats_are_exact():
-    assert Pace.of(quick=True, repeats=1) == Pace(0.5, 1, 1, 0.3, 1)
-    assert Pace.of(quick=False) == Pace()
+    assert TimingBudget.of(quick=True, repeats=1) == TimingBudget(0.5, 1, 1, 0.3, 1)
+    assert TimingBudget.of(quick=False) == TimingBudget()
 
 
 def test_spreads():

@@ -215,10 +215,10 @@ def test_lines_that_do_not_match(regard, corpus, tmp_path):
     ("option", "words"),
     [
         (["--attention", "bahdenau"], ["bahdenau", "bahdanau"]),
-        (["--hidden", "11"], ["hidden_dim", "even"]),
+        (["--hidden", "11"], ["--hidden", "even"]),
         (["--dropout", "1"], ["dropout"]),
         (["--schedule", "cosin"], ["cosine"]),
-        (["--learning-rate", "0"], ["learning_rate"]),
+        (["--learning-rate", "0"], ["--learning-rate"]),
         (["--bundled", "100"], ["--bundled"]),
     ],
     ids=lambda value: " ".join(value),

@@ -206,7 +206,7 @@ BAD = {
     "empty sentence": ([" "], "the sentence is empty"),
     "two sources": (["a b", "--query", "1"], "exclude each other"),
     "input and query": (["--input", "1 2", "--query", "1 2"], "--input stands for"),
-    "no query": (["--key", "1 2"], "nothing that asks"),
+    "no query": (["--key", "1 2"], "no queries"),
     "ragged": (["--query", "1 2; 3"], "--query: row 2 has 1 numbers and row 1 has 2"),
     "not a number": (["--query", "1 x"], "--query: 'x' in row 1 is not a number"),
     "nan": (["--query", "1 nan"], "must be finite; row 1, column 2 is NaN"),

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from regard.data import rows
+from regard.data import readers
 from regard.data.sources import open_pairs
 from regard.errors import ArgumentError, DataError
 
@@ -49,7 +49,7 @@ def error_of(*arguments, **options):
     return message
 
 
-@pytest.mark.parametrize("kind", rows.READERS)
+@pytest.mark.parametrize("kind", readers.READERS)
 def test_every_kind_of_file_gives_the_same_pairs(tmp_path, kind):
     path = written(tmp_path, kind[1:])
     assert pairs_of(open_pairs(path, "spa", "eng")) == PAIRS
@@ -61,7 +61,7 @@ def test_pairs_are_memory_mapped_and_read_once(tmp_path, own_cache, monkeypatch)
     dataset = open_pairs(path, "spa", "eng")
     assert isinstance(dataset.data, datasets.table.MemoryMappedTable)
     assert [file["filename"].startswith(str(own_cache)) for file in dataset.cache_files] == [True]
-    monkeypatch.setitem(rows.READERS, ".tsv", lambda *_: pytest.fail("read again"))
+    monkeypatch.setitem(readers.READERS, ".tsv", lambda *_: pytest.fail("read again"))
     assert pairs_of(open_pairs(path, "spa", "eng")) == PAIRS
 
 
@@ -136,7 +136,7 @@ def test_empty_sides_are_left_out_and_counted(tmp_path, caplog):
 
 
 def test_a_json_array_larger_than_one_read(tmp_path, monkeypatch):
-    monkeypatch.setattr(rows, "_CHUNK", 7)
+    monkeypatch.setattr(readers, "_CHUNK", 7)
     records = [{"a": f"ñandú {i}", "b": "é" * i + "."} for i in range(23)]
     path = write(tmp_path / "a.json", json.dumps(records, ensure_ascii=False))
     assert pairs_of(open_pairs(path, "a", "b")) == [(r["a"], r["b"]) for r in records]
@@ -161,7 +161,7 @@ class TestMessages:
     def test_folder(self, tmp_path):
         assert error_of(tmp_path, "a", "b") == f"{tmp_path}: is a folder; name the file inside it"
 
-    @pytest.mark.parametrize("kind", rows.READERS)
+    @pytest.mark.parametrize("kind", readers.READERS)
     def test_empty_file(self, tmp_path, kind):
         path = write(tmp_path / f"a{kind}", "")
         assert error_of(path, "a", "b") == f"{path}: the file is empty; it should hold sentences"
@@ -171,7 +171,7 @@ class TestMessages:
         path = write(tmp_path / "a.tsv", content)
         assert error_of(path, "a", "b") == f"{path}: no row has text on both sides; check the columns and the file"
 
-    @pytest.mark.parametrize("kind", rows.READERS)
+    @pytest.mark.parametrize("kind", readers.READERS)
     def test_wrong_column(self, tmp_path, kind):
         message = error_of(written(tmp_path, kind[1:]), "spa", "englisch")
         assert "there is no column 'englisch'; did you mean 'eng'? (columns: 'eng', 'spa'" in message
@@ -221,7 +221,7 @@ class TestMessages:
     def test_wrong_number_of_fields(self, tmp_path, fields, said):
         path = write(tmp_path / "a.tsv", f"a\tb\nx\ty\n{fields}\n")
         assert error_of(path, "a", "b") == (
-            f"{path}: line 3 has {said} where the header has 2 (a, b); mend or remove that line"
+            f"{path}: line 3 has {said} where the header has 2 (a, b); correct or remove that line"
         )
 
     def test_open_quotation_in_csv(self, tmp_path):
@@ -232,7 +232,7 @@ class TestMessages:
         path = write(tmp_path / "a.jsonl", '{"a": "x", "b": "y"}\n{"a": "x"\n')
         assert error_of(path, "a", "b").startswith(f"{path}: line 2 is not JSON")
         write(path, '{"a": "x", "b": "y"}\n{"a": "x"}\n')
-        assert error_of(path, "a", "b") == f"{path}: line 2 has no field 'b'; mend or remove it"
+        assert error_of(path, "a", "b") == f"{path}: line 2 has no field 'b'; correct or remove it"
         write(path, '{"a": "x", "b": "y"}\n{"a": "x", "b": 3}\n')
         assert error_of(path, "a", "b") == f"{path}: line 2, column 'b' must be text; it is a number"
         write(path, '{"a": "x", "b": "\\ud800"}\n')
@@ -249,14 +249,14 @@ class TestMessages:
     def test_null_in_parquet(self, tmp_path):
         path = tmp_path / "a.parquet"
         pq.write_table(pa.table({"a": ["x", None], "b": ["y", "z"]}), path)
-        assert error_of(path, "a", "b") == f"{path}: row 2 has no field 'a'; mend or remove it"
+        assert error_of(path, "a", "b") == f"{path}: row 2 has no field 'a'; correct or remove it"
 
     def test_unknown_kind(self, tmp_path):
         path = write(tmp_path / "a.docx", "x")
         assert error_of(path).startswith(f"{path}: unknown kind of file '.docx'; give .tsv, .csv")
 
     def test_a_line_without_end(self, tmp_path, monkeypatch):
-        monkeypatch.setattr(rows, "_LONGEST_LINE", 32)
+        monkeypatch.setattr(readers, "_LONGEST_LINE", 32)
         path = write(tmp_path / "a.tsv", "a\tb\n" + "x" * 50)
         assert "line 2 is longer than 16 MiB" in error_of(path, "a", "b")
 

@@ -142,7 +142,7 @@ def test_a_model_holds_no_fewer_numbers_than_its_configuration_says(attention, t
     for options in ({}, {"cell": "gru", "decoder_layers": 3, "encoder_layers": 2}, {"score": "location"}):
         model = make(attention=attention, tied_embeddings=tied, **options)
         held = sum(parameter.numel() for parameter in model.parameters())
-        assert model.config.least_numbers <= held <= 20 * model.config.least_numbers
+        assert model.config.min_numbers <= held <= 20 * model.config.min_numbers
 
 
 def test_a_failure_while_writing_leaves_the_old_file(saved, make, monkeypatch):
@@ -154,7 +154,7 @@ def test_a_failure_while_writing_leaves_the_old_file(saved, make, monkeypatch):
     for name in ("fsync", "replace"):
         with monkeypatch.context() as patch:
             patch.setattr(os, name, fail)
-            with pytest.raises(RunError, match="No space left on device; what was there before is intact"):
+            with pytest.raises(RunError, match="No space left on device; the old file is unchanged"):
                 save_model(saved, make(cell="gru"))
         assert saved.read_bytes() == before
         assert [path.name for path in saved.parent.iterdir()] == [saved.name]

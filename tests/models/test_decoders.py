@@ -5,7 +5,7 @@ import torch
 from torch.nn import functional as F
 
 from regard.errors import ArgumentError, UnknownNameError
-from regard.models.luong_decoder import around, monotonic_center
+from regard.models.luong_decoder import local_mask, monotonic_center
 from regard.shapes import Grid
 
 KINDS = {
@@ -147,7 +147,7 @@ def test_windows():
     lengths = torch.tensor([3, 0])
     center = monotonic_center(1, 3, lengths)
     assert center.tolist() == [[1, 2, 2], [0, 0, 0]]
-    allowed = around(center, 4, 1).allows(Grid.whole(2, 1, 3, 4))
+    allowed = local_mask(center, 4, 1).allows(Grid.whole(2, 1, 3, 4))
     assert allowed.shape == (2, 1, 3, 4)
     assert allowed[0, 0].tolist() == [[True, True, True, False]] + 2 * [[False, True, True, True]]
 

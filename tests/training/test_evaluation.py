@@ -10,8 +10,8 @@ import torch
 from regard.data.alignment import alignment_error_rate
 from regard.data.sources import open_pairs
 from regard.errors import DataError, RunError
-from regard.training.evaluation import evaluate, forced_alignments, forced_loss, read_alignments
-from regard.training.progress import SilentReporter
+from regard.training.evaluation import evaluate, read_alignments, teacher_forced_alignments, teacher_forced_loss
+from regard.training.reporter import SilentReporter
 from regard.training.run_folder import RunFolder
 from regard.training.text_metrics import text_scores
 from regard.training.trained_translator import TrainedTranslator
@@ -53,13 +53,15 @@ def test_the_loss_is_the_mean_over_tokens_one_pair_at_a_time(runs, corpus):
             ).logits  # fmt: skip
             chosen = logits[0].log_softmax(-1).gather(1, torch.tensor(target[1:])[:, None])
             total, tokens = total - float(chosen.sum()), tokens + len(target) - 1
-    assert forced_loss(translator, pairs, tokens_per_batch=50) == pytest.approx(total / tokens, rel=1e-5)
+    assert teacher_forced_loss(translator, pairs, tokens_per_batch=50) == pytest.approx(total / tokens, rel=1e-5)
 
 
 def test_the_alignment_error_rate_is_that_of_the_drawn_links(runs, corpus):
     translator = runs["bahdanau"]
     lines = [line.split("\t") for line in corpus["test"].read_text().splitlines()[1:]]
-    links = forced_alignments(translator, [line[0] for line in lines], [line[1] for line in lines], batch_size=5)
+    links = teacher_forced_alignments(
+        translator, [line[0] for line in lines], [line[1] for line in lines], batch_size=5
+    )
     true = read_alignments(corpus["test"], 13)
     assert all(len({target for _, target in pair}) == len(pair) for pair in links)
     for pair, alignment in zip(links, true, strict=True):
@@ -69,7 +71,9 @@ def test_the_alignment_error_rate_is_that_of_the_drawn_links(runs, corpus):
 
 
 def test_a_link_needs_the_least_weight(runs):
-    assert forced_alignments(runs["bahdanau"], ["The dog sleeps."], ["El perro duerme."], least=1.01) == [set()]
+    assert teacher_forced_alignments(runs["bahdanau"], ["The dog sleeps."], ["El perro duerme."], min_weight=1.01) == [
+        set()
+    ]
 
 
 def test_no_attention_has_no_alignment(runs, corpus):
@@ -101,7 +105,7 @@ def test_unknown_words_are_replaced_by_what_they_look_at(runs):
         ([known, writing.UNK, writing.UNK], [writing.decode([known]), "zzyzx", "The"]),
         ([writing.UNK, writing.UNK, known], ["sleeps", "zzyzx", writing.decode([known])]),
     ]:
-        assert translator._replaced(source, ids, written, weights).split() == expected
+        assert translator._replace_unknown(source, ids, written, weights).split() == expected
 
 
 def test_true_alignments_are_read_or_refused(tmp_path):
@@ -129,5 +133,5 @@ def test_tokenizers_of_another_run_are_refused(runs, tmp_path):
     content = json.loads(other.tokenizer_target.read_text())
     content["pieces"] = content["pieces"][:-1]
     other.tokenizer_target.write_text(json.dumps(content))
-    with pytest.raises(RunError, match="belong together"):
+    with pytest.raises(RunError, match="vocabulary sizes"):
         TrainedTranslator(other)

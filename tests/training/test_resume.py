@@ -18,7 +18,7 @@ from regard.errors import DataError, RunError, TrainingError
 from regard.models.translator import RecurrentTranslator
 from regard.training.checkpoint_io import SafeCheckpointIO, list_checkpoints
 from regard.training.module import TranslationModule
-from regard.training.progress import SilentReporter
+from regard.training.reporter import SilentReporter
 from regard.training.run_folder import RunFolder
 from regard.training.translation import train_translation
 
@@ -206,7 +206,7 @@ def test_a_full_disk_leaves_the_old_checkpoint(tmp_path, monkeypatch):
         raise RuntimeError("PytorchStreamWriter failed writing file data/0: file write failed")
 
     monkeypatch.setattr(torch, "save", full)
-    with pytest.raises(DataError, match="intact"):
+    with pytest.raises(DataError, match="unchanged"):
         writer.save_checkpoint({"state_dict": {}, "regard": {}}, place)
     monkeypatch.undo()
     assert torch.equal(writer.load_checkpoint(place)["state_dict"]["a"], torch.ones(3))

@@ -1,25 +1,25 @@
-"""A measurement in few characters: what the terminal and the page both show."""
+"""The cells of the benchmark's tables, for the terminal and the page."""
 
 from collections.abc import Iterable, Sequence
 
-from regard.bench.bar import Bar, Verdict
 from regard.bench.columns import COLUMNS
 from regard.bench.measurement import Measurement
 from regard.bench.quantity import in_bytes, in_seconds, three_digits
 from regard.bench.record import Record, TaskRecord
+from regard.bench.requirement import Outcome, Requirement
 from regard.bench.tasks import TASKS
 
 NOT_OFFERED = "—"
-"""The cell of a contender that has no such operation."""
+"""The cell of an implementation that does not have the operation."""
 
 
 def columns(tasks: Sequence[TaskRecord]) -> list[str]:
-    """The columns that any of these rows has, in their order."""
+    """The columns that at least one of these tasks has, in their order."""
     return [column for column in COLUMNS if any(column in task.results for task in tasks)]
 
 
 def time_cell(found: Measurement | None) -> list[str]:
-    """Lines of a cell: median ± half the interquartile range, ratio to regard, or why there is none."""
+    """Lines of a cell: median, half the interquartile range, and ratio to regard's time; or the state."""
     if found is None:
         return [NOT_OFFERED]
     if found.state != "measured":
@@ -35,7 +35,7 @@ def time_cell(found: Measurement | None) -> list[str]:
 
 
 def memory_cell(found: Measurement | None) -> str:
-    """Extra memory of a call; empty where it was not measured."""
+    """Extra memory of a call; empty if it was not measured."""
     if found is None:
         return NOT_OFFERED
     if found.extra_bytes is not None:
@@ -55,30 +55,30 @@ def error_cell(found: Measurement | None) -> str:
     return f"{max(value for value in values if value is not None):.0e}"
 
 
-def bars_of(record: Record, task: TaskRecord) -> list[tuple[Bar, Verdict]]:
-    """The demands on this row, each with its verdict. Demands are those of this version, also for older records."""
+def requirements_of(record: Record, task: TaskRecord) -> list[tuple[Requirement, Outcome]]:
+    """The requirements of a task, each with its outcome. They are those of this version, also for older records."""
     known = {task.name: task for task in TASKS}
-    bars = known[task.name].bars if task.name in known else ()
-    return [(bar, bar.judge(task.results, quick=record.quick)) for bar in bars]
+    requirements = known[task.name].requirements if task.name in known else ()
+    return [(requirement, requirement.check(task.results, quick=record.quick)) for requirement in requirements]
 
 
-def verdict_words(verdict: Verdict) -> str:
-    """``aim met``, ``met``, or how far it is short."""
-    if verdict.met is None:
-        return verdict.shortfall or "not known"
-    if verdict.aim_met:
+def outcome_text(outcome: Outcome) -> str:
+    """``aim met``, ``met``, or the shortfall."""
+    if outcome.met is None:
+        return outcome.shortfall or "not known"
+    if outcome.aim_met:
         return "aim met"
-    return "met" if verdict.met else f"short: {verdict.shortfall}"
+    return "met" if outcome.met else f"short: {outcome.shortfall}"
 
 
 def memory_and_error(found: Measurement | None) -> list[str]:
-    """Lines of a cell: extra memory, and the largest error."""
+    """Lines of a cell: extra memory and largest error."""
     lines = [line for line in (memory_cell(found), error_cell(found)) if line not in ("", NOT_OFFERED)]
     return lines or [NOT_OFFERED]
 
 
 def failures(tasks: Sequence[TaskRecord]) -> list[str]:
-    """A line for everything that failed, was skipped, or whose memory could not be measured; one for each reason."""
+    """A line for each reason why an implementation failed, was skipped, or has no memory measurement."""
     return _gathered(
         (COLUMNS[column], task.name, found.reason)
         for task in tasks
@@ -88,7 +88,7 @@ def failures(tasks: Sequence[TaskRecord]) -> list[str]:
 
 
 def notes(tasks: Sequence[TaskRecord]) -> list[str]:
-    """A line for every note that contenders are to be read with."""
+    """A line for each note on an implementation."""
     return _gathered(
         (COLUMNS[column], task.name, found.note)
         for task in tasks
@@ -98,8 +98,8 @@ def notes(tasks: Sequence[TaskRecord]) -> list[str]:
 
 
 def _gathered(found: Iterable[tuple[str, str, str]]) -> list[str]:
-    """(contender, task, words) → a line for each contender and words, with all its tasks."""
+    """(implementation, task, text) → a line for each implementation and text, with all its tasks."""
     names: dict[tuple[str, str], list[str]] = {}
-    for contender, task, words in found:
-        names.setdefault((contender, words), []).append(task)
-    return [f"{contender} ({', '.join(tasks)}): {words}" for (contender, words), tasks in names.items()]
+    for implementation, task, words in found:
+        names.setdefault((implementation, words), []).append(task)
+    return [f"{implementation} ({', '.join(tasks)}): {words}" for (implementation, words), tasks in names.items()]

@@ -1,11 +1,11 @@
-"""The contenders as columns: their order, their headings, and how their lines are drawn."""
+"""The implementations as columns of the tables: order, headings, and line styles of the plots."""
 
-OWN = {name: f"regard-{name}" for name in ("reference", "cpu", "sdpa", "tiled")}
-"""The columns of regard's own backends, by the name of the backend: no rivals, but what its planner chooses from."""
+OWN_COLUMNS = {name: f"regard-{name}" for name in ("reference", "cpu", "sdpa", "tiled")}
+"""The columns of regard's own backends, by the name of the backend. They show whether the planner's choice is right."""
 
 COLUMNS = {
     "regard": "regard",
-    **{column: f"regard on {name}" for name, column in OWN.items()},
+    **{column: f"regard on {name}" for name, column in OWN_COLUMNS.items()},
     "eager": "eager PyTorch",
     "compile": "torch.compile",
     "sdpa": "SDPA",
@@ -28,5 +28,5 @@ LINES = {
     "onnxruntime": ("#6E6E6E", "<", "--"),
     "x-transformers": ("#8C564B", ">", ":"),
 }
-"""Colour, marker and style of each but regard's own backends, which no picture shows: the colours of Okabe and Ito, and
-two more that differ in style as well."""
+"""Color, marker and line style of each implementation but regard's own backends, which are not plotted: the colors of
+Okabe and Ito, and two more colors with other line styles."""

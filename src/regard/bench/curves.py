@@ -1,4 +1,4 @@
-"""How the time grows with the length: measured from 64 to 65,536, and drawn."""
+"""Scaling curves: the time of a call for lengths from 64 to 65,536, measured and plotted."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from regard.bench.columns import COLUMNS, LINES, OWN
-from regard.bench.inner_product import everyone, sizes
+from regard.bench.columns import COLUMNS, LINES, OWN_COLUMNS
+from regard.bench.inner_product import all_implementations, sizes
 from regard.bench.limits import available_bytes
 from regard.bench.peers import absence
 from regard.bench.quantity import in_bytes, in_seconds
 from regard.bench.record import CurveRecord
-from regard.bench.task import Contender, Inputs, Sizes
+from regard.bench.task import Implementation, Inputs, Sizes
 from regard.bench.tasks import TASKS
-from regard.bench.timing import Pace, race
+from regard.bench.timing import TimingBudget, time_interleaved
 from regard.pictures.sheet import new_sheet
 
 if TYPE_CHECKING:
@@ -28,48 +28,50 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 LENGTHS = (64, 256, 1024, 4096, 16_384, 65_536)
-"""Tokens; queries and keys alike."""
+"""Numbers of queries and keys, which are equal."""
 
 LONGEST_SECONDS = 3.0
-"""A contender whose next call would take longer than this, as far as its growth tells, stops."""
+"""An implementation whose next call would take longer than this, as far as its growth tells, stops."""
 
 OWN_SECONDS = 25.0
 """The same for regard itself, whose curve shall reach the longest length."""
 
 LARGEST_BYTES = 6 << 30
-"""A contender that would hold more than this stops; less where less memory is free."""
+"""An implementation that would need more memory than this stops; the limit is lower if less memory is free."""
 
 GROWTH = 16.0
-"""How much longer a call may take when the length is four times as long; a first guess."""
+"""First estimate of the ratio of times when the length becomes four times as long."""
 
 LABEL_HEIGHT = 0.042
-"""Of a label beside a line's end, as part of the picture's height."""
+"""Height of a label at the end of a line, as a fraction of the height of the picture."""
 
 
 @dataclass(frozen=True)
 class Curve:
-    """What is measured over the length.
+    """A scaling curve to measure.
 
     Attributes:
-        name: in the record, and of the picture.
-        title: over the picture.
+        name: name in the record and of the picture.
+        title: title of the picture.
         inputs: sizes → inputs.
-        contenders: who runs.
+        implementations: the measured implementations.
         sizes: length → sizes.
     """
 
     name: str
     title: str
     inputs: Callable[[Sizes], Inputs]
-    contenders: tuple[Contender, ...]
+    implementations: tuple[Implementation, ...]
     sizes: Callable[[int], Sizes]
 
 
 def _of_task(name: str, task: str, title: str, heads: int) -> Curve:
     found = {task.name: task for task in TASKS}[task]
-    # The planner's alternatives are no rivals, and would hide them.
-    rivals = tuple(contender for contender in found.contenders if contender.column not in OWN.values())
-    return Curve(name, title, found.inputs, rivals, partial(sizes, 1, heads))
+    # The planner's alternatives are no others, and would hide them.
+    others = tuple(
+        implementation for implementation in found.implementations if implementation.column not in OWN_COLUMNS.values()
+    )
+    return Curve(name, title, found.inputs, others, partial(sizes, 1, heads))
 
 
 def all_curves() -> tuple[Curve, ...]:
@@ -77,48 +79,48 @@ def all_curves() -> tuple[Curve, ...]:
     softmax = _of_task("softmax", "dot-1024", "Scaled dot products with softmax, 4 heads of 64", 4)
     return (
         _of_task("additive", "additive", "Additive score with softmax, 1 head of 64", 1),
-        Curve(softmax.name, softmax.title, softmax.inputs, everyone(), softmax.sizes),
+        Curve(softmax.name, softmax.title, softmax.inputs, all_implementations(), softmax.sizes),
         _of_task("entmax15", "entmax15-attention", "Scaled dot products with entmax 1.5, 4 heads of 64", 4),
         _of_task("window", "window", "A window of 512, 4 heads of 64", 4),
     )
 
 
-def measure_curve(curve: Curve, say: Callable[[str], None], *, quick: bool = False) -> CurveRecord:
-    """Measure all contenders of a curve, length by length.
+def measure_curve(curve: Curve, on_progress: Callable[[str], None], *, quick: bool = False) -> CurveRecord:
+    """Measure all implementations of a curve, length by length.
 
     Args:
-        curve: what.
-        say: told what is going on.
-        quick: only short lengths.
+        curve: the curve.
+        on_progress: called with a description of each measurement before it starts.
+        quick: whether to measure only short lengths.
     """
     seconds: dict[str, dict[int, float]] = {}
     stopped: dict[str, str] = {}
-    pace = Pace(0.2, 3, 3, 0.1, 1) if quick else Pace(2.0, 3, 15, 0.8, 2)
-    for contender in curve.contenders:
-        missing = absence(contender.column)
+    budget = TimingBudget(0.2, 3, 3, 0.1, 1) if quick else TimingBudget(2.0, 3, 15, 0.8, 2)
+    for implementation in curve.implementations:
+        missing = absence(implementation.column)
         if missing is not None:
-            stopped[contender.column] = missing
+            stopped[implementation.column] = missing
     for length in LENGTHS[:3] if quick else LENGTHS:
-        say(f"{curve.name} at {length}")
-        found = _at(curve, length, pace, seconds, stopped)
+        on_progress(f"{curve.name} at {length}")
+        found = _at(curve, length, budget, seconds, stopped)
         for column, median in found.items():
             seconds.setdefault(column, {})[length] = median
     return CurveRecord(curve.name, curve.title, seconds, stopped)
 
 
 def _at(
-    curve: Curve, length: int, pace: Pace, seconds: dict[str, dict[int, float]], stopped: dict[str, str]
+    curve: Curve, length: int, budget: TimingBudget, seconds: dict[str, dict[int, float]], stopped: dict[str, str]
 ) -> dict[str, float]:
     shape = curve.sizes(length)
     room = min(LARGEST_BYTES, available_bytes() * 0.6)
     calls: dict[str, Callable[[], Any]] = {}
     inputs = curve.inputs(shape)
     with torch.no_grad():
-        for contender in curve.contenders:
-            column = contender.column
+        for implementation in curve.implementations:
+            column = implementation.column
             if column in stopped:
                 continue
-            needed = 0.0 if contender.bytes is None else contender.bytes(shape)
+            needed = 0.0 if implementation.bytes is None else implementation.bytes(shape)
             expected = _expected(seconds.get(column, {}))
             if needed > room:
                 stopped[column] = f"at {length:,} it would need about {in_bytes(needed)}"
@@ -126,21 +128,21 @@ def _at(
                 stopped[column] = f"at {length:,} it would take about {in_seconds(expected)}"
             else:
                 try:
-                    call = contender.build(inputs).call
+                    call = implementation.build(inputs).call
                     call()
                 except Exception as error:
-                    # A peer's own limit ends its line, not the measurement.
+                    # The line of this implementation ends here; the other implementations are still measured.
                     stopped[column] = f"at {length:,}: {type(error).__name__}"
                     continue
                 calls[column] = call
-        found = {column: timing.seconds.median for column, timing in race(calls, pace).items()}
+        found = {column: timing.seconds.median for column, timing in time_interleaved(calls, budget).items()}
     calls.clear()
     gc.collect()
     return found
 
 
 def _expected(points: dict[int, float]) -> float:
-    """Seconds at the next length: the last growth goes on, or all pairs are computed if there was none yet."""
+    """Estimated seconds at the next length: the last ratio of times again, or the square of the ratio of lengths."""
     times = list(points.values())
     if not times:
         return 0.0
@@ -149,7 +151,7 @@ def _expected(points: dict[int, float]) -> float:
 
 
 def draw(curve: CurveRecord) -> Figure:
-    """Draw a curve: both axes logarithmic, every line named at its end.
+    """Plot a curve with logarithmic axes; the name of each implementation stands at the end of its line.
 
     Raises:
         MissingPartError: matplotlib is not installed.
@@ -188,7 +190,7 @@ def draw(curve: CurveRecord) -> Figure:
 def _name_lines(
     axes: Axes, curve: CurveRecord, ends: Sequence[tuple[int, float, str, str]], lengths: list[int]
 ) -> None:  # fmt: skip
-    """Write each contender's name where its line ends: beside the last length, or above a line that ends before it."""
+    """Write each implementation's name at the end of its line: to the right, or above if the line ends early."""
     from matplotlib.patheffects import withStroke
 
     left, right = axes.get_xlim()
@@ -201,7 +203,7 @@ def _name_lines(
         if last:
             heights, beside = _apart([end[1] for end in here], axes.get_ylim()), length * (right / left) ** 0.03
         else:
-            # Lines rise: to the left of an end, above all lines, nothing is in the way.
+            # The times grow with the length, so there is free space above all lines to the left of an end.
             top = max(points[length] for points in curve.seconds.values() if length in points)
             heights, beside = _stacked(top, len(here), axes.get_ylim()), length * (right / left) ** -0.02
         for (_, seconds, name, color), height in zip(here, heights, strict=True):
@@ -218,13 +220,13 @@ def _name_lines(
 
 
 def _stacked(top: float, number: int, limits: tuple[float, float]) -> list[float]:
-    """Heights for so many labels above ``top`` on a logarithmic axis."""
+    """Heights for ``number`` labels above ``top`` on a logarithmic axis."""
     step = (limits[1] / limits[0]) ** LABEL_HEIGHT
     return [top * step ** (place + 1.2) for place in range(number)]
 
 
 def _apart(heights: Sequence[float], limits: tuple[float, float]) -> list[float]:
-    """Heights for labels on a logarithmic axis, moved apart so far that none covers another."""
+    """Heights for labels on a logarithmic axis, moved apart so that no label covers another."""
     low, high = np.log(limits[0]), np.log(limits[1])
     moved = (np.log(np.asarray(heights)) - low) / (high - low)
     order = np.argsort(moved)

@@ -1,4 +1,4 @@
-"""The formulas as one writes them in plain PyTorch: the eager contender, and in float64 the oracle of all."""
+"""The formulas in plain PyTorch: the eager implementation, and the oracle in float64."""
 
 import torch
 from torch import Tensor
@@ -11,26 +11,26 @@ def attention(
     query: Tensor, key: Tensor, value: Tensor, keep: Tensor | None = None, scale: float | None = None,
     normalize: Normalize = "softmax",
 ) -> Tensor:  # fmt: skip
-    """Scaled dot products, normalized, mixing the values."""
+    """Scaled dot-product attention with any normalizer."""
     scores = query @ key.transpose(-2, -1) * (query.shape[-1] ** -0.5 if scale is None else scale)
     return mix(scores, value, keep, normalize)
 
 
 def additive(query: Tensor, key: Tensor, value: Tensor, weight: Tensor) -> Tensor:
-    """w · tanh(q + k), softmax, values."""
+    """Attention with the additive score ``w · tanh(q + k)`` and softmax."""
     scores = torch.tanh(query[..., :, None, :] + key[..., None, :, :]) @ weight
     return torch.softmax(scores, dim=-1) @ value
 
 
 def mix(scores: Tensor, value: Tensor, keep: Tensor | None = None, normalize: Normalize = "softmax") -> Tensor:
-    """Mask, normalize and mix."""
+    """Mask and normalize scores, and compute the weighted sum of the values."""
     if keep is not None:
         scores = scores.masked_fill(~keep, -torch.inf)
-    return weigh(scores, normalize) @ value
+    return normalize_scores(scores, normalize) @ value
 
 
-def weigh(scores: Tensor, normalize: Normalize) -> Tensor:
-    """The weights of one normalizer."""
+def normalize_scores(scores: Tensor, normalize: Normalize) -> Tensor:
+    """The weights of a normalizer."""
     match normalize:
         case "softmax":
             return torch.softmax(scores, dim=-1)
@@ -70,7 +70,7 @@ def entmax15(scores: Tensor) -> Tensor:
 
 
 def readings(query: Tensor, key: Tensor, value: Tensor, top_k: int = 8) -> dict[str, Tensor]:
-    """Attention with its matrix of weights, and the statistics taken of that."""
+    """Attention with its matrix of weights, and the readings of this matrix."""
     weights = torch.softmax(query @ key.transpose(-2, -1) * query.shape[-1] ** -0.5, dim=-1)
     return {
         "output": weights @ value,

@@ -1,4 +1,4 @@
-"""Contenders for scaled dot products with softmax: everyone has that, each with its own layout and mask."""
+"""Implementations of scaled dot-product attention; each has its own layout and its own way to give a mask."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -11,8 +11,8 @@ from regard import masks
 from regard.attention import attend, plan
 from regard.bench import eager
 from regard.bench.peers import load
-from regard.bench.running import Bound, pulled, torch_ready
-from regard.bench.task import Contender, Inputs, Outputs, Ready, Sizes
+from regard.bench.prepared_call import FunctionAndArguments, torch_builder, with_gradients
+from regard.bench.task import Implementation, Inputs, Outputs, PreparedCall, Sizes
 
 QKV = ("query", "key", "value")
 
@@ -23,7 +23,7 @@ Keep = Callable[[Inputs], Tensor]
 """Inputs → a dense mask, bool, True: may attend; broadcastable to ``[batch, heads, queries, keys]``."""
 
 
-def made(*shape: int, seed: int = 0) -> Tensor:
+def random_tensor(*shape: int, seed: int = 0) -> Tensor:
     """Standard normal float32 numbers."""
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
 
@@ -31,8 +31,8 @@ def made(*shape: int, seed: int = 0) -> Tensor:
 def make_inputs(sizes: Sizes) -> Inputs:
     """Query, key, value and the gradient of the output, for ``batch, heads, queries, keys, dim``."""
     B, H, Q, K, D = (sizes[name] for name in ("batch", "heads", "queries", "keys", "dim"))
-    shapes = {"query": Q, "key": K, "value": K, "gradient": Q}
-    return {name: made(B, H, rows, D, seed=seed) for seed, (name, rows) in enumerate(shapes.items())}
+    shapes = {"query": Q, "key": K, "value": K, "grad_output": Q}
+    return {name: random_tensor(B, H, rows, D, seed=seed) for seed, (name, rows) in enumerate(shapes.items())}
 
 
 def sizes(batch: int, heads: int, length: int, dim: int = 64) -> dict[str, int]:
@@ -46,17 +46,17 @@ def pairs(sizes: Sizes) -> int:
 
 
 def quadratic(matrices: float) -> Callable[[Sizes], float]:
-    """So many float32 matrices of scores at once."""
+    """Memory of ``matrices`` float32 matrices of scores."""
     return lambda sizes: 4.0 * matrices * pairs(sizes)
 
 
-def regard(options: Options | None = None, gradients: tuple[str, ...] = ()) -> Contender:
+def regard(options: Options | None = None, gradients: tuple[str, ...] = ()) -> Implementation:
     """`regard.attend` with these options."""
 
     def chosen(inputs: Inputs) -> dict[str, Any]:
         return {} if options is None else options(inputs)
 
-    def bind(inputs: Inputs) -> Bound:
+    def bind(inputs: Inputs) -> FunctionAndArguments:
         keywords = chosen(inputs)
         return (lambda *tensors: attend(*tensors, **keywords)), tuple(inputs[name] for name in QKV)
 
@@ -65,7 +65,7 @@ def regard(options: Options | None = None, gradients: tuple[str, ...] = ()) -> C
         given = {**inputs, **leaves}
         return plan(*(given[name] for name in QKV), **chosen(given)).backend
 
-    return Contender("regard", torch_ready(bind, gradients), backend=backend)
+    return Implementation("regard", torch_builder(bind, gradients), backend=backend)
 
 
 def plain(
@@ -77,29 +77,29 @@ def plain(
     matrices: float = 2.0,
     compiled_matrices: float = 2.0,
     note: str = "",
-) -> tuple[Contender, Contender]:
+) -> tuple[Implementation, Implementation]:
     """A function of plain PyTorch, as it is and compiled.
 
     Args:
-        function: of the named inputs, and of a dense mask if there is one.
-        names: its inputs.
-        gradients: inputs whose gradients are wanted.
+        function: takes the named inputs, and a dense mask if ``keep`` is given.
+        names: names of its inputs.
+        gradients: names of the inputs whose gradients are computed.
         keep: makes the mask.
-        matrices: matrices of scores that it holds at once; five times as many with gradients (about).
-        compiled_matrices: the same, compiled.
-        note: what is to be said of both.
+        matrices: matrices of scores that it stores at the same time; with gradients 2.5 times as many.
+        compiled_matrices: the same for the compiled function.
+        note: a note on both.
     """
 
-    def bind(inputs: Inputs) -> Bound:
+    def bind(inputs: Inputs) -> FunctionAndArguments:
         mask = () if keep is None else (keep(inputs),)
         return function, (*(inputs[name] for name in names), *mask)
 
     more = 2.5 if gradients else 1.0
     return (
-        Contender("eager", torch_ready(bind, gradients), note=note, bytes=quadratic(more * matrices)),
-        Contender(
+        Implementation("eager", torch_builder(bind, gradients), note=note, bytes=quadratic(more * matrices)),
+        Implementation(
             "compile",
-            torch_ready(bind, gradients, compiled=True),
+            torch_builder(bind, gradients, compiled=True),
             note=note,
             bytes=quadratic(more * compiled_matrices),
         ),
@@ -108,10 +108,10 @@ def plain(
 
 def sdpa(
     gradients: tuple[str, ...] = (), *, keep: Keep | None = None, causal: bool = False, note: str = ""
-) -> Contender:
+) -> Implementation:
     """`torch.nn.functional.scaled_dot_product_attention`."""
 
-    def bind(inputs: Inputs) -> Bound:
+    def bind(inputs: Inputs) -> FunctionAndArguments:
         mask = None if keep is None else keep(inputs)
 
         def function(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
@@ -119,17 +119,17 @@ def sdpa(
 
         return function, tuple(inputs[name] for name in QKV)
 
-    return Contender(
-        "sdpa", torch_ready(bind, gradients), note=note, bytes=None if keep is None else quadratic(1.0)
+    return Implementation(
+        "sdpa", torch_builder(bind, gradients), note=note, bytes=None if keep is None else quadratic(1.0)
     )  # fmt: skip
 
 
-def keras(gradients: tuple[str, ...] = (), *, keep: Keep | None = None, note: str = "") -> Contender:
-    """`keras.layers.Attention`, which has no heads: they are part of its batch; its scale is set to 1/√dim."""
+def keras(gradients: tuple[str, ...] = (), *, keep: Keep | None = None, note: str = "") -> Implementation:
+    """`keras.layers.Attention` with scale 1/√dim. It has no heads, so they are a part of its batch."""
 
-    def build(inputs: Inputs) -> Ready:
+    def build(inputs: Inputs) -> PreparedCall:
         module = load("keras")
-        folded = {name: _fold(inputs[name]) for name in (*QKV, "gradient")}
+        folded = {name: _fold(inputs[name]) for name in (*QKV, "grad_output")}
         layer = module.layers.Attention(use_scale=True, score_mode="dot")
         layer.build([list(folded["query"].shape), list(folded["value"].shape), list(folded["key"].shape)])
         layer.scale.assign(folded["query"].shape[-1] ** -0.5)
@@ -143,34 +143,34 @@ def keras(gradients: tuple[str, ...] = (), *, keep: Keep | None = None, note: st
         def forward() -> Tensor:
             return layer([query, value, key], mask=visible)
 
-        return _unfolded(forward, leaves, folded["gradient"], inputs["query"].shape[:2])
+        return _unfolded(forward, leaves, folded["grad_output"], inputs["query"].shape[:2])
 
-    return Contender("keras", build, note=note, bytes=quadratic(5.0 if gradients else 3.0))
+    return Implementation("keras", build, note=note, bytes=quadratic(5.0 if gradients else 3.0))
 
 
 def jax(
     gradients: tuple[str, ...] = (), *, keywords: Callable[[Inputs, Any], Mapping[str, Any]] | None = None,
     note: str = "",
-) -> Contender:  # fmt: skip
+) -> Implementation:  # fmt: skip
     """`jax.nn.dot_product_attention`, compiled for these shapes; its layout is ``[batch, length, heads, dim]``.
 
     Args:
-        gradients: inputs whose gradients are wanted.
-        keywords: its keywords, made from the inputs and `jax.numpy`.
-        note: what else is to be said.
+        gradients: names of the inputs whose gradients are computed.
+        keywords: makes its keywords from the inputs and `jax.numpy`.
+        note: a note.
     """
 
-    def build(inputs: Inputs) -> Ready:
+    def build(inputs: Inputs) -> PreparedCall:
         module, jnp = load("jax"), load("jax", "jax.numpy")
-        given = [jnp.asarray(inputs[name].transpose(1, 2).contiguous().numpy()) for name in (*QKV, "gradient")]
+        given = [jnp.asarray(inputs[name].transpose(1, 2).contiguous().numpy()) for name in (*QKV, "grad_output")]
         more = {} if keywords is None else keywords(inputs, jnp)
 
         def forward(query: Any, key: Any, value: Any) -> Any:
             return module.nn.dot_product_attention(query, key, value, **more)
 
-        def backward(query: Any, key: Any, value: Any, gradient: Any) -> Any:
-            output, pull = module.vjp(forward, query, key, value)
-            return output, *pull(gradient)
+        def backward(query: Any, key: Any, value: Any, grad_output: Any) -> Any:
+            output, vjp = module.vjp(forward, query, key, value)
+            return output, *vjp(grad_output)
 
         arguments = given if gradients else given[:3]
         compiled = module.jit(backward if gradients else forward).lower(*arguments).compile()
@@ -183,15 +183,15 @@ def jax(
                 for name, array in zip(names, arrays, strict=True)
             }
 
-        return Ready(lambda: module.block_until_ready(compiled(*arguments)), read)
+        return PreparedCall(lambda: module.block_until_ready(compiled(*arguments)), read)
 
-    return Contender("jax", build, note=note, bytes=quadratic(5.0 if gradients else 2.0))
+    return Implementation("jax", build, note=note, bytes=quadratic(5.0 if gradients else 2.0))
 
 
-def onnxruntime(*, keep: Keep | None = None, causal: bool = False, note: str = "") -> Contender:
+def onnxruntime(*, keep: Keep | None = None, causal: bool = False, note: str = "") -> Implementation:
     """The operator ``Attention`` of ONNX (opset 23) on the CPU provider."""
 
-    def build(inputs: Inputs) -> Ready:
+    def build(inputs: Inputs) -> PreparedCall:
         runtime, onnx = load("onnxruntime"), load("onnxruntime", "onnx")
         names = ["query", "key", "value"] + ([] if keep is None else ["mask"])
         kinds = dict.fromkeys(QKV, onnx.TensorProto.FLOAT) | {"mask": onnx.TensorProto.BOOL}
@@ -205,7 +205,7 @@ def onnxruntime(*, keep: Keep | None = None, causal: bool = False, note: str = "
         model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 23)], ir_version=10)
         options = runtime.SessionOptions()
         options.intra_op_num_threads = torch.get_num_threads()
-        # Its workers would go on spinning while the next contender runs.
+        # Threads that spin would slow down the implementation that runs next.
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         session = runtime.InferenceSession(
             model.SerializeToString(), sess_options=options, providers=["CPUExecutionProvider"]
@@ -214,17 +214,17 @@ def onnxruntime(*, keep: Keep | None = None, causal: bool = False, note: str = "
         if keep is not None:
             mask, Q, K = keep(inputs), inputs["query"].shape[2], inputs["key"].shape[2]
             feed["mask"] = mask.expand(*mask.shape[:2], Q, K).contiguous().numpy()
-        return Ready(lambda: session.run(None, feed), lambda raw: {"output": torch.from_numpy(raw[0])})
+        return PreparedCall(lambda: session.run(None, feed), lambda raw: {"output": torch.from_numpy(raw[0])})
 
-    return Contender("onnxruntime", build, note=note, bytes=quadratic(2.0))
+    return Implementation("onnxruntime", build, note=note, bytes=quadratic(2.0))
 
 
 def x_transformers(
     gradients: tuple[str, ...] = (), *, keep: Keep | None = None, causal: bool = False, note: str = "", **options: Any
-) -> Contender:
-    """`x_transformers.attend.Attend`; with flash, where its options allow it."""
+) -> Implementation:
+    """`x_transformers.attend.Attend`; with flash attention if there are no other options."""
 
-    def bind(inputs: Inputs) -> Bound:
+    def bind(inputs: Inputs) -> FunctionAndArguments:
         module = load("x-transformers", "x_transformers.attend")
         attending = module.Attend(causal=causal, **(options or {"flash": True})).eval()
         mask = None if keep is None else keep(inputs)
@@ -235,15 +235,15 @@ def x_transformers(
         return function, tuple(inputs[name] for name in QKV)
 
     needed = quadratic(3.0) if options or keep is not None else None
-    return Contender("x-transformers", torch_ready(bind, gradients), note=note, bytes=needed)
+    return Implementation("x-transformers", torch_builder(bind, gradients), note=note, bytes=needed)
 
 
-def everyone(gradients: tuple[str, ...] = (), *, causal: bool = False) -> tuple[Contender, ...]:
-    """All contenders for the plain mechanism."""
+def all_implementations(gradients: tuple[str, ...] = (), *, causal: bool = False) -> tuple[Implementation, ...]:
+    """All implementations of scaled dot-product attention."""
     keep = causal_keep if causal else None
     own = regard((lambda inputs: {"mask": masks.causal()}) if causal else None, gradients)
     forward_only = () if gradients else (onnxruntime(causal=causal),)
-    # Keras' own causal mask is quadratic integers; without it there is nothing to compare.
+    # Keras makes its causal mask from quadratic integer tensors, so it is not compared.
     unmasked = () if causal else (keras(gradients),)
     return (
         own,
@@ -266,14 +266,16 @@ def _fold(tensor: Tensor) -> Tensor:
     return tensor.flatten(0, 1).contiguous()
 
 
-def _unfolded(forward: Callable[[], Tensor], leaves: dict[str, Tensor], gradient: Tensor, axes: torch.Size) -> Ready:
+def _unfolded(
+    forward: Callable[[], Tensor], leaves: dict[str, Tensor], grad_output: Tensor, axes: torch.Size
+) -> PreparedCall:
     def unfold(outputs: Outputs) -> Outputs:
         return {name: tensor.detach().unflatten(0, axes) for name, tensor in outputs.items()}
 
     if not leaves:
-        return Ready(forward, lambda raw: unfold({"output": raw}))
-    call, read = pulled(forward, leaves, gradient)
-    return Ready(call, lambda raw: unfold(read(raw)))
+        return PreparedCall(forward, lambda raw: unfold({"output": raw}))
+    call, read = with_gradients(forward, leaves, grad_output)
+    return PreparedCall(call, lambda raw: unfold(read(raw)))
 
 
 def _writable(array: Any) -> Any:

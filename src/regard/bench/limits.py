@@ -1,4 +1,4 @@
-"""What the machine can do at best, measured by PyTorch and by compiled loops, and what that means for a task."""
+"""The peak rates of the machine, measured with PyTorch and compiled loops, and the least time of a task."""
 
 import os
 import platform
@@ -15,18 +15,18 @@ from regard.bench.task import Work
 from regard.kernels.availability import why_missing
 
 CACHE_BLOCK = 32_768
-"""Elements a thread works on when its peak is taken: two float32 buffers of them stay in a core's own cache."""
+"""Elements of each thread's buffer when a peak is measured: two such float32 buffers fit into the core's cache."""
 
 
 @dataclass(frozen=True)
 class Peaks:
-    """The most that this machine does in a second, with as many threads as the benchmark uses.
+    """The peak rates of this machine per second, with the benchmark's number of threads.
 
     Attributes:
-        multiply_adds: of float32, the fastest of a large matrix product, a convolution and a register tile.
-        reciprocals: of float32 in cache.
-        exponentials: of float32 in cache.
-        bytes: read and written by a large copy.
+        multiply_adds: float32 multiply-adds, the largest rate of a matrix product, a convolution and a register tile.
+        reciprocals: float32 reciprocals of numbers in the cache.
+        exponentials: float32 exponentials of numbers in the cache.
+        bytes: bytes read and written by a large copy.
     """
 
     multiply_adds: float
@@ -35,9 +35,9 @@ class Peaks:
     bytes: float
 
     def limit(self, work: Work) -> float:
-        """The fewest seconds in which the work can be done: those of the scarcest resource.
+        """The least seconds for the work: the largest of the times of the four resources.
 
-        Multiplication, division and memory are units of their own, and may all be busy at once.
+        Multiplication, division and memory access can run at the same time.
         """
         return max(
             work.multiply_adds / self.multiply_adds,
@@ -48,7 +48,7 @@ class Peaks:
 
 
 def measure_peaks(*, quick: bool = False) -> Peaks:
-    """Measure this machine; takes a second or two, or less if it has to be quick."""
+    """Measure the peak rates; takes one or two seconds, less with ``quick``."""
     seconds = 0.05 if quick else 0.4
     size = 512 if quick else 2048
     left, right = torch.rand(size, size), torch.rand(size, size)
@@ -64,11 +64,11 @@ def measure_peaks(*, quick: bool = False) -> Peaks:
             max(
                 own[0],
                 size**3 / _best(lambda: torch.mm(left, right, out=product), seconds),
-                # On some CPUs the library behind it uses wider instructions than the one behind matrix products.
+                # On some CPUs the library for convolutions uses wider vectors than the library for matrix products.
                 _convolved(image, kernel) / _best(lambda: torch.conv2d(image, kernel), seconds),
             ),
             max(own[1], elements / _best(lambda: torch.reciprocal(block, out=result), seconds)),
-            # Whatever the base, it is one exponential; PyTorch's functions of them differ by a factor of four.
+            # Both bases count as one exponential; PyTorch's functions differ in speed by a factor of four.
             max(
                 own[2],
                 elements / _best(lambda: torch.exp(block, out=result), seconds),
@@ -79,7 +79,7 @@ def measure_peaks(*, quick: bool = False) -> Peaks:
 
 
 def own_peaks(seconds: float) -> tuple[float, float, float]:
-    """Multiply-adds, reciprocals and exponentials a second, by all threads, in compiled loops on a first cache."""
+    """Multiply-adds, reciprocals and exponentials per second of all threads, in compiled loops in the L1 cache."""
     from regard.bench import loops
 
     threads = torch.get_num_threads()
@@ -108,7 +108,7 @@ def _convolved(image: torch.Tensor, kernel: torch.Tensor) -> int:
 
 
 def _best(call: Callable[[], Any], seconds: float) -> float:
-    """The shortest of as many calls as fit into the time, ten at least."""
+    """The shortest time of a call, of as many calls as fit into ``seconds``, at least ten."""
     call()
     best, runs, until = float("inf"), 0, time.perf_counter() + seconds
     while runs < 10 or time.perf_counter() < until:
@@ -120,7 +120,7 @@ def _best(call: Callable[[], Any], seconds: float) -> float:
 
 
 def cpu_name() -> str:
-    """What the CPU calls itself."""
+    """The model name of the CPU."""
     try:
         for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
             if line.startswith("model name"):
@@ -131,7 +131,7 @@ def cpu_name() -> str:
 
 
 def available_bytes() -> int:
-    """Memory that can be had without swapping; where the system does not say, half of what is built in, else 4 GiB."""
+    """Memory available without swapping; if the system does not report it, half of the memory, else 4 GiB."""
     try:
         for line in Path("/proc/meminfo").read_text(encoding="utf-8").splitlines():
             if line.startswith("MemAvailable"):

@@ -1,4 +1,4 @@
-"""Compiled loops that keep one kind of vector unit busy; needs Numba."""
+"""Compiled loops that measure the peak rate of one operation; needs Numba."""
 
 import numpy as np
 
@@ -8,24 +8,24 @@ from regard.kernels.cpu.intrinsics import array_at
 from regard.kernels.cpu.microkernel import tile
 
 # pyright: reportCallIssue=false, reportAttributeAccessIssue=false
-# Intrinsics take one argument less than they are defined with: the first one is Numba's.
+# A call of an intrinsic has one argument less than its definition, whose first argument is Numba's typing context.
 
 NUMBERS = 4096
-"""Of one buffer; two of them stay in a core's first cache."""
+"""Numbers of a buffer; two buffers fit into the L1 cache."""
 
 ROUNDS = 20_000
-"""How often a loop goes over its buffer in one call."""
+"""Passes over the buffer in one call."""
 
 _DEPTH = 32
 MULTIPLY_ADDS = 6 * 64 * _DEPTH
-"""Of one round of `multiply_add`."""
+"""Multiply-adds of one round of `multiply_add`."""
 
 _tile = tile(6, 4)
 
 
 @inlined
 def multiply_add(source, target, rounds):
-    """A register tile of a matrix product, again and again."""
+    """Repeat a register tile of a matrix product."""
     one = np.float32(1)
     for _ in range(rounds):
         _tile(source, _DEPTH, 1, source, 64, target, 64, _DEPTH, one, 0)
@@ -33,7 +33,7 @@ def multiply_add(source, target, rounds):
 
 @inlined
 def divide(source, target, rounds):
-    """Reciprocals."""
+    """Compute reciprocals."""
     numbers, results = array_at(source, NUMBERS, np.float32(0)), array_at(target, NUMBERS, np.float32(0))
     for turn in range(rounds):
         shift = np.float32(turn)
@@ -43,7 +43,7 @@ def divide(source, target, rounds):
 
 @inlined
 def exponentiate(source, target, rounds):
-    """Exponentials."""
+    """Compute exponentials."""
     numbers, results = array_at(source, NUMBERS, np.float32(0)), array_at(target, NUMBERS, np.float32(0))
     for turn in range(rounds):
         shift = np.float32(turn) * np.float32(0.001)

@@ -1,4 +1,4 @@
-"""What was measured of one contender at one task."""
+"""The measurement of one implementation in one task."""
 
 import statistics
 from collections.abc import Mapping, Sequence
@@ -12,10 +12,10 @@ class Spread(NamedTuple):
     """A sample of times, in seconds a call.
 
     Attributes:
-        median: the middle one.
+        median: the median.
         lower: the first quartile.
         upper: the third quartile.
-        runs: how many there are.
+        runs: number of times.
     """
 
     median: float
@@ -37,19 +37,19 @@ class Measurement:
     """One cell of the benchmark's table.
 
     Attributes:
-        state: ``measured``; ``absent``: the peer is not installed; ``failed``: it raised; ``skipped``: it would have
-            needed more memory or time than there is.
-        reason: why it was not measured, in words.
-        backend: what regard chose; empty for others.
-        note: what this contender leaves out of the task, if anything.
-        seconds: of interleaved runs; None where the task is not timed.
-        first: seconds of the very first call, compilation included.
-        ratio: its time over regard's, the median over rounds in which both ran; 1 for regard.
-        extra_bytes: the most memory above what was there before the call, in a fresh process.
-        resident_bytes: the most memory of that process altogether.
+        state: ``measured``; ``absent``: the peer is not installed; ``failed``: it raised an error; ``skipped``: it
+            would need more memory than is available.
+        reason: why it was not measured.
+        backend: the backend that regard chose; empty for other implementations.
+        note: a note on what this implementation computes.
+        seconds: times of a call in interleaved runs; None if the task is not timed.
+        first: seconds of the first call, compilation included.
+        ratio: its time divided by regard's, the median over the rounds in which both ran; 1 for regard.
+        extra_bytes: peak memory of the call minus the memory before it, in a fresh process.
+        resident_bytes: peak memory of that process.
         alone: seconds of the call in that process.
         errors: largest absolute difference from the float64 oracle, for each output; None: not a finite number.
-        expected_bytes: what it was expected to need beside its inputs, where that decided that it was skipped.
+        expected_bytes: expected memory beside the inputs; None: not estimated.
     """
 
     state: State
@@ -67,6 +67,6 @@ class Measurement:
 
     @classmethod
     def from_json(cls, found: Mapping[str, Any]) -> "Measurement":
-        """What `dataclasses.asdict` and JSON have made of one, back again."""
+        """The inverse of `dataclasses.asdict` and JSON."""
         seconds = found.get("seconds")
         return cls(**{**found, "seconds": None if seconds is None else Spread(*seconds)})

@@ -1,7 +1,7 @@
-"""The most memory that one call takes, measured in a fresh process.
+"""The peak memory of a call, measured in a fresh process.
 
-``python -m regard.bench.memory TASK COLUMN`` is that process; `measure_memory` starts it. Resident memory is what the
-kernel says it is; its high-water mark is put back before the call where the kernel allows that (Linux).
+``python -m regard.bench.memory TASK COLUMN`` is that process; `measure_memory` starts it. The operating system reports
+the resident memory; on Linux its peak value is reset before the call.
 """
 
 import argparse
@@ -20,22 +20,22 @@ from pathlib import Path
 
 import torch
 
-from regard.bench.task import Contender, Task
+from regard.bench.task import Implementation, Task
 from regard.bench.tasks import TASKS
 
 ENVIRONMENT = {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "65536", "MALLOC_TOP_PAD_": "65536"}
-"""So that what was freed before the call has gone back to the kernel, and what the call takes is seen."""
+"""Settings of the C library: freed memory returns to the operating system and is not counted as the call's."""
 
 
 @dataclass(frozen=True)
 class Footprint:
-    """What a process of its own found.
+    """The memory of a call, measured in a separate process.
 
     Attributes:
-        extra: bytes at the highest above what was there before the call; None if that is not known.
-        resident: bytes of the whole process at the highest, from the call on.
-        seconds: of the call.
-        reason: why nothing is known.
+        extra: peak memory minus the memory before the call, in bytes; None: not measured.
+        resident: peak memory of the process during the call, in bytes.
+        seconds: duration of the call.
+        reason: why it was not measured.
     """
 
     extra: int | None = None
@@ -48,17 +48,18 @@ def measure_memory(
     task: str, column: str, *, quick: bool, threads: int, limit: float,
     progress: Callable[[int, int], None] | None = None,
 ) -> Footprint:  # fmt: skip
-    """Run one contender of one task in a process of its own.
+    """Run one implementation of one task in a separate process.
 
     Args:
-        task, column: who runs what.
-        quick: whether with the small sizes.
-        threads: of PyTorch, and of peers that can be told.
-        limit: seconds after which the process is ended.
-        progress: told parts done and all parts, by tasks that say so.
+        task: name of the task.
+        column: column of the implementation.
+        quick: whether to use the small sizes.
+        threads: number of threads.
+        limit: seconds after which the process is killed.
+        progress: called with the number of finished parts and of all parts, if the task prints them.
 
     Returns:
-        What it found, or the reason why it failed or was ended.
+        the memory, or the reason why it was not measured.
     """
     command = [sys.executable, "-m", "regard.bench.memory", task, column, "--threads", str(threads)]
     with subprocess.Popen(
@@ -77,7 +78,7 @@ def measure_memory(
         timer = threading.Timer(limit, end)
         timer.start()
         try:
-            last, output = _listen(process, progress)
+            last, output = _read_output(process, progress)
         except BaseException:
             process.kill()
             raise
@@ -92,8 +93,8 @@ def measure_memory(
     return Footprint(**json.loads(output.strip().splitlines()[-1]))
 
 
-def _listen(process: "subprocess.Popen[str]", progress: Callable[[int, int], None] | None) -> tuple[str, str]:
-    """What the process says until it ends: its last line of complaint, and its output."""
+def _read_output(process: "subprocess.Popen[str]", progress: Callable[[int, int], None] | None) -> tuple[str, str]:
+    """The last line of the standard error of the process, and its whole standard output."""
     assert process.stderr is not None
     assert process.stdout is not None
     last = ""
@@ -107,43 +108,43 @@ def _listen(process: "subprocess.Popen[str]", progress: Callable[[int, int], Non
     return last, process.stdout.read()
 
 
-def footprint(task: Task, contender: Contender, *, quick: bool) -> Footprint:
+def footprint(task: Task, implementation: Implementation, *, quick: bool) -> Footprint:
     """Measure in this process, which should be a fresh one."""
     with torch.set_grad_enabled(task.backward):
-        if contender.column == "compile":
-            # Compiled for these very shapes: the compiler's own memory is not the task's.
+        if implementation.column == "compile":
+            # The compiler compiles for these shapes; its own memory must not be counted, so it is called below.
             warm = None
         else:
-            # The small sizes load libraries and compile kernels.
-            warm = contender.build(task.inputs(task.quick))
+            # A call with the small sizes loads the libraries and compiles the kernels.
+            warm = implementation.build(task.inputs(task.quick))
             with open(os.devnull, "w", encoding="utf-8") as nowhere, contextlib.redirect_stderr(nowhere):
                 warm.call()
         inputs = task.inputs(task.sized(quick))
-        ready = contender.build(inputs)
-        if warm is None or _other_backend(task, contender, quick):
-            ready.call()
+        prepared = implementation.build(inputs)
+        if warm is None or _other_backend(task, implementation, quick):
+            prepared.call()
         del warm
         gc.collect()
         _trim()
-        put_back = _put_back()
+        peak_reset = _reset_peak()
         before = _status("VmRSS")
         began = time.perf_counter()
-        result = ready.call()
+        result = prepared.call()
         seconds = time.perf_counter() - began
-        highest = _status("VmHWM") if put_back else max(_most_so_far(), before)
+        highest = _status("VmHWM") if peak_reset else max(_peak_so_far(), before)
         del result
     return Footprint(max(0, highest - before), highest, seconds)
 
 
-def _other_backend(task: Task, contender: Contender, quick: bool) -> bool:
-    """Whether the small sizes ran on another backend, and so have warmed up the wrong one."""
-    if contender.backend is None or quick:
+def _other_backend(task: Task, implementation: Implementation, quick: bool) -> bool:
+    """Whether the small sizes run on another backend, so that the backend of the task is not warmed up."""
+    if implementation.backend is None or quick:
         return False
-    return contender.backend(task.inputs(task.quick)) != contender.backend(task.inputs(task.sizes))
+    return implementation.backend(task.inputs(task.quick)) != implementation.backend(task.inputs(task.sizes))
 
 
-def _put_back() -> bool:
-    """Put the high-water mark back to what is resident now; whether the kernel did."""
+def _reset_peak() -> bool:
+    """Set the peak of the resident memory to its present value; whether the operating system did so."""
     try:
         Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
         return True
@@ -152,32 +153,32 @@ def _put_back() -> bool:
 
 
 def _status(name: str) -> int:
-    """A line of /proc/self/status in bytes; where there is none, what the process has had at most."""
+    """A line of /proc/self/status in bytes; if there is no such file, the peak memory of the process."""
     try:
         for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines():
             if line.startswith(f"{name}:"):
                 return int(line.split()[1]) * 1024
     except OSError:
         pass
-    return _most_so_far()
+    return _peak_so_far()
 
 
-def _most_so_far() -> int:
-    # A system without this module does not say how much memory a process has: the reason that is then reported.
+def _peak_so_far() -> int:
+    # On a system without this module the import error becomes the reason why memory was not measured.
     import resource
 
-    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return most if sys.platform == "darwin" else most * 1024
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
 
 
 def _trim() -> None:
-    """Give freed memory back to the kernel, where the C library can."""
+    """Return freed memory to the operating system, if the C library can."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).malloc_trim(0)
 
 
 def main() -> None:
-    """The fresh process: print a `Footprint` as JSON."""
+    """The main function of the separate process: print a `Footprint` as JSON."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("task")
     parser.add_argument("column")
@@ -186,7 +187,7 @@ def main() -> None:
     given = parser.parse_args()
     torch.set_num_threads(given.threads)
     task = {task.name: task for task in TASKS}[given.task]
-    found = footprint(task, task.contender(given.column), quick=given.quick)
+    found = footprint(task, task.implementation(given.column), quick=given.quick)
     print(json.dumps(found.__dict__))
 
 

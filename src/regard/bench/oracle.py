@@ -1,4 +1,4 @@
-"""What comes out in float64, and how far a contender is from it."""
+"""Outputs in float64, and the largest differences from them."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -6,25 +6,25 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from regard.bench.running import as_outputs
+from regard.bench.prepared_call import as_outputs
 from regard.bench.task import Inputs, Outputs
 
 BLOCK_NUMBERS = 1 << 24
-"""Float64 numbers that a block of query rows may hold for its pairs: 128 MiB."""
+"""Largest number of float64 numbers for the pairs of a block of query rows: 128 MiB."""
 
 
 def by_rows(
     function: Callable[..., Tensor | Outputs], names: Sequence[str], gradients: Sequence[str] = (), per_pair: int = 1,
     keep: Callable[[Inputs], Tensor] | None = None,
 ) -> Callable[[Inputs], Outputs]:  # fmt: skip
-    """An oracle that takes block after block of query rows, so that large tasks fit.
+    """An oracle that computes blocks of query rows one after the other, so that large tasks fit into memory.
 
     Args:
-        function: of the named inputs; its outputs have a row for each query on axis 2, but ``received`` is a sum.
-        names: its arguments, ``query`` first.
-        gradients: inputs whose gradients are wanted.
-        per_pair: numbers that it holds for each pair of query and key.
-        keep: makes a dense mask from the inputs, given as one more argument; rows on its axis 2 are cut.
+        function: takes the named inputs; axis 2 of its outputs are the queries, but ``received`` is summed over them.
+        names: names of its arguments, ``query`` first.
+        gradients: names of the inputs whose gradients are computed.
+        per_pair: numbers that it stores for each pair of query and key.
+        keep: makes a dense mask, the last argument of the function; its axis 2 is split like the queries.
     """
 
     def oracle(inputs: Inputs) -> Outputs:
@@ -46,7 +46,7 @@ def by_rows(
                 found = function(*arguments)
             if gradients:
                 assert isinstance(found, Tensor)
-                found.backward(inputs["gradient"].double()[:, :, rows])
+                found.backward(inputs["grad_output"].double()[:, :, rows])
             parts.append(as_outputs(found))
         joined = {
             name: sum((part[name] for part in parts[1:]), parts[0][name])
@@ -62,35 +62,35 @@ def by_rows(
 def whole(
     function: Callable[..., Tensor], names: Sequence[str], gradients: Sequence[str] = ()
 ) -> Callable[[Inputs], Outputs]:
-    """An oracle that takes everything at once."""
+    """An oracle that computes all rows at once."""
 
     def oracle(inputs: Inputs) -> Outputs:
-        # Masks and lengths stay as they are.
+        # Masks and lengths keep their dtypes.
         given = {name: inputs[name].double() if inputs[name].is_floating_point() else inputs[name] for name in names}
         if gradients:
             given = {name: tensor.requires_grad_() if name in gradients else tensor for name, tensor in given.items()}
         with torch.set_grad_enabled(bool(gradients)):
             output = function(*given.values())
         if gradients:
-            output.backward(inputs["gradient"].double())
+            output.backward(inputs["grad_output"].double())
         return {"output": output.detach(), **_gradients(given, gradients)}
 
     return oracle
 
 
 def errors(outputs: Outputs, truth: Outputs, valid: Tensor | None = None) -> dict[str, float | None]:
-    """The largest absolute difference of each output that both have; None where that is not a finite number.
+    """The largest absolute difference of each common output; None if it is not a finite number.
 
     Args:
-        outputs: of a contender.
-        truth: of the oracle.
-        valid: bool, broadcastable to ``output``: where it counts at all.
+        outputs: outputs of an implementation.
+        truth: outputs of the oracle.
+        valid: bool, broadcastable to ``output``: True for the elements that are compared; None: all.
     """
     found: dict[str, float | None] = {}
     for name, tensor in outputs.items():
         if name not in truth:
             continue
-        # A difference of equal infinities counts as none.
+        # Equal infinities have the difference 0.
         gap = torch.where(tensor == truth[name], 0.0, tensor.double() - truth[name]).abs()
         if name == "output" and valid is not None:
             gap = torch.where(valid, gap, 0.0)

@@ -1,45 +1,45 @@
-"""The record as a page of Markdown: docs/performance.md is made by this, and by nobody's hand."""
+"""The record as a page of Markdown; it generates docs/performance.md."""
 
 from collections.abc import Iterable, Sequence
 from itertools import groupby
 
 from regard.bench.cells import (
     NOT_OFFERED,
-    bars_of,
     columns,
     failures,
     memory_and_error,
     notes,
+    outcome_text,
+    requirements_of,
     time_cell,
-    verdict_words,
 )  # fmt: skip
 from regard.bench.columns import COLUMNS
 from regard.bench.quantity import in_bytes, in_count, in_seconds
 from regard.bench.record import Record, TaskRecord
 
 INTRODUCTION = """\
-# How fast, and how near to the limit
+# Performance and physical limits
 
-Made by `regard bench --page` from one run; every number of this page was measured in it, side by side. All contenders
-get the same float32 numbers and the same number of threads, and run in turn, round by round in changing order; a cell
-gives the median of one call, half the interquartile range in percent of it, and how many times the time of regard that
-is (the median over rounds that both ran). In regard's column stands the backend that `regard.plan` names. The error is
-the largest difference from the same formula in float64, over outputs, readings and gradients. Extra memory is the
-highest resident memory of a fresh process above what it had before the call. {dash} marks what a contender does not
-offer. The columns "regard on …" are no rivals: they are regard's own backends, each named, so that the choice which
-`auto` makes in regard's column can be seen to be right or wrong.
+`regard bench --page` generated this page from one run, which measured every number on it. All implementations get the
+same float32 numbers and the same number of threads, and run in turn, in another order in each round. A cell gives the
+median time of a call, half the interquartile range in percent of the median, and the ratio to regard's time (the median
+over the rounds in which both ran). Regard's column names the backend that `regard.plan` gives. The error is the largest
+difference from the same formula in float64, over outputs, readings and gradients. Extra memory is the peak resident
+memory of a fresh process minus its memory before the call. {dash} marks an operation that an implementation does not
+have. The columns "regard on …" are regard's own backends, selected by name; they show whether the choice of `auto` in
+regard's column is right.
 """.replace("{dash}", NOT_OFFERED)
 
 LIMITS = """\
-The **limit** of a task is the time in which this machine could do the operations that the task needs, whoever runs it:
-their numbers over the peaks above, of multiply-adds, reciprocals, exponentials or bytes, whichever takes longest: the
-units for them may all be busy at once, so a limit is hardly reached where a task needs several. The peaks are the best
-of many runs of PyTorch's own operations (a large matrix product, a convolution, `exp`, `exp2`, `reciprocal`, a large
-copy) and of compiled loops on numbers in a first cache.
+The **limit** of a task is the least time that its operations need on this machine: the numbers of multiply-adds,
+reciprocals, exponentials and bytes are divided by the peaks above, and the largest of the four times is the limit. The
+machine can do these operations at the same time, but a task that needs several kinds rarely reaches its limit. The
+peaks are the best of many runs of PyTorch's own operations (a large matrix product, a convolution, `exp`, `exp2`,
+`reciprocal`, a large copy) and of compiled loops on numbers in the L1 cache.
 """
 
 REPEAT = """\
-## Repeat it
+## How to repeat the measurement
 
 ```
 pip install 'regard[bench,cpu,pictures]'
@@ -48,22 +48,22 @@ regard bench --long --task observe-long
 regard bench --compare bench.json
 ```
 
-`regard bench --list` names the tasks, `--task` takes some of them, `--quick` small sizes of them, and `--from` makes
-this page again from a JSON file without measuring anything. A peer that is not installed is named as absent.
+`regard bench --list` prints the names of the tasks, `--task` selects tasks, `--quick` selects small sizes, and `--from`
+generates this page from a JSON file without measuring. The page names peers that are not installed as absent.
 """
 
 
 def page(record: Record, pictures: Sequence[tuple[str, str]] = ()) -> str:
-    """The page.
+    """The page as Markdown.
 
     Args:
-        record: what was measured.
-        pictures: title and address, relative to the page, of the scaling curves.
+        record: the record.
+        pictures: title and path, relative to the page, of each scaling curve.
     """
     parts = [INTRODUCTION, _machine(record)]
-    rows = [task for task in record.tasks if bars_of(record, task)]
+    rows = [task for task in record.tasks if requirements_of(record, task)]
     if rows:
-        parts += ["## What must be reached\n", _bars(record, rows)]
+        parts += ["## Requirements\n", _requirements(record, rows)]
     for group, found in groupby(record.tasks, key=lambda task: task.group):
         tasks = list(found)
         parts += [f"## {group}\n", _times(tasks), _memory(tasks), *_remarks(tasks)]
@@ -95,18 +95,19 @@ def _machine(record: Record) -> str:
         *(f"- {COLUMNS[column]} is **absent**: {reason}" for column, reason in record.absent.items()),
     ]
     if record.quick:
-        lines.append("- **small sizes** (`--quick`): bars are not judged")
+        lines.append("- **small sizes** (`--quick`): requirements are not checked")
     if not record.complete:
         lines.append("- **interrupted**: not every task was measured")
     return "\n".join(lines) + "\n"
 
 
-def _bars(record: Record, tasks: Sequence[TaskRecord]) -> str:
+def _requirements(record: Record, tasks: Sequence[TaskRecord]) -> str:
     rows = [
-        (task.title, str(bar), bar.limit(bar.least), "" if bar.aim is None else bar.limit(bar.aim), verdict.shown,
-         verdict_words(verdict) if verdict.met is not False else f"**{verdict_words(verdict)}**")
+        (task.title, str(requirement), requirement.limit(requirement.threshold),
+         "" if requirement.aim is None else requirement.limit(requirement.aim), outcome.shown,
+         outcome_text(outcome) if outcome.met is not False else f"**{outcome_text(outcome)}**")
         for task in tasks
-        for bar, verdict in bars_of(record, task)
+        for requirement, outcome in requirements_of(record, task)
     ]  # fmt: skip
     return _table(("task", "regard", "at least", "aim", "measured", ""), rows)
 

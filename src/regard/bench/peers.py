@@ -1,4 +1,4 @@
-"""The peers: what is installed, why something is not, and how each is made to use as many threads as PyTorch."""
+"""The peers: which are installed, and how each is set to PyTorch's number of threads."""
 
 import importlib
 import importlib.metadata
@@ -17,9 +17,9 @@ class Peer:
     """A package that regard is compared with.
 
     Attributes:
-        column: its column, see `regard.bench.columns.COLUMNS`.
-        distribution: what pip calls it.
-        modules: what must be importable.
+        column: its column in `regard.bench.columns.COLUMNS`.
+        distribution: its name for pip.
+        modules: the modules that must be importable.
     """
 
     column: str
@@ -40,7 +40,7 @@ PEERS = {
 
 
 def absence(column: str) -> str | None:
-    """Why the peer of this column cannot be asked; None if it can, or if PyTorch and regard are all it needs."""
+    """Why the peer of this column cannot run; None if it can, or if the column needs only PyTorch and regard."""
     peer = PEERS.get(column)
     if peer is None:
         return None
@@ -63,7 +63,7 @@ def version(column: str) -> str | None:
 def load(column: str, module: str | None = None) -> Any:
     """The peer's module, imported.
 
-    Keras is told to run on PyTorch; JAX, before its first import, to use as many threads as PyTorch does.
+    Keras runs on PyTorch. The number of threads of JAX is set before its first import.
 
     Args:
         column: the peer.
@@ -78,6 +78,6 @@ def load(column: str, module: str | None = None) -> Any:
         os.environ["NPROC"] = str(torch.get_num_threads())
         os.environ.setdefault("JAX_PLATFORMS", "cpu")
     with warnings.catch_warnings():
-        # What peers have to say about their own dependencies is not news about regard.
+        # Peers warn about their own dependencies.
         warnings.simplefilter("ignore")
         return importlib.import_module(PEERS[column].modules[0] if module is None else module)

@@ -1,4 +1,4 @@
-"""Seconds, bytes and rates for people: three digits and a unit."""
+"""Seconds, bytes and counts as text: three digits and a unit."""
 
 import math
 

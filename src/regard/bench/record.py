@@ -1,4 +1,4 @@
-"""A run of the benchmark as a record: what is written as JSON, and read again to be compared."""
+"""The record of a benchmark run, which is saved as JSON and loaded for comparisons."""
 
 import datetime
 import json
@@ -20,19 +20,22 @@ from regard.bench.task import Work
 from regard.errors import DataError
 
 FORMAT = 1
-"""Of the JSON; a reader of another number refuses it."""
+"""Version of the JSON format; only files of this version are read."""
 
 
 @dataclass(frozen=True)
 class TaskRecord:
-    """One row as it was measured.
+    """The results of one task.
 
     Attributes:
-        name, title, group, about: of the task, the title with its sizes.
-        sizes: of its inputs.
-        work: what it needs at least.
-        limit: seconds that this takes at best on this machine.
-        results: column → what was measured.
+        name: name of the task.
+        title: title of the task, with its sizes.
+        group: heading of the task in the report.
+        about: a sentence on the task.
+        sizes: sizes of its inputs.
+        work: the operations that it needs.
+        limit: the least seconds for these operations on this machine.
+        results: column → measurement.
     """
 
     name: str
@@ -45,7 +48,7 @@ class TaskRecord:
     results: Mapping[str, Measurement]
 
     def fraction(self, column: str) -> float | None:
-        """The part of the physical limit that this contender reaches; None if it was not timed."""
+        """The physical limit divided by the implementation's time; None if it was not timed."""
         found = self.results.get(column)
         if found is None or found.state != "measured":
             return None
@@ -55,13 +58,13 @@ class TaskRecord:
 
 @dataclass(frozen=True)
 class CurveRecord:
-    """How long a task takes as its length grows.
+    """The results of a scaling curve.
 
     Attributes:
-        name: of the curve.
-        title: what is drawn over it.
-        seconds: column → length → seconds, the median.
-        stopped: column → why it ends where it does, if not at the last length.
+        name: name of the curve.
+        title: title of the picture.
+        seconds: column → length → median seconds.
+        stopped: column → why it was not measured up to the last length.
     """
 
     name: str
@@ -72,18 +75,18 @@ class CurveRecord:
 
 @dataclass
 class Record:
-    """Everything that one run found out.
+    """The results of a run.
 
     Attributes:
-        date: ISO, UTC.
-        quick: whether the sizes were small ones, which no bar is held against.
+        quick: whether small sizes were measured, for which requirements are not checked.
+        peaks: peak rates of the machine.
+        date: ISO 8601, UTC.
         machine: CPU, system, threads.
-        versions: of regard, Python, PyTorch and the peers; None: absent.
-        absent: column → why that peer was not asked.
-        peaks: of the machine.
-        tasks: rows in their order.
-        curves: over length.
-        complete: whether everything that was asked for was measured.
+        versions: versions of regard, Python, PyTorch and the peers; None: absent.
+        absent: column → why that peer was not measured.
+        tasks: results of the tasks, in their order.
+        curves: results of the scaling curves.
+        complete: whether all selected tasks and curves were measured.
     """
 
     quick: bool
@@ -97,7 +100,7 @@ class Record:
     complete: bool = False
 
     def to_json(self) -> str:
-        """The record as JSON, without numbers that JSON does not have."""
+        """The record as JSON; infinite numbers and NaN become null."""
         return json.dumps({"format": FORMAT, **_finite(asdict(self))}, indent=1, ensure_ascii=False, allow_nan=False)
 
     @classmethod
@@ -105,7 +108,7 @@ class Record:
         """Read a record.
 
         Raises:
-            DataError: this is none, or one of another format.
+            DataError: the text is not a record, or has another format.
         """
         try:
             found = json.loads(text)
@@ -125,7 +128,7 @@ class Record:
             raise DataError(f"{name} is not a record of regard bench: {error}") from error
 
     def save(self, path: Path) -> None:
-        """Write it; raises DataError if that cannot be done."""
+        """Write the record to a file; raises DataError if the file cannot be written."""
         draft = path.with_name(f".{path.name}.part")
         try:
             draft.write_text(self.to_json() + "\n", encoding="utf-8")
@@ -135,7 +138,7 @@ class Record:
 
     @classmethod
     def load(cls, path: Path) -> "Record":
-        """Read a file that `save` has written; raises DataError if it is none."""
+        """Read a file that `save` wrote; raises DataError if it is no such file."""
         try:
             text = path.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
@@ -144,7 +147,7 @@ class Record:
 
 
 def describe_machine() -> dict[str, Any]:
-    """What the numbers depend on."""
+    """The CPU, the number of threads and the system."""
     return {
         "cpu": cpu_name(),
         "cpus": os.cpu_count(),
@@ -154,7 +157,7 @@ def describe_machine() -> dict[str, Any]:
 
 
 def describe_versions() -> dict[str, str | None]:
-    """Versions of everything that was compared; None: not installed."""
+    """Versions of regard, Python, PyTorch and the peers; None: not installed."""
     return {
         "regard": distribution_version("regard"),
         "python": platform.python_version(),
@@ -164,7 +167,7 @@ def describe_versions() -> dict[str, str | None]:
 
 
 def describe_absent() -> dict[str, str]:
-    """Peers that cannot be asked, and why."""
+    """Column → why the peer cannot run."""
     reasons = {column: absence(column) for column in PEERS}
     return {column: reason for column, reason in reasons.items() if reason is not None}
 

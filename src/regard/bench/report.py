@@ -1,4 +1,4 @@
-"""The record on a terminal: times, memory and errors, limits, and the bars."""
+"""The record as tables in a terminal: times, memory, errors, limits and requirements."""
 
 from itertools import groupby
 
@@ -8,24 +8,24 @@ from rich.text import Text
 
 from regard.bench.cells import (
     NOT_OFFERED,
-    bars_of,
     columns,
     failures,
     memory_and_error,
     notes,
+    outcome_text,
+    requirements_of,
     time_cell,
-    verdict_words,
 )  # fmt: skip
 from regard.bench.columns import COLUMNS
 from regard.bench.quantity import in_count, in_seconds, three_digits
 from regard.bench.record import Record, TaskRecord
 
 WIDEST = 170
-"""Characters of a line where nobody says how wide the terminal is."""
+"""Characters of a line if the output is not a terminal."""
 
 
 def print_report(record: Record, console: Console | None = None) -> None:
-    """Print everything that was measured."""
+    """Print a record."""
     shown = console or Console()
     if console is None and not shown.is_terminal:
         shown = Console(width=WIDEST)
@@ -33,23 +33,23 @@ def print_report(record: Record, console: Console | None = None) -> None:
 
 
 def report(record: Record) -> RenderableType:
-    """The whole report."""
+    """All tables of a record."""
     parts: list[RenderableType] = [heading(record)]
     for group, rows in groupby(record.tasks, key=lambda task: task.group):
         tasks = list(rows)
         parts += [Text(f"\n{group}", style="bold"), _times(tasks), _memory(tasks)]
-    if any(bars_of(record, task) for task in record.tasks):
-        parts += [Text("\nBars", style="bold"), _bars(record)]
+    if any(requirements_of(record, task) for task in record.tasks):
+        parts += [Text("\nRequirements", style="bold"), _requirements(record)]
     for title, lines in (("Notes", notes(record.tasks)), ("Not measured", failures(record.tasks))):
         if lines:
             parts += [Text(f"\n{title}", style="bold"), Text("\n".join(lines))]
     if not record.complete:
-        parts.append(Text("\nInterrupted: what is above was measured, the rest was not.", style="yellow"))
+        parts.append(Text("\nInterrupted: the other tasks were not measured.", style="yellow"))
     return Group(*parts)
 
 
 def heading(record: Record) -> Text:
-    """Machine, versions, peaks, and who is absent."""
+    """Machine, versions, peak rates and absent peers."""
     machine, peaks = record.machine, record.peaks
     versions = ", ".join(f"{name} {found}" for name, found in record.versions.items() if found)
     absent = "; ".join(f"{COLUMNS[column]} is absent: {reason}" for column, reason in record.absent.items())
@@ -82,20 +82,21 @@ def _memory(tasks: list[TaskRecord]) -> Table:
     return table
 
 
-def _bars(record: Record) -> Table:
-    table = Table("task", "regard must be", "at least", "aim", "measured", "verdict")
+def _requirements(record: Record) -> Table:
+    table = Table("task", "regard must be", "at least", "aim", "measured", "outcome")
     for task in record.tasks:
-        for bar, verdict in bars_of(record, task):
-            style = {True: "green", False: "red", None: "dim"}[verdict.met]
+        for requirement, outcome in requirements_of(record, task):
+            style = {True: "green", False: "red", None: "dim"}[outcome.met]
             table.add_row(
-                task.name, str(bar), bar.limit(bar.least), "" if bar.aim is None else bar.limit(bar.aim), verdict.shown,
-                Text(verdict_words(verdict), style=style),
+                task.name, str(requirement), requirement.limit(requirement.threshold),
+                "" if requirement.aim is None else requirement.limit(requirement.aim), outcome.shown,
+                Text(outcome_text(outcome), style=style),
             )  # fmt: skip
     return table
 
 
 def comparison(old: Record, new: Record) -> RenderableType:
-    """New over old times of every contender that both records have; below 1 is faster."""
+    """New times divided by old times, for each task and implementation of both records; below 1 is faster."""
     present = columns(new.tasks)
     table = Table("new / old", *(COLUMNS[column] for column in present))
     before = {task.name: task for task in old.tasks}

@@ -1,4 +1,4 @@
-"""A row of the benchmark: its inputs, who runs it and how, what it needs at least, and what it must reach."""
+"""A task of the benchmark: its inputs, its implementations, the operations it needs, and its requirements."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
-from regard.bench.bar import Bar
+from regard.bench.requirement import Requirement
 
 Sizes = Mapping[str, int]
 Inputs = dict[str, Tensor]
@@ -15,14 +15,14 @@ Outputs = dict[str, Tensor]
 
 @dataclass(frozen=True)
 class Work:
-    """What a task needs at least, whoever runs it.
+    """The operations that a task needs in any implementation.
 
     Attributes:
-        multiply_adds: fused multiply-adds.
-        reciprocals: reciprocals or divisions.
-        exponentials: exponentials.
-        bytes: read and written: inputs once and outputs once.
-        said: how the numbers come about, in words.
+        multiply_adds: number of fused multiply-adds.
+        reciprocals: number of reciprocals or divisions.
+        exponentials: number of exponentials.
+        bytes: bytes that are read and written: each input once and each output once.
+        said: how the operations are counted, in words.
     """
 
     multiply_adds: float = 0.0
@@ -32,18 +32,18 @@ class Work:
     said: str = ""
 
     def times(self, number: int) -> "Work":
-        """This, done so many times."""
+        """The operations of ``number`` repetitions."""
         amounts = (self.multiply_adds, self.reciprocals, self.exponentials, self.bytes)
         return Work(*(number * amount for amount in amounts), said=self.said)
 
 
 @dataclass(frozen=True)
-class Ready:
-    """A contender that has its inputs.
+class PreparedCall:
+    """An implementation with its inputs.
 
     Attributes:
-        call: runs the task once, to its end.
-        read: what a call gave → outputs by name, in the layout of the oracle.
+        call: runs the task once.
+        read: result of a call → outputs by name, in the layout of the oracle.
     """
 
     call: Callable[[], Any]
@@ -51,46 +51,47 @@ class Ready:
 
 
 @dataclass(frozen=True)
-class Contender:
-    """Who runs a task, and how.
+class Implementation:
+    """An implementation of a task.
 
     Attributes:
-        column: a key of `regard.bench.columns.COLUMNS`; the peers' are names of `regard.bench.peers.PEERS` as well.
-        build: gives it the inputs; whatever can be done once for many calls (layouts, compilation) is done there.
-        backend: what regard chooses for these inputs, in a word.
-        note: what it leaves out of the task, or how it was called, if that needs a word.
-        bytes: what it is expected to hold at once beside its inputs; None: little.
-        weighed: whether its memory is measured, in a process of its own. A task that is not timed weighs everyone.
+        column: a key of `regard.bench.columns.COLUMNS`; for a peer also a key of `regard.bench.peers.PEERS`.
+        build: prepares it for the inputs; layouts and compilation, which many calls share, are made there.
+        backend: the backend that regard chooses for these inputs; None for other implementations.
+        note: a note on what it computes or how it is called.
+        bytes: sizes → expected memory beside the inputs; None: little.
+        memory_measured: whether its memory is measured, in a separate process. If a task is not timed, the memory of
+            all implementations is measured.
     """
 
     column: str
-    build: Callable[[Inputs], Ready]
+    build: Callable[[Inputs], PreparedCall]
     backend: Callable[[Inputs], str] | None = None
     note: str = ""
     bytes: Callable[[Sizes], float] | None = None
-    weighed: bool = True
+    memory_measured: bool = True
 
 
 @dataclass(frozen=True)
 class Task:
-    """One row.
+    """A task of the benchmark.
 
     Attributes:
-        name: what ``--task`` says.
-        title: for people, with its sizes in braces: ``additive, {batch}×{heads}×{queries}×{dim}``.
-        group: the heading that it stands under.
-        sizes: what its inputs are made from.
-        quick: the same, small.
+        name: the name for ``--task``.
+        title: title in the report, with sizes in braces: ``additive, {batch}×{heads}×{queries}×{dim}``.
+        group: heading in the report.
+        sizes: sizes of the inputs.
+        quick: small sizes, for ``--quick``.
         inputs: sizes → seeded inputs.
-        contenders: who runs it, regard first.
-        oracle: inputs → outputs in float64; an input ``valid`` says which rows of the output count.
-        work: sizes → what the task needs at least.
-        bars: what regard must reach.
-        backward: whether gradients are part of it.
-        timed: whether it is timed side by side; otherwise it runs in processes of its own only.
-        long: whether it only runs when long tasks are asked for.
+        implementations: the implementations, regard first.
+        work: sizes → the operations that the task needs.
+        oracle: inputs → outputs in float64; an input ``valid`` selects the rows of the output that are compared.
+        requirements: the requirements on regard.
+        backward: whether gradients are computed.
+        timed: whether it is timed; otherwise only its memory is measured, in separate processes.
+        long: whether it takes minutes and runs only with ``--long``.
         about: a sentence for the report.
-        counted: what a call gets through and how many of them, for a rate; as ``("target words", count)``.
+        counted: name and number of the items of a call, for a rate, e.g. ``("target words", count)``.
     """
 
     name: str
@@ -99,10 +100,10 @@ class Task:
     sizes: Sizes
     quick: Sizes
     inputs: Callable[[Sizes], Inputs]
-    contenders: tuple[Contender, ...]
+    implementations: tuple[Implementation, ...]
     work: Callable[[Sizes], Work]
     oracle: Callable[[Inputs], Outputs] | None = None
-    bars: tuple[Bar, ...] = ()
+    requirements: tuple[Requirement, ...] = ()
     backward: bool = False
     timed: bool = True
     long: bool = False
@@ -110,9 +111,9 @@ class Task:
     counted: tuple[str, Callable[[Sizes], float]] | None = None
 
     def sized(self, quick: bool) -> Sizes:
-        """The sizes that are meant."""
+        """The small sizes if ``quick``, else the usual ones."""
         return self.quick if quick else self.sizes
 
-    def contender(self, column: str) -> Contender:
-        """The contender of this column; raises KeyError if it has none."""
-        return {contender.column: contender for contender in self.contenders}[column]
+    def implementation(self, column: str) -> Implementation:
+        """The implementation of this column; raises KeyError if there is none."""
+        return {implementation.column: implementation for implementation in self.implementations}[column]

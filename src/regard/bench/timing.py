@@ -1,4 +1,4 @@
-"""Interleaved runs: every contender in turn, so that a machine whose speed drifts is fair to all of them."""
+"""Interleaved timing: the implementations run in turn, so that changes of the machine's speed affect all of them."""
 
 import gc
 import math
@@ -12,25 +12,25 @@ from typing import Any
 from regard.bench.measurement import Spread
 
 TURN_SECONDS = 0.004
-"""A turn repeats its call until it has lasted about so long: clocks and cold caches then weigh little."""
+"""Least duration of a turn, which repeats its call: cold caches and the clock then have little effect."""
 
 MOST_CALLS = 2000
-"""The most calls of one turn."""
+"""Largest number of calls of one turn."""
 
 REST_SECONDS = 0.002
-"""Between turns: worker threads of the last contender that still spin would slow the next one."""
+"""Pause between turns: threads of the last implementation that still spin would slow down the next one."""
 
 
 @dataclass(frozen=True)
-class Pace:
-    """How long a race lasts.
+class TimingBudget:
+    """The time and the number of rounds of an interleaved timing.
 
     Attributes:
-        seconds: of measuring; at least `fewest` rounds are run however long they take.
-        fewest: rounds at least.
-        most: rounds at most.
-        share: seconds that each contender may take; one that would take longer runs less often than the others.
-        slow_runs: runs at least of a contender that takes more than its share.
+        seconds: seconds after which no further round starts, once `fewest` rounds are done.
+        fewest: least number of rounds.
+        most: largest number of rounds.
+        share: seconds of each implementation; one that needs more runs in fewer rounds.
+        slow_runs: least number of rounds of an implementation that needs more than its share.
     """
 
     seconds: float = 6.0
@@ -40,62 +40,62 @@ class Pace:
     slow_runs: int = 3
 
     @classmethod
-    def of(cls, *, quick: bool, repeats: int | None = None) -> "Pace":
-        """The usual pace, or a quick one; with `repeats`, exactly so many rounds."""
-        pace = cls(0.5, 3, 15, 0.3, 2) if quick else cls()
+    def of(cls, *, quick: bool, repeats: int | None = None) -> "TimingBudget":
+        """The usual budget, or a small one if ``quick``; with ``repeats``, exactly this number of rounds."""
+        budget = cls(0.5, 3, 15, 0.3, 2) if quick else cls()
         if repeats is None:
-            return pace
-        return cls(pace.seconds, repeats, repeats, pace.share, min(pace.slow_runs, repeats))
+            return budget
+        return cls(budget.seconds, repeats, repeats, budget.share, min(budget.slow_runs, repeats))
 
     def runs(self, seconds: float) -> int:
-        """Rounds at most for a contender that takes so long a call."""
+        """Largest number of rounds of an implementation whose call takes ``seconds``."""
         return min(self.most, max(self.slow_runs, int(self.share / max(seconds, TURN_SECONDS))))
 
 
 @dataclass(frozen=True)
 class Timing:
-    """What a race found about one contender.
+    """The times of one implementation.
 
     Attributes:
-        seconds: a call.
-        ratio: its time over the first contender's, the median over the rounds that both ran.
+        seconds: times of a call.
+        ratio: its time divided by the first implementation's, the median over the rounds in which both ran.
     """
 
     seconds: Spread
     ratio: float
 
 
-def race(
-    calls: Mapping[str, Callable[[], Any]], pace: Pace, progress: Callable[[str], None] | None = None
+def time_interleaved(
+    calls: Mapping[str, Callable[[], Any]], budget: TimingBudget, progress: Callable[[str], None] | None = None
 ) -> dict[str, Timing]:
-    """Run all contenders round by round, each round in another order.
+    """Time all implementations in rounds; each round has another order.
 
     Args:
-        calls: name → one run; the first is the one that all are compared with. Each must have run once already.
-        pace: how long.
-        progress: told now and then what is going on.
+        calls: name → call; the others are compared with the first one. Each must have been called once before.
+        budget: the time and the number of rounds.
+        progress: called with a description of each round before it starts.
 
     Returns:
-        For every contender its times and its ratio to the first one.
+        name → times and ratio to the first implementation.
     """
     if not calls:
         return {}
     names = list(calls)
     rough = {name: _once(calls[name]) for name in names}
     batch = {name: min(MOST_CALLS, max(1, math.ceil(TURN_SECONDS / max(rough[name], 1e-9)))) for name in names}
-    allowed = {name: pace.runs(rough[name]) for name in names}
+    allowed = {name: budget.runs(rough[name]) for name in names}
     turns: dict[str, dict[int, float]] = {name: {} for name in names}
     gc.collect()
     collecting = gc.isenabled()
     gc.disable()
     try:
         began = time.perf_counter()
-        for number in range(pace.most):
-            if number >= pace.fewest and time.perf_counter() - began > pace.seconds:
+        for number in range(budget.most):
+            if number >= budget.fewest and time.perf_counter() - began > budget.seconds:
                 break
             if progress is not None:
                 progress(f"round {number + 1}")
-            # Shuffled, the same way in each run: nobody always runs after one that leaves cold caches behind.
+            # The order is shuffled, in the same way in each run: the caches depend on the implementation before.
             for name in random.Random(number).sample(names, len(names)):
                 if number < allowed[name]:
                     turns[name][number] = _turn(calls[name], batch[name])
@@ -113,7 +113,7 @@ def race(
 
 
 def _once(call: Callable[[], Any]) -> float:
-    # The better of two where that costs nothing: the first may still warm something up.
+    # The shorter of two times, unless the call takes long: the first call may include a warm-up.
     first = _turn(call, 1)
     return first if first > 0.5 else min(first, _turn(call, 1))
 

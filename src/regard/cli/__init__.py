@@ -1,4 +1,4 @@
-"""The command line: one command a file, imported when it is called."""
+"""The command line: each command is a file, imported when it is called."""
 
 import os
 import signal
@@ -24,6 +24,6 @@ def main() -> None:
         print("regard: interrupted", file=sys.stderr)
         sys.exit(128 + signal.SIGINT)
     except BrokenPipeError:
-        # Whoever read our output has gone (`regard predict ... | head`); nothing may be flushed to it any more.
+        # The reader of the output has closed it (`regard predict ... | head`); later flushes must not fail.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(128 + signal.SIGPIPE)

@@ -1,4 +1,4 @@
-"""Scores, normalizers and masks as a user writes them on the command line."""
+"""Scores, normalizers and masks from the options of the command line."""
 
 import ast
 import math
@@ -40,16 +40,18 @@ def make_score(
     weight: Tensor | None,
     seed: int,
 ) -> Score:
-    """A score by name; one with weights of its own gets them from the seed, or (``general``) from ``weight``.
+    """The score of this name. Its weights are random from the seed, or ``weight`` for the score ``general``.
 
     Raises:
         UnknownNameError: no such score.
-        ArgumentError: options that this score does not have.
+        ArgumentError: an option that this score does not have.
     """
     if weight is not None and name != "general":
         raise ArgumentError(f"--w-score goes with --score general; the score is {name}")
     if name == "location_aware":
-        raise ArgumentError("score 'location_aware' reads the weights of earlier steps, and there is but one step here")
+        raise ArgumentError(
+            "--score location_aware needs the weights of earlier steps, but regard explain computes one step"
+        )
     score: Score
     if scale is not None:
         score = _scaled(name, make_scale(scale))
@@ -62,7 +64,7 @@ def make_score(
             torch.manual_seed(seed)
             score = scores.create(name, query_dim, key_dim, max_keys=keys).double()
         for parameter in score.parameters():
-            # Two decimals, as all seeded numbers here have, so that they can be calculated with.
+            # Two decimals, as for all seeded numbers, so that the user can calculate with them.
             parameter.data.mul_(100).round_().div_(100)
     return score if cap is None else scores.SoftCap(score, cap)
 
@@ -95,11 +97,11 @@ def make_scale(text: str) -> float:
 
 
 def make_normalizer(name: str, *, temperature: float | None, alpha: float | None, sink: float | None) -> Normalizer:
-    """A normalizer by name.
+    """The normalizer of this name.
 
     Raises:
         UnknownNameError: no such normalizer.
-        ArgumentError: options that this normalizer does not have, or lacks.
+        ArgumentError: an option that this normalizer does not have.
     """
     if name not in NORMALIZERS:
         raise UnknownNameError("normalizer", name, NORMALIZERS)
@@ -120,11 +122,11 @@ def make_normalizer(name: str, *, temperature: float | None, alpha: float | None
 def make_mask(text: str) -> Mask:
     """A mask from an expression: ``causal``, ``window(2, 0)``, ``causal & ~prefix(1)``, ``keep([[1, 0], [1, 1]])``.
 
-    Nothing is evaluated but the masks of `regard.masks` by name, whole numbers, lists of them, and ``& | ~``.
+    Only the masks of `MASKS`, integers, lists of integers and the operators ``& | ~`` are evaluated.
 
     Raises:
         UnknownNameError: no such mask.
-        ArgumentError: it cannot be read, or a mask's arguments are wrong.
+        ArgumentError: the text is not such an expression, or a mask's arguments are wrong.
     """
     try:
         tree = ast.parse(text.strip(), mode="eval")
@@ -154,7 +156,7 @@ def _made(name: str, arguments: list[Any], named: dict[str, Any], text: str) -> 
     try:
         return MASKS[name](*arguments, **named)
     except (TypeError, ValueError, RuntimeError) as error:
-        # Ours or Python's: a number of arguments that the mask does not take, a list where it wants a number.
+        # Python's errors too: a wrong number of arguments, or a list instead of a number.
         raise ArgumentError(f"--mask {text!r}: {error}".replace("<lambda>", name)) from error
 
 

@@ -1,4 +1,4 @@
-"""``regard bench``: this machine, every backend and installed peer, side by side."""
+"""``regard bench``: measures regard's backends and the installed peers on this machine."""
 
 # ruff: noqa: E501  # an option a line, however long its help
 
@@ -14,28 +14,28 @@ from regard.errors import ArgumentError, DataError
 
 if TYPE_CHECKING:
     from regard.bench.record import Record
-    from regard.bench.session import Options
+    from regard.bench.runner import Options
     from regard.bench.task import Task
 
 WHAT, HOW, WHERE = "What is measured", "How", "Where it goes"
 
 
 def command(
-    task: Annotated[list[str] | None, Option(help="Only this task, or those of a pattern as 'score-*'; may be repeated. See --list.", rich_help_panel=WHAT)] = None,
-    long: Annotated[bool, Option("--long", help="Also the tasks that take minutes.", rich_help_panel=WHAT)] = False,
-    lengths: Annotated[bool, Option("--lengths", help="Also how the time grows with the length, 64 to 65,536. Without --task.", rich_help_panel=WHAT)] = False,
-    listing: Annotated[bool, Option("--list", help="Name the tasks and stop.", rich_help_panel=WHAT)] = False,
-    stored: Annotated[Path | None, Option("--from", help="Measure nothing: take this JSON file of an earlier run.", rich_help_panel=WHAT)] = None,
-    quick: Annotated[bool, Option("--quick", help="Small sizes and few runs: whether everything works. No bar is judged.", rich_help_panel=HOW)] = False,
-    threads: Annotated[int | None, Option(min=1, help="Threads of every contender. Default: PyTorch's own number.", rich_help_panel=HOW)] = None,
-    repeats: Annotated[int | None, Option(min=1, help="Rounds of each race. Default: as many as fit into some seconds, 7 at least.", rich_help_panel=HOW)] = None,
-    memory: Annotated[bool, Option("--memory/--no-memory", help="Measure extra memory, each in a process of its own.", rich_help_panel=HOW)] = True,
-    json: Annotated[Path | None, Option(help="Write everything into this file.", rich_help_panel=WHERE)] = None,
+    task: Annotated[list[str] | None, Option(help="Only this task, or the tasks of a pattern such as 'score-*'; may be repeated. See --list.", rich_help_panel=WHAT)] = None,
+    long: Annotated[bool, Option("--long", help="Also run the tasks that take minutes.", rich_help_panel=WHAT)] = False,
+    lengths: Annotated[bool, Option("--lengths", help="Also measure the scaling curves, for lengths from 64 to 65,536.", rich_help_panel=WHAT)] = False,
+    listing: Annotated[bool, Option("--list", help="Print the names of the tasks and exit.", rich_help_panel=WHAT)] = False,
+    stored: Annotated[Path | None, Option("--from", help="Do not measure; read this JSON file of an earlier run.", rich_help_panel=WHAT)] = None,
+    quick: Annotated[bool, Option("--quick", help="Small sizes and few runs, to see whether everything works. Requirements are not checked.", rich_help_panel=HOW)] = False,
+    threads: Annotated[int | None, Option(min=1, help="Number of threads of each implementation. Default: PyTorch's own number.", rich_help_panel=HOW)] = None,
+    repeats: Annotated[int | None, Option(min=1, help="Rounds of each interleaved timing. Default: as many as fit into some seconds, at least 7.", rich_help_panel=HOW)] = None,
+    memory: Annotated[bool, Option("--memory/--no-memory", help="Measure extra memory, in separate processes.", rich_help_panel=HOW)] = True,
+    json: Annotated[Path | None, Option(help="Write the record into this file.", rich_help_panel=WHERE)] = None,
     page: Annotated[Path | None, Option(help="Write a page of Markdown.", rich_help_panel=WHERE)] = None,
-    pictures: Annotated[Path | None, Option(help="Draw the scaling curves into this folder; implies --lengths unless --from has them.", rich_help_panel=WHERE)] = None,
+    pictures: Annotated[Path | None, Option(help="Draw the scaling curves into this folder; implies --lengths, except with --from.", rich_help_panel=WHERE)] = None,
     compare: Annotated[Path | None, Option(help="Also print ratios to this JSON file of an earlier run.", rich_help_panel=WHERE)] = None,
 ) -> None:  # fmt: skip
-    """Measure regard and every installed peer side by side: time, memory, error, and the physical limit.
+    """Measure regard and every installed peer: time, memory, error, and the physical limit.
 
     regard bench --quick --task additive
 
@@ -58,7 +58,7 @@ def command(
             raise DataError(f"cannot write {path}: there is no folder {path.parent}")
     if stored is not None:
         if task or quick or threads or repeats or lengths or long:
-            raise ArgumentError("--from measures nothing; leave out --task, --quick, --threads, --repeats and so on")
+            raise ArgumentError("--from does not measure; leave out --task, --quick, --threads, --repeats and so on")
         record = Record.load(stored)
     else:
         chosen = find(task, long=long)
@@ -81,12 +81,12 @@ def _measure(
     tasks: "list[Task]", quick: bool, threads: int | None, repeats: int | None, memory: bool, curves: bool,
     json: Path | None,
 ) -> "Record":  # fmt: skip
-    """Run everything with progress; what was measured until an interrupt is kept."""
+    """Run the tasks and curves; an interrupt ends the run and keeps the results so far."""
     import torch
 
     from regard.bench.limits import measure_peaks
     from regard.bench.record import Record
-    from regard.bench.session import Options
+    from regard.bench.runner import Options
 
     if threads is not None:
         torch.set_num_threads(threads)
@@ -108,12 +108,12 @@ def _run(tasks: "list[Task]", options: "Options", curves: bool, record: "Record"
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     from regard.bench.curves import all_curves, measure_curve
-    from regard.bench.session import estimate, run_task
+    from regard.bench.runner import estimate, run_task
 
-    asked = all_curves() if curves else ()
+    selected_curves = all_curves() if curves else ()
     console = Console(stderr=True)
-    estimates = [estimate(task, options) for task in tasks] + [5.0 if options.quick else 60.0] * len(asked)
-    what = f"{len(tasks)} tasks" + (f" and {len(asked)} curves" if asked else "")
+    estimates = [estimate(task, options) for task in tasks] + [5.0 if options.quick else 60.0] * len(selected_curves)
+    what = f"{len(tasks)} tasks" + (f" and {len(selected_curves)} curves" if selected_curves else "")
     typer.echo(f"{what}: {_lasting(sum(estimates))}", err=True)
     columns = (
         TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
@@ -121,25 +121,25 @@ def _run(tasks: "list[Task]", options: "Options", curves: bool, record: "Record"
     )  # fmt: skip
     with Progress(*columns, console=console, disable=not sys.stderr.isatty()) as progress:
         row = progress.add_task("", total=len(estimates), left="")
-        pace = _Remaining(estimates)
+        budget = _Remaining(estimates)
 
-        def say(name: str) -> Callable[[str], None]:
-            return lambda text: progress.update(row, description=f"{name}: {text}", left=pace.left())
+        def on_progress(name: str) -> Callable[[str], None]:
+            return lambda text: progress.update(row, description=f"{name}: {text}", left=budget.left())
 
         def done(name: str) -> None:
-            pace.done()
-            progress.update(row, advance=1, left=pace.left())
+            budget.done()
+            progress.update(row, advance=1, left=budget.left())
             if not sys.stderr.isatty():
-                typer.echo(f"{name} done; {pace.left()}", err=True)
+                typer.echo(f"{name} done; {budget.left()}", err=True)
 
         for task in tasks:
-            record.tasks.append(run_task(task, options, record.peaks, say(task.name)))
+            record.tasks.append(run_task(task, options, record.peaks, on_progress(task.name)))
             done(task.name)
             if json is not None:
-                # After every task: whatever ends the run, what it found is there.
+                # Saved after every task, so that a crash does not lose the results.
                 record.save(json)
-        for curve in asked:
-            record.curves.append(measure_curve(curve, say(curve.name), quick=options.quick))
+        for curve in selected_curves:
+            record.curves.append(measure_curve(curve, on_progress(curve.name), quick=options.quick))
             done(curve.name)
 
 

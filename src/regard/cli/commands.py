@@ -1,4 +1,4 @@
-"""The commands of ``regard`` by name, each imported when it is called for."""
+"""The commands of ``regard`` by name, each imported when it is called."""
 
 from importlib import import_module
 from typing import Any
@@ -19,10 +19,10 @@ COMMANDS = {
 
 
 class LazyGroup(TyperGroup):
-    """A group that imports a command's module only when that command is wanted (or all of them are listed)."""
+    """A group that imports the module of a command when the command is called or the help lists it."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """The names, in the order of the help."""
+        """The names of the commands, in the order of the help."""
         return list(COMMANDS)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:

@@ -1,4 +1,4 @@
-"""``regard demo``: from nothing to a translator that shows where it looks, in a few minutes."""
+"""``regard demo``: trains a small translator and draws its attention weights, in a few minutes."""
 
 from pathlib import Path
 from typing import Annotated
@@ -18,27 +18,27 @@ SENTENCES = (
 def command(
     short: Annotated[
         bool,
-        Option("--short", help="A quick look (under a minute) with a lower goal, for continuous integration."),
+        Option("--short", help="Train for less than a minute, with lower goals; for continuous integration."),
     ] = False,
     run: Annotated[str, Option(help="Name of the run.")] = "demo",
     runs: Annotated[Path, Option(help="Folder that holds the run folders.")] = Path("runs"),
     overwrite: Annotated[bool, Option("--overwrite", help="Delete the run of that name first.")] = False,
-    threads: Annotated[int, Option(help="CPU threads; 0: as many as PyTorch takes.")] = 0,
-    seed: Annotated[int, Option(help="Of weights, order and dropout.")] = 1,
+    threads: Annotated[int, Option(help="CPU threads; 0: PyTorch's own number.")] = 0,
+    seed: Annotated[int, Option(help="Seed of weights, order and dropout.")] = 1,
 ) -> None:
-    """Train a small English-Spanish translator on the bundled corpus, and show where it looks.
+    """Train a small English-Spanish translator on the bundled corpus, and draw its attention weights.
 
     Generates the corpus, trains with Luong's attention for about three minutes on two CPUs, measures BLEU and the
-    alignment error rate (AER) on sentences it has never seen, translates three sentences and draws their alignments
-    into the run folder. Fails if the goal is missed: BLEU 90 and AER 0.15.
+    alignment error rate (AER) on test sentences, translates three sentences and draws their alignments into the run
+    folder. Fails if BLEU is below 90 or AER above 0.15.
     """
     import torch
 
     from regard.training.config import DataConfig, RunConfig, TrainingConfig
     from regard.training.corpora import bundled_path
     from regard.training.evaluation import evaluate
-    from regard.training.report import draw_alignments, draw_curves, draw_lengths
     from regard.training.run_folder import RunFolder
+    from regard.training.run_pictures import draw_alignments, draw_curves, draw_lengths
     from regard.training.trained_translator import TrainedTranslator
     from regard.training.translation import train_translation
 
@@ -58,7 +58,7 @@ def command(
             threads=threads,
             accelerator="cpu",
         ),
-        # Without input feeding all target words run through the recurrent kernel at once.
+        # Without input feeding the recurrent kernel runs over all target words at once.
         model={"attention": "luong", "input_feeding": False, "embedding_dim": 128, "hidden_dim": 256, "dropout": 0.1},
     )
     least_bleu, most_errors = (5.0, 0.7) if short else (90.0, 0.15)
@@ -81,6 +81,6 @@ def command(
     typer.echo(f'now try: regard predict {folder.path} "{SENTENCES[0]}"')
     if found.bleu < least_bleu or rate > most_errors:
         raise TrainingError(
-            f"the goal of the demo was missed: BLEU {found.bleu:.2f} (at least {least_bleu}), AER {rate:.3f} "
+            f"the demo missed its goals: BLEU {found.bleu:.2f} (at least {least_bleu}), AER {rate:.3f} "
             f"(at most {most_errors})"
         )

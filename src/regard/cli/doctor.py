@@ -1,4 +1,4 @@
-"""``regard doctor``: what is installed, what runs here, and why something does not."""
+"""``regard doctor``: what is installed, which backends run, and why others do not."""
 
 import importlib.metadata
 import os
@@ -19,11 +19,11 @@ PARTS = {
     "tensorboard": "tensorboard",
     "numba": "cpu",
 }
-"""Optional distributions and the extra of regard that brings each."""
+"""Optional packages, and the extra of regard that installs each."""
 
 
 def command(
-    as_json: Annotated[bool, Option("--json", help="One JSON object in place of the table.")] = False,
+    as_json: Annotated[bool, Option("--json", help="Print one JSON object, not a table.")] = False,
 ) -> None:
     """Print versions, backends (and why one is missing), threads, devices and optional parts."""
     found = inspect()
@@ -39,7 +39,7 @@ def command(
 
 
 def inspect() -> dict[str, dict[str, str]]:
-    """What ``regard doctor`` prints: section → name → finding."""
+    """The output of ``regard doctor``: section → name → finding."""
     import torch
 
     import regard
@@ -76,17 +76,17 @@ def _version(name: str, extra: str) -> str:
 
 
 def _peers() -> str:
-    """What `regard bench` can compare with, in one line."""
+    """The peers that `regard bench` can measure, in one line."""
     from regard.bench.peers import PEERS, absence, version
 
-    there = [f"{peer.distribution} {version(name)}" for name, peer in PEERS.items() if absence(name) is None]
-    away = [peer.distribution for name, peer in PEERS.items() if absence(name) is not None]
-    missing = [f"missing: {', '.join(away)} (pip install 'regard[bench]')"] if away else []
-    return "; ".join([", ".join(there)] * bool(there) + missing)
+    installed = [f"{peer.distribution} {version(name)}" for name, peer in PEERS.items() if absence(name) is None]
+    absent = [peer.distribution for name, peer in PEERS.items() if absence(name) is not None]
+    missing = [f"missing: {', '.join(absent)} (pip install 'regard[bench]')"] if absent else []
+    return "; ".join([", ".join(installed)] * bool(installed) + missing)
 
 
 def _kernel_cache() -> str:
-    """Where compiled kernels are kept, or why nowhere."""
+    """The folder of compiled kernels, or why there is none."""
     from regard.kernels.availability import why_missing
 
     missing = why_missing()
@@ -96,7 +96,9 @@ def _kernel_cache() -> str:
 
     folder = cache_folder()
     if folder is None:
-        return "no folder can be written: each process compiles its kernels anew; set REGARD_CACHE to one that can"
+        return (
+            "no folder can be written: each process compiles its kernels again; set REGARD_CACHE to a writable folder"
+        )
     return f"{folder} (writable)"
 
 
@@ -109,7 +111,7 @@ def _device_name(device: object) -> str:
 
 
 def _try_backend(name: str) -> str:
-    # Not what should run but what does: each backend is given a small problem.
+    # Each backend runs a small problem, so that the finding is what runs here, not what should.
     import torch
 
     import regard

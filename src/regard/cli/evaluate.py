@@ -1,5 +1,6 @@
-"""``regard evaluate``: the metrics of the field, on any data set."""
+"""``regard evaluate``: metrics of a trained translator on a data set."""
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -9,14 +10,14 @@ from typer import Argument, Option
 
 def command(
     run: Annotated[Path, Argument(help="Run folder, e.g. runs/translate-bahdanau.")],
-    data: Annotated[str, Argument(help="Pairs, in any form that regard train translate takes.")],
+    data: Annotated[str, Argument(help="Pairs, in a form that regard train translate accepts.")],
     source_column: Annotated[str | None, Option(help="Column to translate from. Default: as in training.")] = None,
     target_column: Annotated[str | None, Option(help="Column with the references. Default: as in training.")] = None,
-    beam: Annotated[int, Option(help="Hypotheses of the beam; 1: greedy.")] = 5,
+    beam: Annotated[int, Option(help="Beam width; 1: greedy search.")] = 5,
     length_penalty: Annotated[float, Option(help="Exponent of the beam's length normalization, 0 or more.")] = 1.0,
     batch_size: Annotated[int, Option(help="Sentences translated at once.")] = 64,
-    limit: Annotated[int | None, Option(help="Pairs; evaluate only the first so many. Default: all.")] = None,
-    threads: Annotated[int, Option(help="CPU threads; 0: as many as PyTorch takes.")] = 0,
+    limit: Annotated[int | None, Option(help="Number of pairs to evaluate, from the first. Default: all.")] = None,
+    threads: Annotated[int, Option(help="CPU threads; 0: PyTorch's own number.")] = 0,
     device: Annotated[str, Option(help="cpu, cuda, cuda:1, mps, ...")] = "cpu",
     output: Annotated[
         str | None,
@@ -28,55 +29,69 @@ def command(
     Writes RUN/evaluation-NAME.json (with the signatures of sacreBLEU), RUN/evaluation-NAME.txt (the translations) and
     RUN/pictures/bleu-by-length-NAME.png. The alignment error rate is measured if the data has a column 'alignment'.
     """
-    evaluate_run(
-        run, data, source_column, target_column, output,
-        beam=beam, length_penalty=length_penalty, batch_size=batch_size, limit=limit, threads=threads, device=device,
+    options = EvaluationOptions(
+        source_column, target_column, beam, length_penalty, batch_size, limit, threads, device
     )  # fmt: skip
+    evaluate_run(run, data, output, options)
 
 
-def evaluate_run(
-    run: Path,
-    data: str,
-    source_column: str | None,
-    target_column: str | None,
-    name: str | None,
-    *,
-    beam: int = 5,
-    length_penalty: float = 1.0,
-    batch_size: int = 64,
-    limit: int | None = None,
-    threads: int = 0,
-    device: str = "cpu",
-) -> None:
-    """Evaluate a run, write the results into its folder and print them."""
+@dataclass(frozen=True)
+class EvaluationOptions:
+    """The options of an evaluation."""
+
+    source_column: str | None = None
+    """Column to translate from; None: as in training."""
+    target_column: str | None = None
+    """Column with the references; None: as in training."""
+    beam: int = 5
+    """Beam width; 1: greedy search."""
+    length_penalty: float = 1.0
+    """Exponent of the beam's length normalization."""
+    batch_size: int = 64
+    """Sentences translated at once."""
+    limit: int | None = None
+    """Number of pairs to evaluate; None: all."""
+    threads: int = 0
+    """CPU threads; 0: PyTorch's own number."""
+    device: str = "cpu"
+    """PyTorch device of the model."""
+
+
+def evaluate_run(run: Path, data: str, name: str | None, options: EvaluationOptions) -> None:
+    """Evaluate a run, write the results into its folder and print them.
+
+    Args:
+        run: the run folder.
+        data: as `regard.data.sources.open_pairs` takes it.
+        name: name of the results in the run folder; None: that of the data.
+        options: the options.
+    """
     import torch
 
+    from regard.cli.option_names import SEARCH_OPTIONS, options_named
     from regard.training.evaluation import evaluate
-    from regard.training.report import draw_lengths
     from regard.training.run_folder import RunFolder, write_atomically
+    from regard.training.run_pictures import draw_lengths
     from regard.training.trained_translator import TrainedTranslator
 
-    if threads:
-        torch.set_num_threads(threads)
+    if options.threads:
+        torch.set_num_threads(options.threads)
     folder = RunFolder.open(run)
-    translator = TrainedTranslator(folder, device)
+    with options_named(SEARCH_OPTIONS):
+        translator = TrainedTranslator(folder, options.device)
     trained_on = translator.config.data
     is_pair_of_files = "," in data and not Path(data).exists()
     columns = (
-        source_column or (None if is_pair_of_files or trained_on.bundled else trained_on.source_column),
-        target_column or (None if is_pair_of_files or trained_on.bundled else trained_on.target_column),
+        options.source_column or (None if is_pair_of_files or trained_on.bundled else trained_on.source_column),
+        options.target_column or (None if is_pair_of_files or trained_on.bundled else trained_on.target_column),
     )
     if trained_on.bundled and not any(columns) and data.endswith(".tsv"):
         columns = "english", "spanish"
-    found = evaluate(
-        translator,
-        data,
-        *columns,
-        width=beam,
-        length_penalty=length_penalty,
-        batch_size=batch_size,
-        limit=limit,
-    )
+    with options_named(SEARCH_OPTIONS):
+        found = evaluate(
+            translator, data, *columns, width=options.beam, length_penalty=options.length_penalty,
+            batch_size=options.batch_size, limit=options.limit,
+        )  # fmt: skip
     name = name or Path(data.split(",")[0].replace(":", "-")).stem
     found.write(folder.path / f"evaluation-{name}.json")
     text = "".join(translation.text.replace("\n", " ") + "\n" for translation in found.translations)

@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 NUMBERS, SENTENCE, ATTENTION, SHOWN = "Numbers", "A sentence, or positions", "Attention", "What is shown"
 
 MOST_NUMBERS = 20_000_000
-"""A calculation with more weighted values than this is no longer one to look at."""
+"""Largest number of weighted values of a calculation that is shown."""
 
 
 @dataclass(frozen=True)
 class Shown:
-    """What is shown of a calculation, and where: the options of that panel."""
+    """The options of the panel *What is shown*."""
 
     head: str
     steps: str | None
@@ -38,11 +38,11 @@ class Shown:
 
 def command(
     ctx: typer.Context,
-    sentence: Annotated[str | None, Argument(help="Words to attend to each other, with seeded random embeddings and weights (of two decimals, so that one can calculate with them).")] = None,
+    sentence: Annotated[str | None, Argument(help="Words that attend to each other, with random embeddings and weights of two decimals from --seed.")] = None,
     query: Annotated[str | None, Option(help="Queries: '5 1 20; 3 12 45' (rows between semicolons), JSON, or a .json or .npy file. So are all matrices here.", rich_help_panel=NUMBERS)] = None,
     key: Annotated[str | None, Option(help="Keys. Default: the queries.", rich_help_panel=NUMBERS)] = None,
     value: Annotated[str | None, Option(help="Values. Default: the keys.", rich_help_panel=NUMBERS)] = None,
-    inputs: Annotated[str | None, Option("--input", help="Queries, keys and values at once: inputs to be projected.", rich_help_panel=NUMBERS)] = None,
+    inputs: Annotated[str | None, Option("--input", help="Inputs that are projected to queries, keys and values.", rich_help_panel=NUMBERS)] = None,
     w_query: Annotated[str | None, Option(help="Weights: query = input × W_query. A row for each feature of the input.", rich_help_panel=NUMBERS)] = None,
     w_key: Annotated[str | None, Option(help="Weights: key = input × W_key.", rich_help_panel=NUMBERS)] = None,
     w_value: Annotated[str | None, Option(help="Weights: value = input × W_value.", rich_help_panel=NUMBERS)] = None,
@@ -51,27 +51,27 @@ def command(
     w_score: Annotated[str | None, Option(help="Weights of --score general. Default: seeded.", rich_help_panel=NUMBERS)] = None,
     dim: Annotated[int, Option(help="Features of an embedding, or of a position.", rich_help_panel=SENTENCE)] = 5,
     head_dim: Annotated[int, Option(help="Features of each head's queries, keys and values.", rich_help_panel=SENTENCE)] = 3,
-    seed: Annotated[int, Option(help="Of embeddings and weights.", rich_help_panel=SENTENCE)] = 0,
-    positions: Annotated[int | None, Option(help="Give the table of so many sinusoidal positions with --dim features instead.", rich_help_panel=SENTENCE)] = None,
-    heads: Annotated[int, Option(help="Heads that the projected features are split among; a sentence's are concatenated and projected.", rich_help_panel=ATTENTION)] = 1,
-    score: Annotated[str, Option(help="dot, scaled_dot, cosine, distance, general, additive (concat), mlp or location; weights of their own are seeded.", rich_help_panel=ATTENTION)] = "scaled_dot",
+    seed: Annotated[int, Option(help="Seed of embeddings and weights.", rich_help_panel=SENTENCE)] = 0,
+    positions: Annotated[int | None, Option(help="Show the table of this number of sinusoidal positions with --dim features instead.", rich_help_panel=SENTENCE)] = None,
+    heads: Annotated[int, Option(help="Number of heads into which the projected features are split; for a sentence, they are concatenated and projected.", rich_help_panel=ATTENTION)] = 1,
+    score: Annotated[str, Option(help="dot, scaled_dot, cosine, distance, general, additive (concat), mlp or location; their weights are random from --seed.", rich_help_panel=ATTENTION)] = "scaled_dot",
     scale: Annotated[str | None, Option(help="The score's factor, e.g. 0.5 or 1/sqrt(512). Default: 1/sqrt(features of a query) for scaled_dot.", rich_help_panel=ATTENTION)] = None,
     cap: Annotated[float | None, Option(help="Keep scores within ± this, smoothly. Default: no cap.", rich_help_panel=ATTENTION)] = None,
     normalizer: Annotated[str, Option(help="softmax, sparsemax, entmax15, entmax, sigmoid, hard or softmax_with_sink.", rich_help_panel=ATTENTION)] = "softmax",
     temperature: Annotated[float | None, Option(help="softmax: divides the scores. Default: 1.", rich_help_panel=ATTENTION)] = None,
     alpha: Annotated[float | None, Option(help="entmax: above 1; 2 is sparsemax. Default: 1.5.", rich_help_panel=ATTENTION)] = None,
     sink: Annotated[float | None, Option(help="softmax_with_sink: the sink's score. Default: 0.", rich_help_panel=ATTENTION)] = None,
-    mask: Annotated[str | None, Option(help="Who may see whom: causal, 'window(2, 0)', 'prefix(3)', 'causal & ~prefix(1)', 'keep([[1,0],[1,1]])'. Default: everyone.", rich_help_panel=ATTENTION)] = None,
+    mask: Annotated[str | None, Option(help="Which keys a query may attend to: causal, 'window(2, 0)', 'prefix(3)', 'causal & ~prefix(1)', 'keep([[1,0],[1,1]])'. Default: all.", rich_help_panel=ATTENTION)] = None,
     labels: Annotated[str | None, Option(help="Names of the keys (and of the queries, where both are one input), between spaces or commas.", rich_help_panel=SHOWN)] = None,
     query_labels: Annotated[str | None, Option(help="Names of the queries.", rich_help_panel=SHOWN)] = None,
-    row: Annotated[int | None, Option(help="Spell the arithmetic of this query, from 1, below the tables.", rich_help_panel=SHOWN)] = None,
+    row: Annotated[int | None, Option(help="Print the arithmetic of this query, counted from 1, below the tables.", rich_help_panel=SHOWN)] = None,
     head: Annotated[str, Option(help="Which head's steps are shown, from 1, or all. JSON always has all.", rich_help_panel=SHOWN)] = "1",
     steps: Annotated[str | None, Option(help="Only these steps, between commas, e.g. 'scores,weights,output'. JSON always has all.", rich_help_panel=SHOWN)] = None,
     decimals: Annotated[int, Option(min=0, max=15, help="Digits after the point.", rich_help_panel=SHOWN)] = 4,
-    title: Annotated[str | None, Option(help="Over the picture. Default: none.", rich_help_panel=SHOWN)] = None,
+    title: Annotated[str | None, Option(help="Title of the picture. Default: none.", rich_help_panel=SHOWN)] = None,
     picture: Annotated[Path | None, Option(help="Draw every step into this .png, .svg or .pdf.", rich_help_panel=SHOWN)] = None,
     dpi: Annotated[float, Option(help="Pixels an inch of a .png.", rich_help_panel=SHOWN)] = 150.0,
-    json: Annotated[Path | None, Option(help="Write every step into this file; - prints it in place of the tables.", rich_help_panel=SHOWN)] = None,
+    json: Annotated[Path | None, Option(help="Write every step into this file; - prints it instead of the tables.", rich_help_panel=SHOWN)] = None,
 ) -> None:  # fmt: skip
     """Show every step of one attention, from numbers or from a sentence.
 
@@ -85,7 +85,7 @@ def command(
 
     from regard.cli.attention_options import make_mask, make_normalizer, make_score
     from regard.cli.matrices import read_matrix
-    from regard.cli.seeded import seeded_sentence
+    from regard.cli.seeded_sentence import seeded_sentence
     from regard.explanations.worked import work_through
 
     texts = {
@@ -95,7 +95,7 @@ def command(
     shown = Shown(head, steps, row, decimals, title, picture, dpi, json)
     given = [name for name, text in texts.items() if text is not None]
     _one_source(sentence, positions, given)
-    _no_idle_option(ctx, sentence, positions)
+    _refuse_unused_options(ctx, sentence, positions)
     if positions is not None:
         _show(_position_table(positions, dim), shown, table=True)
         return
@@ -104,33 +104,35 @@ def command(
         tensors = seeded_sentence(words, dim, head_dim, heads, seed)
     else:
         words = None
-        two_or_three = {"--query", "--key", "--value"}
+        with_heads = {"--query", "--key", "--value"}
         tensors = {
-            name: read_matrix(name, text, (2, 3) if name in two_or_three else (2,))
+            name: read_matrix(name, text, (2, 3) if name in with_heads else (2,))
             for name, text in texts.items()
             if text is not None
         }
     source = tensors.get("--input")
-    asked = tensors.get("--query", source)
-    if asked is None:
-        raise ArgumentError("there is nothing that asks; give --query or --input")
-    compared = tensors.get("--key", source)
-    mixed = tensors.get("--value", source)
-    query_dim = _features(asked, tensors.get("--w-query"), heads)
-    key_dim = _features(asked if compared is None else compared, tensors.get("--w-key"), heads)
-    keys = (asked if compared is None else compared).shape[-2]
-    value_dim = _features(next(t for t in (mixed, compared, asked) if t is not None), tensors.get("--w-value"), 1)
-    if asked.shape[-2] * keys * value_dim > MOST_NUMBERS:
+    query_rows = tensors.get("--query", source)
+    if query_rows is None:
+        raise ArgumentError("there are no queries; give --query or --input")
+    key_rows = tensors.get("--key", source)
+    value_rows = tensors.get("--value", source)
+    query_dim = _features(query_rows, tensors.get("--w-query"), heads)
+    key_dim = _features(query_rows if key_rows is None else key_rows, tensors.get("--w-key"), heads)
+    keys = (query_rows if key_rows is None else key_rows).shape[-2]
+    value_dim = _features(
+        next(t for t in (value_rows, key_rows, query_rows) if t is not None), tensors.get("--w-value"), 1
+    )
+    if query_rows.shape[-2] * keys * value_dim > MOST_NUMBERS:
         raise ArgumentError(
-            f"{asked.shape[-2]} queries × {keys} keys × {value_dim} features are more than the {MOST_NUMBERS:,} "
+            f"{query_rows.shape[-2]} queries × {keys} keys × {value_dim} features are more than the {MOST_NUMBERS:,} "
             "weighted values that regard explain keeps"
         )
     names = words or _labels(labels)
     with torch.no_grad():
         worked = work_through(
-            asked,
-            None if compared is source else compared,
-            None if mixed is source else mixed,
+            query_rows,
+            None if key_rows is source else key_rows,
+            None if value_rows is source else value_rows,
             w_query=tensors.get("--w-query"),
             w_key=tensors.get("--w-key"),
             w_value=tensors.get("--w-value"),
@@ -168,23 +170,23 @@ def _one_source(sentence: str | None, positions: int | None, given: list[str]) -
         raise ArgumentError("--input stands for --query, --key and --value; give it or them")
 
 
-def _no_idle_option(ctx: typer.Context, sentence: str | None, positions: int | None) -> None:
-    """Options that would change nothing are refused."""
+def _refuse_unused_options(ctx: typer.Context, sentence: str | None, positions: int | None) -> None:
+    """Raise ArgumentError for an option that has no effect."""
     typed = [name for name in ctx.params if str(getattr(ctx.get_parameter_source(name), "name", "")) == "COMMANDLINE"]
     if positions is not None:
-        idle = [
+        unused = [
             name for name in typed if name not in ("positions", "dim", "decimals", "title", "picture", "dpi", "json")
         ]
         kind = "--positions"
     elif sentence is not None:
-        idle, kind = (
+        unused, kind = (
             [name for name in typed if name in ("labels", "query_labels")],
             "a sentence, whose words are its labels",
         )
     else:
-        idle, kind = [name for name in typed if name in ("dim", "head_dim")], "numbers, which have their own sizes"
-    if idle:
-        raise ArgumentError(f"--{idle[0].replace('_', '-')} does not go with {kind}; leave it out")
+        unused, kind = [name for name in typed if name in ("dim", "head_dim")], "numbers, which have their own sizes"
+    if unused:
+        raise ArgumentError(f"--{unused[0].replace('_', '-')} does not go with {kind}; leave it out")
 
 
 def _position_table(length: int, dim: int) -> "WorkedCalculation":
@@ -221,7 +223,7 @@ def _show(worked: "WorkedCalculation", shown: Shown, *, table: bool = False) -> 
     from regard.pictures import position_table, save
 
     head = _head(shown.head, worked.heads)
-    # W_query may be written w-query, and weighted values weighted_values.
+    # w-query selects W_query, and weighted_values selects weighted values.
     known = {_plain(step.name): step.name for step in worked.steps}
     names = None if shown.steps is None else [known.get(_plain(name), name.strip()) for name in shown.steps.split(",")]
     selected = worked.only(head, names)
@@ -253,7 +255,7 @@ def _plain(name: str) -> str:
 
 
 def _head(text: str, heads: int) -> int | None:
-    """The head that is meant, from 0; None for all."""
+    """The index of the selected head; None: all heads."""
     if text == "all":
         return None
     if not text.isdecimal() or not 1 <= int(text) <= heads:

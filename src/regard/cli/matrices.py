@@ -1,4 +1,4 @@
-"""Matrices as a user gives them on the command line: numbers, JSON, or files."""
+"""Reads the matrices of the command line: numbers, JSON or files."""
 
 import json
 import math
@@ -15,19 +15,19 @@ FILES = (".json", ".npy")
 
 
 def read_matrix(option: str, text: str, axes: tuple[int, ...] = (2,)) -> Tensor:
-    """A matrix from an option's text.
+    """Read the matrix of an option.
 
     Args:
         option: the option's name, for messages.
         text: rows between semicolons, numbers between spaces or commas (``"1 0 1; 0 2 0"``); or nested lists as JSON;
             or the path of a ``.json`` or ``.npy`` file. A single row is a matrix of one row.
-        axes: how many axes it may have.
+        axes: the allowed numbers of axes.
 
     Returns:
         float64.
 
     Raises:
-        DataError: it cannot be read; the message says what and where.
+        DataError: the text cannot be read; the message says what is wrong and where.
     """
     text = text.strip()
     if text.startswith("["):
@@ -48,7 +48,7 @@ def _inline(option: str, text: str) -> list[list[float]]:
     for number, row in enumerate(rows, start=1):
         if len(row) != len(rows[0]):
             raise DataError(
-                f"{option}: row {number} has {len(row)} numbers and row 1 has {len(rows[0])}; all need as many"
+                f"{option}: row {number} has {len(row)} numbers and row 1 has {len(rows[0])}; they must be equal"
             )
         values.append([_number(option, number, cell) for cell in row])
     return values
@@ -86,7 +86,7 @@ def _json(where: str, text: str) -> Any:
     except json.JSONDecodeError as error:
         raise DataError(f"{where}: not JSON: {error.msg}, line {error.lineno}, column {error.colno}") from error
     except RecursionError:
-        raise DataError(f"{where}: lists in lists without end") from None
+        raise DataError(f"{where}: the lists are nested too deeply") from None
 
 
 def _tensor(option: str, values: Any, axes: tuple[int, ...]) -> Tensor:

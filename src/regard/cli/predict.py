@@ -1,4 +1,4 @@
-"""``regard predict``: translations, and where the model looked."""
+"""``regard predict``: translations and attention weights."""
 
 import json
 import sys
@@ -18,11 +18,11 @@ def command(
         Argument(help="Sentences. Default: the lines of --file or of standard input."),
     ] = None,
     file: Annotated[Path | None, Option(help="UTF-8 text file, one sentence a line.")] = None,
-    beam: Annotated[int, Option(help="Hypotheses of the beam; 1: greedy.")] = 5,
+    beam: Annotated[int, Option(help="Beam width; 1: greedy search.")] = 5,
     length_penalty: Annotated[float, Option(help="Exponent of the beam's length normalization, 0 or more.")] = 1.0,
     replace_unknown: Annotated[
         bool,
-        Option("--replace-unknown", help="Write the most attended source word for an unknown word."),
+        Option("--replace-unknown", help="Replace an unknown word by the source word with the largest weight."),
     ] = False,
     pictures: Annotated[
         Path | None,
@@ -40,25 +40,28 @@ def command(
         ),
     ] = False,
     batch_size: Annotated[int, Option(help="Sentences translated at once.")] = 64,
-    threads: Annotated[int, Option(help="CPU threads; 0: as many as PyTorch takes.")] = 0,
+    threads: Annotated[int, Option(help="CPU threads; 0: PyTorch's own number.")] = 0,
     device: Annotated[str, Option(help="cpu, cuda, cuda:1, mps, ...")] = "cpu",
 ) -> None:
     """Translate sentences with a trained run: one line in, one line out."""
     import torch
 
+    from regard.cli.option_names import SEARCH_OPTIONS, options_named
     from regard.training.trained_translator import TrainedTranslator
 
     if threads:
         torch.set_num_threads(threads)
-    translator = TrainedTranslator(str(run), device)
+    with options_named(SEARCH_OPTIONS):
+        translator = TrainedTranslator(str(run), device)
     lines = read_sentences(sentences, file)
-    found = translator.translate(
-        lines, width=beam, length_penalty=length_penalty, replace_unknown=replace_unknown, batch_size=batch_size
-    )
+    with options_named(SEARCH_OPTIONS):
+        found = translator.translate(
+            lines, width=beam, length_penalty=length_penalty, replace_unknown=replace_unknown, batch_size=batch_size
+        )
     for translation in found:
         typer.echo(json.dumps(record(translation, merge_words), ensure_ascii=False) if as_json else translation.text)
     if pictures is not None:
-        from regard.training.report import draw_alignments
+        from regard.training.run_pictures import draw_alignments
 
         if translator.model.config.attention == "none":
             raise DataError(f"{run} is a model without attention; there is nothing to draw")
@@ -67,10 +70,10 @@ def command(
 
 
 def read_sentences(sentences: list[str] | None, file: Path | None) -> list[str]:
-    """The sentences that a command was given: as arguments, in a file, or on standard input.
+    """The sentences: from the arguments, a file or standard input.
 
     Raises:
-        DataError: both ways at once, an unreadable file, or bytes that aren't UTF-8.
+        DataError: both arguments and a file are given, the file cannot be read, or the text is not UTF-8.
     """
     if sentences and file:
         raise DataError("sentences were given both as arguments and with --file; give them one way")

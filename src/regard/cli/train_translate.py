@@ -1,4 +1,4 @@
-"""``regard train translate``: a translator from anybody's parallel text."""
+"""``regard train translate``: trains a translator on parallel text."""
 
 import dataclasses
 import signal
@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 from typer import Option
 
+from regard.cli.option_names import options_named
 from regard.errors import ArgumentError
 from regard.training.config import DataConfig, RunConfig, TrainingConfig
 
@@ -17,7 +18,7 @@ model_option = partial(Option, rich_help_panel="Model")
 training_option = partial(Option, rich_help_panel="Training")
 place_option = partial(Option, rich_help_panel="Run folder and machine")
 
-# What may change when a run goes on: how long it goes on, and on what.
+# The options that may change with --resume: the length of the run, and the machine.
 RESUMABLE = (
     "epochs", "max_minutes", "patience", "checkpoint_minutes", "checkpoint_steps", "threads", "accelerator", "devices",
     "strategy", "tensorboard",
@@ -57,10 +58,14 @@ def command(
         bool,
         data_option("--lowercase", help="Turn all text into lower case, references included."),
     ] = False,
-    bundled: Annotated[int, data_option(help="Pairs of the generated corpus to train on, in place of --train.")] = 0,
+    bundled: Annotated[
+        int, data_option(help="Number of pairs of the generated corpus to train on, instead of --train.")
+    ] = 0,
     tokenizer: Annotated[str, data_option(help="bpe (sub-words), word or char.")] = "bpe",
-    vocabulary: Annotated[int, data_option(help="Most tokens of each side's vocabulary.")] = 8000,
-    max_length: Annotated[int, data_option(help="Tokens; training pairs with a longer side are left out.")] = 100,
+    vocabulary: Annotated[int, data_option(help="Largest size of each side's vocabulary, in tokens.")] = 8000,
+    max_length: Annotated[
+        int, data_option(help="Largest number of tokens of each side; longer training pairs are left out.")
+    ] = 100,
     attention: Annotated[str, model_option(help="none, bahdanau, luong or hard.")] = "bahdanau",
     score: Annotated[
         str | None,
@@ -75,7 +80,7 @@ def command(
         bool,
         model_option(
             "--input-feeding/--no-input-feeding",
-            help="luong: feed the attentional vector into the next step.",
+            help="luong: the attentional vector is an input of the next step.",
         ),
     ] = True,
     hard_estimator: Annotated[str, model_option(help="hard: reinforce or straight_through.")] = "reinforce",
@@ -93,10 +98,12 @@ def command(
             "vocabulary size on both sides).",
         ),
     ] = "target",
-    label_smoothing: Annotated[float, training_option(help="Probability spread over all words, 0 to below 1.")] = 0.1,
+    label_smoothing: Annotated[
+        float, training_option(help="Probability that is distributed over all words, 0 to below 1.")
+    ] = 0.1,
     scheduled_sampling: Annotated[
         float,
-        training_option(help="Probability of feeding the model's own word, 0 to below 1."),
+        training_option(help="Probability that a step reads the predicted word, 0 to below 1."),
     ] = 0.0,
     tokens_per_batch: Annotated[int, training_option(help="Target tokens of a batch, padding included.")] = 2000,
     optimizer: Annotated[str, training_option(help="adam or adamw.")] = "adamw",
@@ -124,17 +131,19 @@ def command(
     validation_pairs: Annotated[int, training_option(help="Pairs that each validation translates; 0: all.")] = 0,
     checkpoint_minutes: Annotated[
         float,
-        training_option(help="Minutes between checkpoints, besides one after each validation."),
+        training_option(help="Minutes between checkpoints; each validation also writes one."),
     ] = 5.0,
-    checkpoint_steps: Annotated[int, training_option(help="Steps between checkpoints; 0: by the clock alone.")] = 0,
-    seed: Annotated[int, training_option(help="Of weights, order and dropout.")] = 1,
+    checkpoint_steps: Annotated[
+        int, training_option(help="Steps between checkpoints; 0: only --checkpoint-minutes decides.")
+    ] = 0,
+    seed: Annotated[int, training_option(help="Seed of weights, order and dropout.")] = 1,
     run: Annotated[str | None, place_option(help="Name of the run. Default: translate-<attention>.")] = None,
     runs: Annotated[Path, place_option(help="Folder that holds the run folders.")] = Path("runs"),
     resume: Annotated[
         bool,
         place_option(
             "--resume",
-            help="Go on with an interrupted run, with its own options (--epochs, --max-minutes, --patience and "
+            help="Continue an interrupted run with its own options (--epochs, --max-minutes, --patience and "
             "the machine may change).",
         ),
     ] = False,
@@ -144,15 +153,15 @@ def command(
         place_option("--tensorboard", help="Write TensorBoard logs besides metrics.csv."),
     ] = False,
     precision: Annotated[str, place_option(help="32, bf16-mixed or 16-mixed.")] = "32",
-    threads: Annotated[int, place_option(help="CPU threads; 0: as many as PyTorch takes.")] = 0,
+    threads: Annotated[int, place_option(help="CPU threads; 0: PyTorch's own number.")] = 0,
     accelerator: Annotated[str, place_option("--accelerator", "--device", help="auto, cpu, gpu, mps, ...")] = "auto",
     devices: Annotated[str, place_option(help="A number of devices, a list of indices '0,1', or auto.")] = "auto",
     strategy: Annotated[str, place_option(help="Lightning's strategy for several devices: auto or ddp.")] = "auto",
 ) -> None:
     """Train a recurrent translator, with or without attention.
 
-    Writes runs/NAME/ with the best model, tokenizers, metrics, samples, checkpoints and pictures; goes on after any
-    interruption with --resume.
+    Writes runs/NAME/ with the best model, tokenizers, metrics, samples, checkpoints and pictures. An interrupted run
+    continues with --resume.
     """
     given = locals()
     if train == "bundled":
@@ -163,14 +172,20 @@ def command(
         raise ArgumentError("--train and --bundled exclude each other; give one of them")
     name = run or f"translate-{attention}"
     if resume:
-        finish(resume_run(runs / name, _typed(ctx, given)), test)
+        with options_named(OPTIONS):
+            trained = resume_run(runs / name, _typed(ctx, given))
+        finish(trained, test)
         return
     if given["train"] is None and not given["bundled"]:
         raise ArgumentError(
             "there is nothing to train on; give --train FILE, or --bundled 20000 for the bundled corpus"
         )
-    config = RunConfig(data=_pick(DataConfig, given), training=_pick(TrainingConfig, given), model=model_fields(given))
-    finish(start_run(runs / name, config, overwrite), test)
+    with options_named(OPTIONS):
+        config = RunConfig(
+            data=_pick(DataConfig, given), training=_pick(TrainingConfig, given), model=model_fields(given)
+        )
+        trained = start_run(runs / name, config, overwrite)
+    finish(trained, test)
 
 
 MODEL_FIELDS = {
@@ -181,13 +196,21 @@ MODEL_FIELDS = {
 }  # fmt: skip
 
 
+OPTIONS = {
+    field.name: f"--{field.name.replace('_', '-')}"
+    for kind in (DataConfig, TrainingConfig)
+    for field in dataclasses.fields(kind)
+} | {field: f"--{option.replace('_', '-')}" for option, field in MODEL_FIELDS.items()}
+"""Field of a configuration → option."""
+
+
 def model_fields(given: dict[str, Any]) -> dict[str, Any]:
     """The fields of the model's configuration among a command's options."""
     return {field: given[option] for option, field in MODEL_FIELDS.items()} | {"max_source": given["max_length"]}
 
 
 def start_run(path: Path, config: RunConfig, overwrite: bool) -> Any:
-    """Train in a new run folder; the ``Trained`` that comes of it."""
+    """Train in a new run folder; returns a ``Trained``."""
     from regard.training.run_folder import RunFolder
     from regard.training.translation import is_child, train_translation
 
@@ -196,7 +219,7 @@ def start_run(path: Path, config: RunConfig, overwrite: bool) -> Any:
 
 
 def resume_run(path: Path, typed: dict[str, Any]) -> Any:
-    """Go on with a run; ``typed`` holds the options that were given with ``--resume``."""
+    """Continue a run; ``typed`` has the options that the user gave with ``--resume``."""
     from regard.training.run_folder import RunFolder
     from regard.training.translation import train_translation
 
@@ -213,21 +236,21 @@ def resume_run(path: Path, typed: dict[str, Any]) -> Any:
     changes = {name: value for name, value in typed.items() if name in RESUMABLE}
     training = dataclasses.replace(config.training, **changes)
     if training.epochs != config.training.epochs and training.schedule in ("cosine", "linear"):
-        raise ArgumentError(f"the {training.schedule} schedule ends after {config.training.epochs} epochs; that stays")
+        raise ArgumentError(f"--epochs must stay {config.training.epochs} with --schedule {training.schedule}")
     return train_translation(dataclasses.replace(config, training=training), folder, resume=True)
 
 
 def finish(trained: Any, test: str | None) -> None:
-    """Say how a training ended, draw its curves, and test it if wanted."""
-    from regard.training.report import draw_curves
+    """Print the result of a training, draw its curves, and evaluate it on the test data if there are any."""
+    from regard.training.run_pictures import draw_curves
     from regard.training.translation import is_child
 
-    if is_child():  # of several processes, the first one speaks
+    if is_child():  # only the first process of a distributed run prints
         return
     folder, progress = trained.folder, trained.progress
     if trained.interrupted:
         typer.echo(
-            f"regard: stopped by {signal.Signals(trained.interrupted).name} at step {progress.step}; go on with: "
+            f"regard: stopped by {signal.Signals(trained.interrupted).name} at step {progress.step}; continue with: "
             f"regard train translate --runs {folder.path.parent} --run {folder.path.name} --resume",
             err=True,
         )
@@ -242,16 +265,19 @@ def finish(trained: Any, test: str | None) -> None:
     config = folder.read_config().data
     test = test or config.test
     if test or config.bundled:
-        from regard.cli.evaluate import evaluate_run
+        from regard.cli.evaluate import EvaluationOptions, evaluate_run
         from regard.training.corpora import bundled_path
 
         evaluate_run(
-            folder.path, test or str(bundled_path(folder, "test")), config.source_column, config.target_column, "test"
+            folder.path,
+            test or str(bundled_path(folder, "test")),
+            "test",
+            EvaluationOptions(config.source_column, config.target_column),
         )
 
 
 def _typed(ctx: typer.Context, given: dict[str, Any]) -> dict[str, Any]:
-    # The options that stood on the command line, without those that say which run it is.
+    # The options that the user typed, without those that select the run.
     place = ("run", "runs", "resume", "overwrite", "test")
     return {
         name: given[name]

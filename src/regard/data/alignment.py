@@ -1,4 +1,4 @@
-"""Word alignments: which source word belongs to which target word, read, written and compared."""
+"""Word alignments between a source and a target sentence: reading, writing, alignment error rate."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -14,7 +14,7 @@ _LINK = re.compile(r"([0-9]{1,9})([-p])([0-9]{1,9})", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class Alignment:
-    """The links that a person (or a grammar) would draw between two sentences.
+    """The true links between the words of two sentences.
 
     Attributes:
         sure: links that must be there.
@@ -55,7 +55,7 @@ class Alignment:
 def alignment_error_rate(
     predicted: Sequence[Iterable[Link]], sure: Sequence[Iterable[Link]], possible: Sequence[Iterable[Link]]
 ) -> float:
-    """How far predicted word alignments are from true ones; 0 is perfect, 1 is all wrong.
+    """The alignment error rate of predicted word alignments; 0 is best, 1 is worst.
 
     ``AER = 1 − (|A ∩ S| + |A ∩ P|) / (|A| + |S|)``
 
@@ -65,13 +65,13 @@ def alignment_error_rate(
     Args:
         predicted: the links of each pair.
         sure: the sure links of each pair.
-        possible: the possible links of each pair; sure ones count as possible whether they stand here or not.
+        possible: the possible links of each pair; sure links count as possible even if they are not in this list.
 
     Returns:
         the rate; 0.0 when nothing was predicted and nothing is sure.
 
     Raises:
-        ArgumentError: the three are not equally many.
+        ArgumentError: the three arguments have different lengths.
     """
     if not len(predicted) == len(sure) == len(possible):
         raise ArgumentError(

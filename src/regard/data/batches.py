@@ -1,4 +1,4 @@
-"""Encoded pairs, and the batches that a model is trained on: of similar length, in an order that can be continued."""
+"""Encoded pairs, and batches of pairs with similar lengths, in an order that can be resumed at any batch."""
 
 import logging
 from collections.abc import Iterator, Sequence
@@ -31,18 +31,18 @@ def encode_pairs(
     max_length: int = 256,
     overlong: Literal["drop", "cut"] = "drop",
 ) -> "datasets.Dataset":
-    """The ids of every pair, memory-mapped in the cache folder of Hugging Face ``datasets``.
+    """Encode every pair; the ids are memory-mapped in the cache folder of Hugging Face ``datasets``.
 
     Args:
         dataset: columns ``source`` and ``target``, as `regard.data.sources.open_pairs` gives.
         source_tokenizer: encodes the source side.
         target_tokenizer: encodes the target side.
-        max_length: the most tokens of either side, begin and end not counted.
-        overlong: what happens to a pair with a longer side: ``"drop"`` (for training; a warning of the logger
-            ``regard`` counts them) or ``"cut"`` (for evaluation, where every row must stay).
+        max_length: largest number of tokens of each side, without ``bos`` and ``eos``.
+        overlong: treatment of a pair with a longer side. ``"drop"``: it is left out, for training; the logger
+            ``regard`` warns with the number of such pairs. ``"cut"``: it is cut, for evaluation, which needs all rows.
 
     Returns:
-        columns ``source`` and ``target`` (lists of int32 ids, without begin and end), ``source_length`` and
+        columns ``source`` and ``target`` (lists of int32 ids, without ``bos`` and ``eos``), ``source_length`` and
         ``target_length`` (their lengths), ``row`` (the row in ``dataset``).
 
     Raises:
@@ -81,7 +81,7 @@ def encode_pairs(
             raise DataError(f"none of {first} pairs has at most {max_length} tokens a side; raise max_length")
 
     tokenizers = source_tokenizer.fingerprint, target_tokenizer.fingerprint
-    # `_fingerprint` is how datasets documents a table's content; nothing public carries it.
+    # datasets documents `_fingerprint` as the key of a table's content; there is no public attribute for it.
     key = fingerprint("encoded", dataset._fingerprint, tokenizers, max_length, overlong)
     table, counted = cached_table(key, schema, batches)
     if counted["overlong"]:
@@ -93,14 +93,14 @@ def encode_pairs(
 
 @dataclass(frozen=True, slots=True)
 class PairBatch:
-    """Pairs side by side, padded with id 0.
+    """A batch of pairs, padded with id 0.
 
     Attributes:
-        source: int64 ``[batch, source_tokens]``, without begin and end.
+        source: int64 ``[batch, source_tokens]``, without ``bos`` and ``eos``.
         source_lengths: int64 ``[batch]``.
-        target: int64 ``[batch, target_tokens]``: begin, the sentence, end.
-        target_lengths: int64 ``[batch]``, begin and end counted.
-        index: int64 ``[batch]``: the row of each pair in the data set that was encoded.
+        target: int64 ``[batch, target_tokens]``: ``bos``, the sentence, ``eos``.
+        target_lengths: int64 ``[batch]``, with ``bos`` and ``eos``.
+        index: int64 ``[batch]``: the row of each pair in the encoded data set.
     """
 
     source: Tensor
@@ -114,7 +114,7 @@ class PairBatch:
 
     @property
     def target_tokens(self) -> int:
-        """How many tokens are predicted: all of the target but the begins and the padding."""
+        """Number of predicted tokens: all target tokens without ``bos`` and padding."""
         return int(self.target_lengths.sum()) - len(self)
 
     def to(self, device: torch.device | str, non_blocking: bool = False) -> "PairBatch":
@@ -124,7 +124,7 @@ class PairBatch:
 
     @classmethod
     def of(cls, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]] | None = None) -> "PairBatch":
-        """A batch of lists of ids (without begin and end); without targets, each target is begin and end alone."""
+        """A batch from lists of ids without ``bos`` and ``eos``; None: each target is ``bos`` and ``eos``."""
         if targets is None:
             targets = [()] * len(sources)
         if len(targets) != len(sources):
@@ -145,28 +145,29 @@ def _assemble(source: Ragged, target: Ragged, rows: np.ndarray, index: np.ndarra
 
 
 class BatchLoader:
-    """Every pair once an epoch, in batches of similar length; goes on after any batch where it was interrupted.
+    """Gives every pair once an epoch, in batches of pairs with similar lengths; can resume after any batch.
 
-    Iterating gives one epoch of `PairBatch`; the next iteration gives the next epoch. It's an ordinary iterable with a
-    length and a state, so Lightning takes it for a train or validation loader as it is.
+    One iteration gives one epoch of `PairBatch`; the next iteration gives the next epoch. The loader is an iterable
+    with a length and a state, so Lightning accepts it as a training or validation loader.
 
-    With ``shuffle``, rows are drawn in an order that depends on ``(seed, epoch)`` alone, sorted by their lengths in
-    steps of ``bucket_width`` tokens, cut into batches, and the batches shuffled. Cuts depend on the sorted lengths
-    only, so every epoch has the same number of batches. Without it, batches come from the shortest to the longest
-    pairs, always the same; ``PairBatch.index`` tells which rows they are.
+    With ``shuffle``, the rows are shuffled, sorted by length in buckets of ``bucket_width`` tokens, split into batches,
+    and the batches are shuffled. The order depends only on ``(seed, epoch)``. The split depends only on the sorted
+    lengths, so every epoch has the same number of batches. Without ``shuffle``, the batches have a fixed order, from
+    the shortest to the longest pairs; ``PairBatch.index`` gives their rows.
 
     Args:
         encoded: what `encode_pairs` gives.
-        tokens_per_batch: the most target tokens of a batch, ``batch · target_tokens`` with padding, begins and ends;
-            a longer single pair is a batch of its own.
-        seed: of the order.
-        shuffle: whether the order changes from epoch to epoch.
-        source_tokens_per_batch: the most source tokens of a batch, padding counted; twice ``tokens_per_batch`` unless
-            given.
-        bucket_width: tokens by which lengths in one bucket may differ: larger mixes more and pads more. At least 1.
-        rank: which of ``world_size`` processes this one is; each sees every ``world_size``-th batch of the epoch, and
-            all see the same number of batches (the first ones of the epoch are repeated where they don't divide).
-        world_size: how many processes share the epoch.
+        tokens_per_batch: largest number of target tokens of a batch, with padding, ``bos`` and ``eos``; a longer pair
+            is a batch of one pair.
+        seed: seed of the order.
+        shuffle: whether each epoch has another order.
+        source_tokens_per_batch: largest number of source tokens of a batch, with padding; None: twice
+            ``tokens_per_batch``.
+        bucket_width: range of lengths in one bucket, in tokens, at least 1: a larger one gives more variation between
+            epochs and more padding.
+        rank: number of this process; it gets every ``world_size``-th batch of the epoch. All processes get the same
+            number of batches; if ``world_size`` does not divide it, the first batches of the epoch are repeated.
+        world_size: number of processes.
 
     Raises:
         ArgumentError: a number is out of its range.
@@ -202,7 +203,7 @@ class BatchLoader:
         self.seed, self.shuffle, self.rank, self.world_size = seed, shuffle, rank, world_size
         self._encoded = encoded
         self._columns: tuple[Ragged, Ragged, np.ndarray] | None = None
-        self._epoch, self._position = 0, 0  # the next batch to deliver
+        self._epoch, self._position = 0, 0  # of the next batch
         self._resumed = False
         width = bucket_width if shuffle else 1
         lengths = encoded.with_format("numpy")
@@ -218,15 +219,15 @@ class BatchLoader:
         )
 
     def __len__(self) -> int:
-        """Batches that this process sees in an epoch, the same in every epoch."""
+        """Number of batches of this process in an epoch, the same in every epoch."""
         return -(-(len(self._cuts) - 1) // self.world_size)
 
     def __iter__(self) -> Iterator[PairBatch]:
-        # An epoch that was left early is over; only a loaded state goes on inside one.
+        # An epoch whose iteration stopped early is not continued, unless a state was loaded.
         if not self._resumed and self._position > 0:
             self._epoch, self._position = self._epoch + 1, 0
         self._resumed = False
-        return self._deliver(self._epoch, self._position)
+        return self._batches(self._epoch, self._position)
 
     def set_epoch(self, epoch: int) -> None:
         """Make the next iteration this epoch, from its first batch (a loaded state of this epoch is kept)."""
@@ -234,11 +235,11 @@ class BatchLoader:
             self._epoch, self._position, self._resumed = epoch, 0, False
 
     def state_dict(self) -> dict[str, int]:
-        """The epoch, and how many of its batches have been delivered."""
+        """The epoch, and how many of its batches the iteration has given."""
         return {"epoch": self._epoch, "position": self._position}
 
     def load_state_dict(self, state: dict[str, int]) -> None:
-        """Let the next iteration begin right after the batch that was the last when ``state`` was taken."""
+        """Make the next iteration start at the batch after the last one before ``state``."""
         epoch, position = int(state["epoch"]), int(state["position"])
         if epoch < 0 or not 0 <= position <= len(self):
             raise ArgumentError(
@@ -248,19 +249,19 @@ class BatchLoader:
             epoch, position = epoch + 1, 0
         self._epoch, self._position, self._resumed = epoch, position, True
 
-    def _deliver(self, epoch: int, position: int) -> Iterator[PairBatch]:
+    def _batches(self, epoch: int, position: int) -> Iterator[PairBatch]:
         source, target, row = self._open()
         order, batches = self._order(epoch)
         for number in range(position, len(self)):
             start, stop = batches[number]
-            # Counted before it is handed out: whoever asks for the state holds this batch already.
+            # Counted before the yield: a state that is read afterwards includes this batch.
             self._epoch, self._position = epoch, number + 1
             rows = order[start:stop]
             yield _assemble(source, target, rows, row[rows])
         self._epoch, self._position = epoch + 1, 0
 
     def _order(self, epoch: int) -> tuple[np.ndarray, np.ndarray]:
-        # The rows in their order, and (start, stop) of each batch of this process among them.
+        # The rows in their order, and (start, stop) of each batch of this process in this order.
         batches = np.stack([self._cuts[:-1], self._cuts[1:]], axis=1)
         if self.shuffle:
             random = np.random.default_rng([self.seed, epoch])
@@ -285,10 +286,10 @@ class BatchLoader:
 
 
 def _cuts(target: np.ndarray, source: np.ndarray, target_budget: int, source_budget: int) -> np.ndarray:
-    # Where batches begin and end: each takes as many rows as fit both budgets when padded to its longest, at least one.
+    # The boundaries of the batches: each has as many rows as fit into both budgets after padding, at least one.
     cuts = [0]
     while (start := cuts[-1]) < len(target):
-        most = max(1, target_budget // int(target[start]))  # the targets only get longer
+        most = max(1, target_budget // int(target[start]))  # the rows are sorted by target length
         widest = [np.maximum.accumulate(side[start : start + most]) for side in (target, source)]
         rows = np.arange(1, len(widest[0]) + 1)
         fits = (rows * widest[0] <= target_budget) & (rows * widest[1] <= source_budget)

@@ -1,4 +1,4 @@
-"""Memory-mapped tables: rows streamed once into an Arrow file, in the cache of Hugging Face datasets."""
+"""Memory-mapped tables: Arrow files in the cache of Hugging Face datasets, written once."""
 
 import hashlib
 import json
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import datasets
     import pyarrow as pa
 
-# One more when what is written for the same key changes.
+# Increased when the content of a table changes for the same key.
 _LAYOUT = 1
 
 
@@ -27,23 +27,23 @@ def require_datasets() -> None:
 
 
 def fingerprint(*parts: object) -> str:
-    """A key for what these parts (numbers, texts, tuples of them) make."""
+    """A key of a table that is a function of these parts (numbers, texts, tuples of them)."""
     return hashlib.sha256(repr((_LAYOUT, parts)).encode()).hexdigest()[:32]
 
 
 def cached_table(
     key: str, schema: "pa.Schema", batches: Callable[[dict[str, int]], Iterator["pa.RecordBatch"]]
 ) -> tuple["datasets.Dataset", dict[str, int]]:
-    """The table that ``batches`` makes, memory-mapped; made only when the cache does not hold it.
+    """The memory-mapped table of the rows of ``batches``; it is written only if the cache does not have it.
 
     Args:
-        key: names the content; equal keys mean equal tables.
+        key: key of the content; equal keys mean equal tables.
         schema: the columns of every batch.
-        batches: makes the rows, a batch at a time (only one is ever in memory), and counts into the dictionary that it
-            is given whatever should be known about the rows when they are opened again.
+        batches: yields the rows, one batch in memory at a time. It writes counts into its argument, which are saved
+            with the table.
 
     Returns:
-        the table, backed by an Arrow file and with ``key`` for its fingerprint, and what was counted.
+        the table, which is backed by an Arrow file and has the fingerprint ``key``, and the counts.
 
     Raises:
         DataError: the cache cannot be written.
@@ -69,8 +69,8 @@ def cached_table(
 def _write(
     path: Path, counts: Path, schema: "pa.Schema", batches: Callable[[dict[str, int]], Iterator["pa.RecordBatch"]]
 ) -> None:
-    # Under another name first: whoever is interrupted leaves no half table behind, and several processes that make
-    # the same table at the same time do not meet.
+    # The file is written under another name and renamed: an interrupted process leaves no partial table, and several
+    # processes can write the same table at the same time.
     import pyarrow as pa
 
     handle, part = tempfile.mkstemp(dir=path.parent, prefix=path.stem, suffix=".part")

@@ -1,8 +1,8 @@
-"""The bundled corpus: English sentences, their Spanish and the true alignment of the words, from a grammar of our own.
+"""The bundled corpus: English sentences, their Spanish translations and the true word alignments, from a grammar.
 
-It needs no download and is as large as one likes. The Spanish is a function of the English, so a perfect model reaches
-BLEU 100; what is hard in it is what is hard in translation: agreement, reordering, clitics, words that are dropped. The
-grammar knows which word came from which, so alignment error rates are measured on it exactly.
+It needs no download and has any size. The Spanish sentence is a function of the English one, so a perfect model reaches
+BLEU 100. The corpus has the usual difficulties of translation: agreement, reordering, clitics, dropped words. The
+grammar records which word translates which, so that alignment error rates are exact.
 """
 
 import os
@@ -13,12 +13,12 @@ from functools import cached_property
 from pathlib import Path
 
 from regard.data.alignment import Alignment, Link
-from regard.data.grammar.phrases import Dice, finished, joined
+from regard.data.grammar.phrases import RandomDraws, finished, joined
 from regard.data.grammar.sentences import sentence
 from regard.errors import ArgumentError, DataError
 
 SHORTEST, LONGEST = 4, 16
-"""Words of an English sentence, the mark at its end not counted."""
+"""Words of an English sentence, without the punctuation mark at its end."""
 
 
 @dataclass(frozen=True)
@@ -28,11 +28,11 @@ class AlignedPair:
     Attributes:
         source: the English sentence.
         target: the Spanish sentence.
-        source_words: its words, as `regard.data.words.split_words` splits it.
-        target_words: likewise.
-        sure: links ``(source word, target word)`` between words that render each other.
-        possible: those, and links to words that have a part in it: a dropped pronoun and the verb, *does* and the verb,
-            a personal *a* and its noun. Every target word has at least one.
+        source_words: the words of the source, as `regard.data.words.split_words` gives them.
+        target_words: the words of the target, likewise.
+        sure: links ``(source word, target word)`` between words that translate each other.
+        possible: the sure links, and links to related words: a dropped pronoun and the verb, *does* and the verb, a
+            personal *a* and its noun. Every target word has at least one link.
     """
 
     source: str
@@ -52,19 +52,19 @@ def generate(size: int, seed: int, *, start: int = 0) -> Iterator[AlignedPair]:
     """Pairs of the corpus.
 
     Args:
-        size: how many.
-        seed: which corpus; every seed has its own, without end.
-        start: number of the first pair. Pair ``n`` is the same wherever one starts; nothing before it is made.
+        size: number of pairs.
+        seed: seed of the corpus; each seed gives another, infinite corpus.
+        start: index of the first pair. Pair ``n`` does not depend on ``start``.
 
     Yields:
-        pairs; short sentences may come more than once.
+        pairs; short sentences may occur several times.
 
     Raises:
         ArgumentError: ``size`` or ``start`` is negative.
     """
     if size < 0 or start < 0:
         raise ArgumentError(f"size and start must be at least 0; got {size} and {start}")
-    return (_pair(Dice(f"{seed}/{number}")) for number in range(start, start + size))
+    return (_pair(RandomDraws(f"{seed}/{number}")) for number in range(start, start + size))
 
 
 def write_corpus(folder: str | os.PathLike[str], sizes: Mapping[str, int], seed: int) -> dict[str, Path]:
@@ -72,15 +72,15 @@ def write_corpus(folder: str | os.PathLike[str], sizes: Mapping[str, int], seed:
 
     The alignment is in Pharaoh format, ``0-0 1-2 1p3``, where ``p`` marks a link that is only possible. No English
     sentence of one split occurs in another; none occurs twice in a split other than ``train``. Only the sentences of
-    those other splits are kept in memory, so ``train`` may be of any size.
+    those other splits are stored in memory, so ``train`` may have any size.
 
     Args:
-        folder: where; made if it is missing.
-        sizes: pairs of each split, e.g. ``{"train": 60000, "val": 1000, "test": 1000}``.
+        folder: the folder; created if it does not exist.
+        sizes: number of pairs of each split, e.g. ``{"train": 60000, "val": 1000, "test": 1000}``.
         seed: as in `generate`.
 
     Returns:
-        the file of each split, ``<folder>/<split>.tsv``; each is written whole or not at all.
+        the file of each split, ``<folder>/<split>.tsv``; each is written atomically.
 
     Raises:
         ArgumentError: a size is negative.
@@ -124,9 +124,9 @@ def _write(path: Path, size: int, seed: int, number: int, held_out: set[str], *,
     return number
 
 
-def _pair(dice: Dice) -> AlignedPair:
+def _pair(draws: RandomDraws) -> AlignedPair:
     while True:
-        source, target, question = sentence(dice)
+        source, target, question = sentence(draws)
         if SHORTEST <= len(source) <= LONGEST:
             break
     english, spanish, sure, possible = finished(source, target, question=question)

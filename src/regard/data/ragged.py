@@ -1,4 +1,4 @@
-"""Rows of different lengths that stay in their file: lists of numbers in an Arrow column, gathered by numpy."""
+"""Rows of different lengths: lists of integers in a memory-mapped Arrow column, gathered by NumPy."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -10,10 +10,10 @@ if TYPE_CHECKING:
 
 
 class Ragged:
-    """Lists of integers behind one another, in one or more pieces of (memory-mapped) memory.
+    """Lists of integers, stored one after the other in one or more arrays.
 
     Args:
-        pieces: for each piece its ``offsets`` (one more than it has rows) and its ``values``.
+        pieces: for each array of ``values`` its ``offsets``, one more than it has rows.
     """
 
     def __init__(self, pieces: Sequence[tuple[np.ndarray, np.ndarray]]):
@@ -27,7 +27,7 @@ class Ragged:
 
     @classmethod
     def from_lists(cls, lists: Sequence[Sequence[int]]) -> "Ragged":
-        """The same of Python lists."""
+        """The rows of Python lists, copied."""
         offsets = np.cumsum([0, *(len(row) for row in lists)])
         values = np.fromiter((value for row in lists for value in row), np.int64, count=int(offsets[-1]))
         return cls([(offsets, values)])
@@ -36,14 +36,14 @@ class Ragged:
         return int(self._first[-1])
 
     def lengths(self, rows: np.ndarray) -> np.ndarray:
-        """int64 ``[rows]``: how long each of these rows is."""
+        """int64 ``[rows]``: the lengths of these rows."""
         lengths = np.zeros(len(rows), np.int64)
         for places, local, (offsets, _) in self._split(rows):
             lengths[places] = offsets[local + 1] - offsets[local]
         return lengths
 
     def padded(self, rows: np.ndarray, *, before: int = 0, after: int = 0, fill: int = 0) -> np.ndarray:
-        """int64 ``[rows, before + longest + after]``: these rows, with room on both sides, the rest filled."""
+        """int64 ``[rows, before + longest + after]``: these rows from column ``before`` on, padded with ``fill``."""
         lengths = self.lengths(rows)
         longest = int(lengths.max(initial=0))
         table = np.full((len(rows), before + longest + after), fill, np.int64)
@@ -56,11 +56,11 @@ class Ragged:
         return table
 
     def _split(self, rows: np.ndarray):
-        # Which of the rows stand in which piece: (places in ``rows``, rows within the piece, the piece).
+        # For each piece with some of the rows: (positions in ``rows``, row numbers within the piece, the piece).
         if len(self._pieces) == 1:
             yield np.arange(len(rows)), rows, self._pieces[0]
             return
-        holder = np.searchsorted(self._first, rows, side="right") - 1
-        for number in np.unique(holder):
-            places = np.flatnonzero(holder == number)
+        piece_of_row = np.searchsorted(self._first, rows, side="right") - 1
+        for number in np.unique(piece_of_row):
+            places = np.flatnonzero(piece_of_row == number)
             yield places, rows[places] - self._first[number], self._pieces[number]

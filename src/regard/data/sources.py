@@ -1,4 +1,4 @@
-"""Parallel text from a user's files or a Hugging Face data set, as one memory-mapped table of pairs."""
+"""Opens parallel text from files or a Hugging Face data set, as one memory-mapped table of pairs."""
 
 import itertools
 import logging
@@ -10,9 +10,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from regard.data import rows
+from regard.data import readers
 from regard.data.cache import cached_table, fingerprint, require_datasets
-from regard.data.rows import Pair
+from regard.data.readers import Pair
 from regard.errors import ArgumentError, DataError
 
 if TYPE_CHECKING:
@@ -36,33 +36,34 @@ def open_pairs(
     lowercase: bool = False,
     limit: int | None = None,
 ) -> "datasets.Dataset":
-    """Pairs of sentences, from wherever they are, memory-mapped.
+    """Open pairs of sentences as a memory-mapped table.
 
-    The pairs are read once, a block at a time, into an Arrow file in the cache folder of Hugging Face ``datasets``; a
-    file that has not changed is not read again. White space around a sentence is taken off; a pair with an empty side
-    is left out, and a warning of the logger ``regard`` counts those. A byte order mark and Windows line ends are
-    tolerated.
+    The pairs are read once, block by block, into an Arrow file in the cache folder of Hugging Face ``datasets``; a
+    file that has not changed is not read again. White space around a sentence is removed. A pair with an empty side is
+    left out, and the logger ``regard`` warns with the number of such pairs. A byte order mark and Windows line ends are
+    accepted.
 
     Args:
         source: one of
 
             - a table: ``.tsv`` (with a header line; raw, so a ``"`` is a character), ``.csv`` (with a header line and
               the quoting of RFC 4180), ``.jsonl`` or ``.json`` (objects, one a line or all in one array), ``.parquet``;
-            - two text files whose lines belong together: a tuple of paths, or ``"a.de,b.en"``;
+            - two text files, in which line n of one translates line n of the other: a tuple of paths, or
+              ``"a.de,b.en"``;
             - the name of a Hugging Face data set, ``"owner/name"`` or ``"owner/name:configuration"``, when no such
               file exists.
         source_column: the column to translate from; ``None`` means the first column of a table that has exactly two.
-            A dot reaches into objects: ``"translation.de"``. Aligned text files have no columns, and it's not read.
+            A dot selects a field of an object: ``"translation.de"``. Two text files have no columns: it is not used.
         target_column: the column to translate to; ``None`` means the second column of a table that has exactly two.
         split: the part of a Hugging Face data set, ``"train"`` unless given. Files have no parts.
         lowercase: whether to turn every sentence into lower case.
-        limit: read at most this many pairs.
+        limit: largest number of pairs to read; None: all pairs.
 
     Returns:
         a data set with exactly the columns ``source`` and ``target``, both text; never empty.
 
     Raises:
-        DataError: what is wrong with the data, in which file and line, and what to do, on a single line.
+        DataError: the data cannot be used; the message says in one line what is wrong, where, and what to do.
         ArgumentError: ``limit`` is below 1, or ``split`` was given for a file.
         MissingPartError: ``datasets`` is not installed.
     """
@@ -95,7 +96,7 @@ def _paths(source: Source) -> tuple[Path, ...] | None:
     if "," in source:
         first, _, second = source.partition(",")
         return Path(first.strip()), Path(second.strip())
-    if _HUB_NAME.fullmatch(source) and path.suffix not in rows.READERS and path.suffix != ".txt":
+    if _HUB_NAME.fullmatch(source) and path.suffix not in readers.READERS and path.suffix != ".txt":
         return None
     return (path,)
 
@@ -115,12 +116,12 @@ def _check_file(path: Path) -> None:
 
 def _read(paths: tuple[Path, ...], source_column: str | None, target_column: str | None) -> Iterator[Pair]:
     if len(paths) == 2:
-        return rows.aligned_lines(*paths)
+        return readers.aligned_lines(*paths)
     (path,) = paths
-    reader = rows.READERS.get(path.suffix.lower())
+    reader = readers.READERS.get(path.suffix.lower())
     if reader is None:
         raise DataError(
-            f"{path}: unknown kind of file {path.suffix!r}; give {', '.join(rows.READERS)}, "
+            f"{path}: unknown kind of file {path.suffix!r}; give {', '.join(readers.READERS)}, "
             "or two text files with a comma between them"
         )
     return reader(path, source_column, target_column)
@@ -132,10 +133,10 @@ def _from_hub(
     import datasets
 
     path, _, configuration = name.partition(":")
-    with _quiet_unless_watched():
+    with _without_progress_bars():
         try:
             loaded = datasets.load_dataset(path, configuration or None, split=split)
-        # Whatever the hub, the network or a loader raises: it means that there is no data.
+        # The hub, the network and the loaders raise many kinds of errors; each means that there is no data.
         except Exception as error:
             reason = (str(error).strip() or type(error).__name__).splitlines()[0]
             raise DataError(
@@ -148,7 +149,7 @@ def _from_hub(
 
     def pairs() -> Iterator[Pair]:
         blocks: Iterator[Any] = (table.to_batches() for table in loaded.with_format("arrow").iter(_BLOCK))  # pyright: ignore
-        return rows.record_batches(name, itertools.chain.from_iterable(blocks), source_column, target_column)
+        return readers.record_batches(name, itertools.chain.from_iterable(blocks), source_column, target_column)
 
     return _table(key, name, pairs, lowercase, limit)
 
@@ -183,7 +184,7 @@ def _table(key: str, where: str, read: Any, lowercase: bool, limit: int | None) 
 
 
 @contextmanager
-def _quiet_unless_watched() -> Iterator[None]:
+def _without_progress_bars() -> Iterator[None]:
     import datasets
 
     if sys.stdout.isatty() or datasets.are_progress_bars_disabled():

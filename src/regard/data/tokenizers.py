@@ -1,7 +1,7 @@
-"""Text to numbers and back: byte-pair encoding, words or characters, learnt from a corpus and saved as plain JSON.
+"""Tokenizers: byte-pair encoding, words or characters, trained on a corpus and saved as JSON.
 
-Every kind is exactly reversible on what it has seen: ``decode(encode(text)) == normalize(text)``. To that end a piece
-that follows a space carries the mark ``▁`` (U+2581), so spaces are never guessed.
+For text of known pieces each kind is reversible: ``decode(encode(text)) == normalize(text)``. A piece that follows a
+space starts with the mark ``▁`` (U+2581), so that `decode` knows the spaces.
 """
 
 import hashlib
@@ -24,19 +24,19 @@ _MARK = "▁"
 _SPECIAL = ("<pad>", "<bos>", "<eos>", "<unk>")
 _FORMAT = 1
 _UNKNOWN = "⁇"
-# What Python calls white space, and the mark itself, which therefore never stands for anything else.
+# Python's white space, and the mark itself: a mark in the text becomes a space, so each mark in a piece is a space.
 _SPACES = r"[\s▁\x{1C}-\x{1F}]+"
-# A run of letters, a digit, any other character, each with the space before it; marks stay with what they mark.
+# A run of letters, a digit, or any other character, each with the space before it; combining marks stay with letters.
 _CHUNKS = r"▁?[\p{L}\p{M}]+|▁?\p{N}|▁?[^\p{L}\p{M}\p{N}▁]|▁"
 _WORDS = r"▁?[\p{L}\p{M}\p{N}_]+|▁?[^\p{L}\p{M}\p{N}_▁]|▁"
 _CHARACTERS = "."
 
 
 class Tokenizer:
-    """Turns text into ids and ids into text.
+    """Converts text to ids and ids to text.
 
-    Make one with `train` or `load`. Ids 0 to 3 are padding, begin, end and unknown, on every tokenizer; no text is ever
-    encoded to the first three, not even a text that spells them.
+    `train` and `load` make a tokenizer. Ids 0 to 3 of every tokenizer are padding, ``bos``, ``eos`` and unknown. No
+    text is encoded to the first three, not even a text that contains their names.
 
     Attributes:
         kind: ``"bpe"`` (sub-words: Sennrich, Haddow and Birch 2016, section 3.2), ``"word"`` (words and punctuation)
@@ -69,15 +69,15 @@ class Tokenizer:
         """Learn the pieces of a corpus.
 
         Args:
-            texts: the sentences; read once, so an iterator does.
+            texts: the sentences, which are read once: an iterator is enough.
             kind: ``"bpe"``, ``"word"`` or ``"char"``.
-            size: entries of the vocabulary, the four special ones included. Every character that occurs is kept, even
-                where ``"bpe"`` or ``"char"`` need more entries than that; ``"word"`` keeps the most frequent words.
+            size: entries of the vocabulary, with the four special ones. ``"bpe"`` and ``"char"`` include every
+                character of the corpus, even if they need more entries; ``"word"`` includes the most frequent words.
             lowercase: whether to turn text into lower case, here and in `encode`.
 
         Raises:
             DataError: there is no text.
-            ArgumentError: ``size`` leaves no room beside the special entries, or ``kind`` is unknown.
+            ArgumentError: ``size`` is not larger than the number of special entries, or ``kind`` is unknown.
         """
         if kind not in KINDS:
             raise UnknownNameError("kind of tokenizer", kind, KINDS)
@@ -118,15 +118,15 @@ class Tokenizer:
 
     @property
     def fingerprint(self) -> str:
-        """Equal for tokenizers that encode everything alike."""
+        """A key that is equal for tokenizers that encode every text alike."""
         return hashlib.sha256(json.dumps(self._state()).encode()).hexdigest()[:32]
 
     def normalize(self, text: str) -> str:
-        """What `decode` gives back: Unicode NFC, runs of white space as one space, none at the ends."""
+        """The text that `decode` returns: Unicode NFC, runs of white space as one space, none at the ends."""
         return self._checked(self._backend.normalizer.normalize_str, text)  # pyright: ignore
 
     def encode(self, text: str) -> list[int]:
-        """The ids of a text, without begin and end. White space only gives ``[]``."""
+        """The ids of a text, without ``bos`` and ``eos``; ``[]`` for white space."""
         return self._checked(self._backend.encode, text).ids
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
@@ -137,24 +137,24 @@ class Tokenizer:
         """The text of ids.
 
         Args:
-            ids: ids in the range of the vocabulary; padding, begin and end are left out wherever they stand.
-            unknown: what stands for a piece that the tokenizer doesn't know. ``""`` leaves it out.
+            ids: ids of the vocabulary; padding, ``bos`` and ``eos`` are left out.
+            unknown: the text for an unknown piece.
         """
-        silent = (self.PAD, self.BOS, self.EOS)
-        pieces = [unknown if id == self.UNK else self._piece(id) for id in ids if id not in silent]
+        left_out = (self.PAD, self.BOS, self.EOS)
+        pieces = [unknown if id == self.UNK else self._piece(id) for id in ids if id not in left_out]
         return "".join(pieces).replace(_MARK, " ").strip(" ")
 
     def word_groups(self, ids: Sequence[int]) -> list[range]:
-        """Which tokens make one word (as `regard.data.words` defines it).
+        """The tokens of each word (as `regard.data.words` defines it).
 
         Returns:
-            ranges of positions in ``ids``, in order, that cover every position once; a special id is its own group.
+            ranges of positions in ``ids``, in order, that cover every position once; a special id is a group.
         """
         text, starts = "", []
         for id in ids:
             piece = self._piece(id).replace(_MARK, " ")
             if id <= self.UNK:
-                # A word of its own between any neighbours; the unknown piece has lost whether a space came before it.
+                # A separate word; the unknown piece does not say whether a space came before it.
                 piece = _UNKNOWN if id == self.UNK else f" {_UNKNOWN} "
             starts.append(len(text) + len(piece) - len(piece.lstrip(" ")))
             text += piece
@@ -180,7 +180,7 @@ class Tokenizer:
         ]
 
     def tokens(self, ids: Sequence[int]) -> list[str]:
-        """One label for each id, for pictures: a piece that goes on with a word begins with ``·``, a space is ``␣``."""
+        """One label for each id, for pictures: a piece that continues a word begins with ``·``, a space is ``␣``."""
         inside = {i for group in self.word_groups(ids) for i in group[1:]}
         labels = []
         for position, id in enumerate(ids):
@@ -191,7 +191,7 @@ class Tokenizer:
         return labels
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the tokenizer as one JSON file, whole or not at all."""
+        """Write the tokenizer as one JSON file, atomically."""
         path = Path(path)
         handle, part = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".part")
         try:
@@ -203,10 +203,10 @@ class Tokenizer:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "Tokenizer":
-        """Read what `save` wrote. The file is data only: it can name no code, and its pipeline is built here.
+        """Read a file that `save` wrote. The file contains data only; reading it cannot execute code.
 
         Raises:
-            RunError: the file is missing, or is not a whole tokenizer.
+            RunError: the file is missing, or is not a complete tokenizer.
         """
         try:
             state = json.loads(Path(path).read_text(encoding="utf-8"))
@@ -259,14 +259,14 @@ def _pipeline(
     spaces = [normalizers.Replace(Regex(_SPACES), " "), normalizers.Strip()]
     case = [normalizers.Lowercase()] if lowercase else []
     backend.normalizer = normalizers.Sequence([*case, normalizers.NFC(), *spaces])  # pyright: ignore
-    # Characters need no mark before the first word; the others carry it, so that a word looks the same everywhere.
+    # For words and sub-words the first word has a mark too, so that a word has the same pieces at every position.
     marking = pre_tokenizers.Metaspace(
         replacement=_MARK, prepend_scheme="never" if kind == "char" else "always", split=False
     )
     pattern = {"bpe": _CHUNKS, "word": _WORDS, "char": _CHARACTERS}[kind]
     cutting = pre_tokenizers.Split(Regex(pattern), "isolated")
     backend.pre_tokenizer = pre_tokenizers.Sequence([marking, cutting])  # pyright: ignore
-    # Text that spells a special piece stays text.
+    # The name of a special piece in a text is encoded as text.
     backend.encode_special_tokens = True
     return backend
 

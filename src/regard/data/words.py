@@ -1,7 +1,8 @@
-"""What a word is: the one rule that merged pictures, word alignments and the generated corpus share.
+"""Splits text into words, for merged pictures, word alignments and the generated corpus.
 
 A word is a run of letters, marks and digits, with apostrophes inside it (``boy's``); every other visible character is
-a word of its own, and so is every character of a script that is written without spaces. Marks stay with what they mark.
+a word, and so is every character of a script that is written without spaces. A combining mark belongs to the character
+before it.
 """
 
 import unicodedata
@@ -37,7 +38,7 @@ def character_class(character: str) -> str:
 
 
 def word_spans(text: str) -> list[range]:
-    """Where the words of a text stand: ranges of character positions, in order, white space left out."""
+    """The character positions of the words of a text, in order, without white space."""
     bounds: list[list[int]] = []
     open_class = "space"  # of the word that the next character may belong to
     for position, character in enumerate(text):

@@ -1,4 +1,4 @@
-"""Models: encoders and decoders that compose, their searches, and their files."""
+"""Models: encoders, decoders, search, and model files."""
 
 from regard.models.bahdanau_decoder import BahdanauDecoder
 from regard.models.checkpoint import load_model, save_model
@@ -6,7 +6,7 @@ from regard.models.encoders import Encoded, RecurrentEncoder
 from regard.models.hard_attention import HardChoice
 from regard.models.luong_decoder import LuongDecoder
 from regard.models.recurrent_decoder import BottleneckDecoder, RecurrentDecoder
-from regard.models.search import Hypothesis, Searchable, beam, greedy, replace_unknown, sample
+from regard.models.search import Hypothesis, SearchableDecoder, beam, greedy, replace_unknown, sample
 from regard.models.translator import Loss, RecurrentTranslator, TranslatorConfig, TranslatorOutput
 from regard.models.vocabulary_loss import vocabulary_loss
 
@@ -27,7 +27,7 @@ __all__ = [
     "beam",
     "replace_unknown",
     "Hypothesis",
-    "Searchable",
+    "SearchableDecoder",
     "vocabulary_loss",
     "save_model",
     "load_model",

@@ -13,27 +13,27 @@ from regard.nn import Attention, Memory
 
 
 class BahdanauDecoder(RecurrentDecoder):
-    """Attends with the state before each word, and feeds the context into the cell.
+    """The query is the state before each word; the context is an input of the cell.
 
         c_t = attention(s_{t−1}, annotations)
         s_t = cell([y_{t−1}; c_t], s_{t−1})
         readout = tanh or maxout of W [s_t; y_{t−1}; c_t]
 
-    Bahdanau et al. 2015, §3.1 and A.2.2; of a deep decoder it is the top layer that asks, and the bottom one that is
-    fed.
+    Bahdanau et al. 2015, §3.1 and A.2.2. With several layers, the state of the top layer is the query, and the
+    context is an input of the bottom layer.
 
     Args:
         embedding: target tokens → ``[..., embedding_dim]``.
         output: ``embedding_dim`` → logits over the vocabulary.
-        attention: ``hidden_dim`` queries over ``annotation_dim`` annotations.
+        attention: queries of ``hidden_dim``, keys and values of ``annotation_dim`` features.
         annotation_dim: features of an annotation.
         summary_dim: features of the encoder's summary.
         hidden_dim: features of each layer's state.
-        layers: depth.
+        layers: number of layers.
         cell: ``"lstm"`` or ``"gru"``.
         readout: ``"tanh"`` or ``"maxout"``.
         dropout: rate on embeddings, between layers and on the readout.
-        choice: makes the attention hard; None: the context is the mean under the weights.
+        choice: hard attention; None: soft attention, the context is the weighted mean of the annotations.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class BahdanauDecoder(RecurrentDecoder):
         memory, layers = state.memory, state.layers
         assert memory is not None
         embedded = self.dropout(self.embedding(tokens))
-        run = self.recurrence.unroll(embedded)
+        unrolled = self.recurrence.unroll(embedded)
         hidden = layers[-1][0]
         outputs, contexts, weights, choices = [], [], [], []
         for time in range(tokens.shape[1]):
@@ -73,7 +73,7 @@ class BahdanauDecoder(RecurrentDecoder):
                 weight = choice.weights
                 context = (weight[:, None].to(memory.value.dtype) @ memory.value)[:, 0]
                 choices.append(choice)
-            hidden, layers = run.step(time, context, layers)
+            hidden, layers = unrolled.step(time, context, layers)
             outputs.append(hidden)
             contexts.append(context)
             weights.append(weight)

@@ -1,4 +1,4 @@
-"""A trained model in a file that can execute nothing: safetensors, with the model's configuration in its header."""
+"""Saves and loads a trained model: a safetensors file, with the model's configuration in its header."""
 
 import dataclasses
 import json
@@ -19,22 +19,21 @@ MODELS: dict[str, tuple[type[Any], type[Any]]] = {"recurrent_translator": (Recur
 
 
 def save_model(path: str | Path, model: nn.Module) -> Path:
-    """Write a model so that `load_model` can make it again.
+    """Write a model that `load_model` can read.
 
-    The file is written beside the old one, synced to disk, and then takes its place: whoever is killed in between
-        leaves
-    the old one whole. Tensors that are tied are written once.
+    The content is written to a temporary file in the same folder and synced to disk; the temporary file then replaces
+    the old one, so that a crash leaves the old file or the new one. Tied tensors are written once.
 
     Args:
-        path: a folder, which gets a ``model.safetensors``, or a file that ends in ``.safetensors``.
-        model: one of `MODELS`.
+        path: a folder, in which the file is ``model.safetensors``, or a file whose name ends in ``.safetensors``.
+        model: a model whose class is in `MODELS`.
 
     Returns:
-        The file.
+        the file.
 
     Raises:
-        ArgumentError: the model is none of `MODELS`.
-        RunError: it cannot be written.
+        ArgumentError: the class of the model is not in `MODELS`.
+        RunError: the file cannot be written.
     """
     save_file = _safetensors().torch.save_file
     name = next((name for name, (kind, _) in MODELS.items() if type(model) is kind), None)
@@ -52,14 +51,14 @@ def save_model(path: str | Path, model: nn.Module) -> Path:
         os.replace(temporary, file)
         _sync_folder(file.parent)
     except OSError as error:
-        raise RunError(f"cannot write {file}: {error.strerror or error}; what was there before is intact") from error
+        raise RunError(f"cannot write {file}: {error.strerror or error}; the old file is unchanged") from error
     finally:
         temporary.unlink(missing_ok=True)
     return file
 
 
 def load_model(path: str | Path) -> nn.Module:
-    """The model that `save_model` wrote, on the CPU, in evaluation mode.
+    """Load a model that `save_model` wrote, on the CPU, in evaluation mode.
 
     Args:
         path: the folder or the file.
@@ -89,25 +88,25 @@ def load_model(path: str | Path) -> nn.Module:
 
 
 def _build(kind: type[Any], config: Any, tensors: dict[str, Tensor], file: Path) -> nn.Module:
-    """A model with these tensors."""
-    held = sum(tensor.numel() for tensor in tensors.values())
-    if config.least_numbers > held:  # before any memory is taken for what a few bytes of configuration ask for
-        raise RunError(f"{file}: its configuration needs {config.least_numbers:,} numbers or more; it holds {held:,}")
+    """A model with this configuration and these tensors."""
+    numbers = sum(tensor.numel() for tensor in tensors.values())
+    if config.min_numbers > numbers:  # before a damaged configuration allocates much memory
+        raise RunError(f"{file}: its configuration needs {config.min_numbers:,} numbers or more; it holds {numbers:,}")
     model = kind(config)
-    wanted = _untied(model)
-    for name in [*(wanted.keys() - tensors.keys()), *(tensors.keys() - wanted.keys())]:
-        raise RunError(f"{file} {'lacks' if name in wanted else 'has an unknown'} tensor {name}")
-    for name, tensor in wanted.items():
+    expected = _untied(model)
+    for name in [*(expected.keys() - tensors.keys()), *(tensors.keys() - expected.keys())]:
+        raise RunError(f"{file} {'lacks' if name in expected else 'has an unknown'} tensor {name}")
+    for name, tensor in expected.items():
         if tensors[name].shape != tensor.shape:
             raise RunError(f"{file}: {name} must have shape {list(tensor.shape)}; it has {list(tensors[name].shape)}")
         if not tensors[name].is_floating_point():
             raise RunError(f"{file}: {name} must hold floating-point numbers; it holds {tensors[name].dtype}")
-    model.load_state_dict(tensors, strict=False)  # all names were compared above; tied ones follow their first
+    model.load_state_dict(tensors, strict=False)  # the names were compared above; a tied tensor has one name
     return model
 
 
 def _config(kind: type[Any], content: object, where: str) -> Any:
-    """The configuration of these fields; an integer may stand for a number, nothing else for anything."""
+    """The configuration with these fields. Types must match; only an int is accepted for a float."""
     if not isinstance(content, dict):
         raise RunError(f"{where} must be a mapping; it is {type(content).__name__}")
     known = typing.get_type_hints(kind)
@@ -125,7 +124,7 @@ def _config(kind: type[Any], content: object, where: str) -> Any:
 
 
 def _untied(model: nn.Module) -> dict[str, Tensor]:
-    """The state of a model, each tied tensor under its first name only."""
+    """The state of a model; each tied tensor has its first name only."""
     seen: set[int] = set()
     untied = {}
     for name, tensor in model.state_dict(keep_vars=True).items():
@@ -141,7 +140,7 @@ def _file(path: str | Path) -> Path:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Make a rename in this folder outlast a power failure, where folders can be opened (not on Windows)."""
+    """Sync a folder to disk, so that a rename in it survives a power failure; does nothing on Windows."""
     if hasattr(os, "O_DIRECTORY"):
         descriptor = os.open(folder, os.O_DIRECTORY)
         try:

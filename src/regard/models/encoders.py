@@ -1,4 +1,4 @@
-"""Encoders: an input turned into annotations that a decoder can attend to."""
+"""Encoders turn an input into annotations that a decoder attends to."""
 
 from dataclasses import dataclass
 
@@ -7,17 +7,17 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from regard.errors import ArgumentError, UnknownNameError
-from regard.models.recurrence import CELLS, open_forget_gates
+from regard.models.recurrence import CELLS, initialize_forget_bias
 
 
 @dataclass(frozen=True)
 class Encoded:
-    """What an encoder makes of a batch.
+    """The output of an encoder for a batch.
 
     Attributes:
-        annotations: ``[batch, source, dim]``; zero where a row has ended.
-        lengths: ``int64 [batch]``, annotations of each row.
-        summary: ``[batch, summary_dim]``: the encoder's last state, all that a decoder without attention sees.
+        annotations: ``[batch, source, dim]``; zero after the end of a row.
+        lengths: ``int64 [batch]``, number of annotations of each row.
+        summary: ``[batch, summary_dim]``: the encoder's last state, from which the decoder's first state is computed.
     """
 
     annotations: Tensor
@@ -26,15 +26,15 @@ class Encoded:
 
 
 class RecurrentEncoder(nn.Module):
-    """Embedding and a bidirectional LSTM or GRU of any depth.
+    """An embedding and a bidirectional LSTM or GRU.
 
     Each annotation is the forward and the backward state of the top layer at that token, concatenated
-    (Bahdanau et al. 2015, §3.2 and A.2.1). Rows are packed, so that padding has no part in any state.
+    (Bahdanau et al. 2015, §3.2 and A.2.1). Rows are packed, so that padding has no influence on a state.
 
     Args:
         embedding: tokens → ``[..., embedding_dim]``; may be shared with a decoder.
         hidden_dim: features of an annotation; even, half of them for each direction.
-        layers: depth.
+        layers: number of layers.
         cell: ``"lstm"`` or ``"gru"``.
         dropout: rate on embeddings, between layers and on annotations.
     """
@@ -60,22 +60,22 @@ class RecurrentEncoder(nn.Module):
             dropout=dropout if layers > 1 else 0.0,
         )
         if cell == "lstm":
-            open_forget_gates(self.rnn)
+            initialize_forget_bias(self.rnn)
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, tokens: Tensor, lengths: Tensor) -> Encoded:
-        """Annotate a batch.
+        """Compute the annotations of a batch.
 
         Args:
-            tokens: ``int64 [batch, source]``, padded at the end with anything.
+            tokens: ``int64 [batch, source]``, the values of padding tokens do not matter.
             lengths: ``int64 [batch]``, tokens of each row.
 
         Returns:
-            Annotations ``[batch, source, hidden_dim]``; the summary is the top layer's last state of both directions
+            annotations ``[batch, source, hidden_dim]``; the summary is the top layer's last state of both directions
             (for an LSTM, hidden and cell).
         """
         embedded = self.dropout(self.embedding(tokens))
-        # A packed row has at least one token: an empty row gets one here, and its annotation is blanked below.
+        # A packed row must have a token: an empty row gets one here, and its annotation becomes zero below.
         packed = pack_padded_sequence(embedded, lengths.clamp(min=1).cpu(), batch_first=True, enforce_sorted=False)
         outputs, last = self.rnn(packed)
         annotations, _ = pad_packed_sequence(outputs, batch_first=True, total_length=tokens.shape[1])

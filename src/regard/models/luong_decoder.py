@@ -17,31 +17,31 @@ SCOPES = ("global", "local-m", "local-p")
 
 
 class LuongDecoder(RecurrentDecoder):
-    """Attends with the state after each word, and predicts from an attentional vector.
+    """The query is the state after each word; the next word is predicted from an attentional vector.
 
         h_t = cell(y_{t−1}, h_{t−1})                 with input feeding: cell([y_{t−1}; h̃_{t−1}], h_{t−1})
         c_t = attention(h_t, annotations)
         h̃_t = tanh(W [c_t; h_t])                     or maxout
 
     Luong et al. 2015, §3, eq. 5 and §3.3. Our ``h̃`` has ``embedding_dim`` features, so that the output matrix can be
-    tied to the embedding. Without input feeding the recurrence runs fused over the whole sentence, and the attention of
-    all words is one call.
+    tied to the embedding. Without input feeding, the fused kernel runs over the whole sentence, and one call
+    computes the attention of all words.
 
     Args:
         embedding: target tokens → ``[..., embedding_dim]``.
         output: ``embedding_dim`` → logits over the vocabulary.
-        attention: ``hidden_dim`` queries over ``annotation_dim`` annotations.
+        attention: queries of ``hidden_dim``, keys and values of ``annotation_dim`` features.
         annotation_dim: features of an annotation.
         summary_dim: features of the encoder's summary.
         hidden_dim: features of each layer's state.
-        layers: depth.
+        layers: number of layers.
         cell: ``"lstm"`` or ``"gru"``.
         readout: ``"tanh"`` or ``"maxout"``.
         dropout: rate on embeddings, between layers and on the readout.
-        input_feeding: whether each step sees the last one's attentional vector.
+        input_feeding: whether the attentional vector of the previous step is an input of the cell.
         scope: ``"global"``; ``"local-m"``: only keys around ``p_t = t``; ``"local-p"``: only keys around a predicted
             ``p_t``.
-        window: the half-width D of a local scope, in keys: those with ``|s − p_t| ≤ D`` are seen.
+        window: the half-width D of a local scope, in keys: those with ``|s − p_t| ≤ D`` are visible.
     """
 
     def __init__(
@@ -84,11 +84,11 @@ class LuongDecoder(RecurrentDecoder):
             attended = self.attend(hidden, state)
             readout = self.readout(attended.context.to(hidden.dtype), hidden)
             return Decoded(self.dropout(readout), replace(state, layers=layers, position=after), attended.weights)
-        run = self.recurrence.unroll(embedded)
+        unrolled = self.recurrence.unroll(embedded)
         fed = embedded.new_zeros(len(tokens), embedded.shape[-1]) if state.fed is None else state.fed
         readouts, weights = [], []
         for time in range(tokens.shape[1]):
-            hidden, layers = run.step(time, fed, state.layers)
+            hidden, layers = unrolled.step(time, fed, state.layers)
             attended = self.attend(hidden[:, None], state)
             fed = self.readout(attended.context[:, 0].to(hidden.dtype), hidden)
             state = replace(state, layers=layers, fed=fed, position=state.position + 1)
@@ -97,11 +97,11 @@ class LuongDecoder(RecurrentDecoder):
         return Decoded(self.dropout(torch.stack(readouts, dim=1)), state, torch.cat(weights, dim=1))
 
     def attend(self, hidden: Tensor, state: DecoderState) -> Attended:
-        """Contexts of some steps, the first of which stands at ``state.position``.
+        """The contexts of some steps, of which the first has the position ``state.position``.
 
         Args:
-            hidden: ``[batch, steps, hidden_dim]``.
-            state: whose memory is read.
+            hidden: the queries, ``[batch, steps, hidden_dim]``.
+            state: gives the memory.
         """
         assert state.memory is not None
         if self.scope == "global":
@@ -109,18 +109,18 @@ class LuongDecoder(RecurrentDecoder):
         keys = state.memory.value.shape[1]
         if self.position is None:
             center = monotonic_center(state.position, hidden.shape[1], state.lengths)
-            return self.attention(hidden, state.memory, mask=around(center, keys, self.window))
+            return self.attention(hidden, state.memory, mask=local_mask(center, keys, self.window))
         center = self.position(hidden, state.lengths)
         normalizer = normalizers.local_gaussian(self.attention.normalizer, center[:, None], self.window / 2)
         return self.attention(
-            hidden, state.memory, mask=around(center.detach(), keys, self.window), normalizer=normalizer
+            hidden, state.memory, mask=local_mask(center.detach(), keys, self.window), normalizer=normalizer
         )
 
 
 class PredictedPosition(nn.Module):
-    """``p = length · σ(v · tanh(W h))``: where in the source a decoder looks (Luong et al. 2015, eq. 9).
+    """The center of local-p: ``p = length · σ(v · tanh(W h))`` (Luong et al. 2015, eq. 9).
 
-    Keys are counted from 0, so that ``p`` runs from the first key to just past the last.
+    Keys are counted from 0, so that ``p`` lies between 0 and the length.
 
     Args:
         hidden_dim: features of ``h``, and of the hidden layer.
@@ -139,12 +139,12 @@ class PredictedPosition(nn.Module):
 
 
 def monotonic_center(position: int, steps: int, lengths: Tensor) -> Tensor:
-    """``p_t = t`` (Luong et al. 2015, §3.2, local-m), kept within the source once the target is longer.
+    """The center of local-m: ``p_t = min(t, length − 1)`` (Luong et al. 2015, §3.2, where it is t).
 
     Args:
         position: t of the first step, from 0.
-        steps: how many.
-        lengths: ``[batch]``, of the sources.
+        steps: number of steps.
+        lengths: ``[batch]``, lengths of the sources.
 
     Returns:
         ``[batch, steps]``.
@@ -153,7 +153,7 @@ def monotonic_center(position: int, steps: int, lengths: Tensor) -> Tensor:
     return torch.minimum(times, (lengths[:, None] - 1).clamp(min=0))
 
 
-def around(center: Tensor, keys: int, window: int) -> Mask:
-    """The mask of the keys with ``|s − center| ≤ window``, for a center for each row and step ``[batch, steps]``."""
+def local_mask(center: Tensor, keys: int, window: int) -> Mask:
+    """The mask of the keys with ``|s − center| ≤ window``, with centers ``[batch, steps]``."""
     distance = torch.arange(keys, device=center.device) - center[..., None]
     return masks.keep((distance.abs() <= window)[:, None])

@@ -1,4 +1,4 @@
-"""From a decoder's state to the features that the vocabulary's output matrix reads."""
+"""The last hidden layer of a decoder, before the output matrix."""
 
 import torch
 from torch import Tensor, nn
@@ -17,8 +17,8 @@ class Readout(nn.Module):
 
     Args:
         input_dims: features of each input.
-        output_dim: features of the result.
-        kind: ``"tanh"`` or ``"maxout"`` (Goodfellow et al. 2013), the larger of two sums for each feature.
+        output_dim: features of the output.
+        kind: ``"tanh"`` or ``"maxout"`` (Goodfellow et al. 2013), the maximum of two sums for each feature.
     """
 
     def __init__(self, input_dims: tuple[int, ...], output_dim: int, kind: str = "tanh"):
@@ -29,7 +29,7 @@ class Readout(nn.Module):
         self.linear = nn.Linear(sum(input_dims), output_dim * (2 if kind == "maxout" else 1))
 
     def forward(self, *inputs: Tensor) -> Tensor:
-        """``[..., output_dim]`` from inputs ``[..., input_dim]`` that agree in their leading axes."""
+        """``[..., output_dim]`` from inputs ``[..., input_dim]`` with equal leading axes."""
         features = self.linear(torch.cat(inputs, dim=-1))
         if self.kind == "tanh":
             return features.tanh()

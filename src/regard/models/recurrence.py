@@ -1,8 +1,8 @@
-"""LSTM and GRU layers that run fused over a known sequence, or step by step when part of their input comes late.
+"""LSTM and GRU layers that run over a whole sequence with a fused kernel, or step by step.
 
-A decoder that attends learns part of its input (the context) only as it goes, so no fused kernel can run it. What can
-be taken out of the loop is: the product of the known part of the input (the embedded tokens) with its weights, for all
-steps at once before the loop; and the gradients of all weights, for all steps at once after it
+A decoder with attention runs step by step, because a part of its input (the context) depends on the steps before.
+Two computations are done once for all steps: the product of the known part of the input (the embedded tokens) with its
+weights, before the loop; and the gradients of all weights, after the loop of the backward pass
 (`regard.models.shared_weight`).
 """
 
@@ -23,14 +23,14 @@ LayerState = tuple[Tensor, ...]
 
 
 class Recurrence(nn.Module):
-    """A stack of LSTM or GRU layers with one set of weights and two ways to run it.
+    """LSTM or GRU layers that run over a whole sequence (`forward`) or step by step (`unroll`).
 
     Args:
-        cell: ``"lstm"`` (Hochreiter & Schmidhuber 1997, with forget gates that start open) or ``"gru"`` (Cho et al.
+        cell: ``"lstm"`` (Hochreiter & Schmidhuber 1997, with forget biases of 1) or ``"gru"`` (Cho et al.
             2014).
         input_dim: features of the input.
         hidden_dim: features of each layer's state.
-        layers: how many.
+        layers: number of layers.
         dropout: rate between layers.
     """
 
@@ -42,11 +42,11 @@ class Recurrence(nn.Module):
         kind = nn.LSTM if cell == "lstm" else nn.GRU
         self.rnn = kind(input_dim, hidden_dim, layers, batch_first=True, dropout=dropout if layers > 1 else 0.0)
         if cell == "lstm":
-            open_forget_gates(self.rnn)
+            initialize_forget_bias(self.rnn)
 
     @property
     def states(self) -> int:
-        """Tensors in the state of one layer: 2 for LSTM, 1 for GRU."""
+        """Number of tensors in the state of one layer: 2 for LSTM, 1 for GRU."""
         return 2 if self.cell == "lstm" else 1
 
     def forward(self, inputs: Tensor, state: tuple[LayerState, ...]) -> tuple[Tensor, tuple[LayerState, ...]]:
@@ -57,7 +57,7 @@ class Recurrence(nn.Module):
             state: one `LayerState` for each layer.
 
         Returns:
-            The top layer's hidden states ``[batch, steps, hidden_dim]``, and the state after the last step.
+            the top layer's hidden states ``[batch, steps, hidden_dim]``, and the state after the last step.
         """
         packed = [torch.stack(tensors).to(inputs.dtype) for tensors in zip(*state, strict=True)]  # each L B H
         outputs, last = self.rnn(inputs, tuple(packed) if self.cell == "lstm" else packed[0])
@@ -65,16 +65,16 @@ class Recurrence(nn.Module):
         return outputs, tuple(zip(*(tensor.unbind(0) for tensor in tensors), strict=True))
 
     def unroll(self, known: Tensor) -> "Unrolled":
-        """Prepare to run step by step over inputs of which the first features are known beforehand.
+        """Prepare to run step by step; the first features of all inputs are known before the first step.
 
         Args:
-            known: ``[batch, steps, known_dim]``; the rest of ``input_dim`` is given at each step.
+            known: ``[batch, steps, known_dim]``; the other features are an argument of each step.
         """
         return Unrolled(self, known)
 
 
 class Unrolled:
-    """One run of a `Recurrence`, step by step."""
+    """Runs a `Recurrence` step by step over one sequence."""
 
     def __init__(self, recurrence: Recurrence, known: Tensor):
         self._steps = _LSTMStep if recurrence.cell == "lstm" else _GRUStep
@@ -82,36 +82,37 @@ class Unrolled:
         dtype = compute_dtype(known)
         width = known.shape[-1]
         time_first = known.transpose(0, 1)
-        self._layers: list[_LayerRun] = []
+        self._layers: list[_UnrolledLayer] = []
         for layer in range(recurrence.layers):
             parameters = (f"{name}_l{layer}" for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh"))
-            from_input, from_hidden, input_bias, hidden_bias = (getattr(recurrence.rnn, name) for name in parameters)
-            # The GRU's candidate needs the hidden state's share by itself, before the reset gate; elsewhere biases add
-            # up.
+            input_weight, hidden_weight, input_bias, hidden_bias = (
+                getattr(recurrence.rnn, name) for name in parameters
+            )
+            # The reset gate of a GRU multiplies the hidden bias of the candidate, so the two biases stay separate.
             bias = input_bias + hidden_bias if recurrence.cell == "lstm" else input_bias
             if layer == 0:
-                share = F.linear(time_first, from_input[:, :width], bias).unbind(0)
-                from_input = from_input[:, width:]
+                known_gates = F.linear(time_first, input_weight[:, :width], bias).unbind(0)
+                input_weight = input_weight[:, width:]
             else:
-                share = bias.to(dtype).expand(*time_first.shape[:2], -1).unbind(0)
+                known_gates = bias.to(dtype).expand(*time_first.shape[:2], -1).unbind(0)
             self._layers.append(
-                _LayerRun(
-                    known=share,
-                    fed=SharedWeight(from_input, None, dtype),
-                    hidden=SharedWeight(from_hidden, hidden_bias if recurrence.cell == "gru" else None, dtype),
+                _UnrolledLayer(
+                    known=known_gates,
+                    fed=SharedWeight(input_weight, None, dtype),
+                    hidden=SharedWeight(hidden_weight, hidden_bias if recurrence.cell == "gru" else None, dtype),
                 )
             )
 
     def step(self, time: int, fed: Tensor, state: tuple[LayerState, ...]) -> tuple[Tensor, tuple[LayerState, ...]]:
-        """Advance all layers by one step.
+        """Run all layers for one step.
 
         Args:
-            time: which step of the known inputs.
-            fed: ``[batch, input_dim − known_dim]``: the rest of this step's input.
+            time: index of the step.
+            fed: ``[batch, input_dim − known_dim]``: the other features of this step's input.
             state: one `LayerState` for each layer.
 
         Returns:
-            The top layer's hidden state ``[batch, hidden_dim]``, and the state of all layers.
+            the top layer's hidden state ``[batch, hidden_dim]``, and the state of all layers.
         """
         after = []
         for depth, (layer, before) in enumerate(zip(self._layers, state, strict=True)):
@@ -122,12 +123,12 @@ class Unrolled:
         return fed, tuple(after)
 
 
-class _LayerRun(NamedTuple):
-    """One layer of a run.
+class _UnrolledLayer(NamedTuple):
+    """One layer of an `Unrolled`.
 
     Attributes:
-        known: the known inputs' share of the gates, ``[batch, gates · hidden_dim]`` for each step.
-        fed: weights of the rest of the input.
+        known: the known inputs times their weights, plus the bias: ``[batch, gates · hidden_dim]`` for each step.
+        fed: weights of the other features of the input.
         hidden: weights of the hidden state.
     """
 
@@ -139,11 +140,11 @@ class _LayerRun(NamedTuple):
 class _LSTMStep(torch.autograd.Function):
     """i, f, o = σ(·), g = tanh(·) of known + W fed + U hidden; cell' = f cell + i g; hidden' = o tanh(cell').
 
-    The cell state and the gates are float32 under autocast: they are sums over all steps.
+    Under autocast the gates and the cell state are float32, since the cell state is a sum over all steps.
     """
 
     @classmethod
-    def advance(cls, layer: _LayerRun, known: Tensor, fed: Tensor, before: LayerState) -> LayerState:
+    def advance(cls, layer: _UnrolledLayer, known: Tensor, fed: Tensor, before: LayerState) -> LayerState:
         return cls.apply(known, fed, *before, layer.fed, layer.hidden, layer.fed.weight, layer.hidden.weight)
 
     @staticmethod
@@ -169,37 +170,37 @@ class _LSTMStep(torch.autograd.Function):
         i, f, g, o = gates.chunk(4, dim=1)
         cell = cell.to(gates.dtype)
         after = (f * cell).addcmul_(i, g)
-        squashed = after.tanh()
-        output = o * squashed
+        tanh_cell = after.tanh()
+        output = o * tanh_cell
         ctx.uses = fed_uses, hidden_uses
-        ctx.save_for_backward(gates, cell, squashed, fed, hidden, fed_weight, hidden_weight)
+        ctx.save_for_backward(gates, cell, tanh_cell, fed, hidden, fed_weight, hidden_weight)
         return output.to(known.dtype), after
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad_hidden: Tensor, grad_cell: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        gates, cell, squashed, fed, hidden, fed_weight, hidden_weight = ctx.saved_tensors
+        gates, cell, tanh_cell, fed, hidden, fed_weight, hidden_weight = ctx.saved_tensors
         i, f, g, o = gates.chunk(4, dim=1)
         grad_hidden = grad_hidden.to(gates.dtype)
-        grad_cell = torch.addcmul(grad_cell, grad_hidden * o, 1 - squashed.square())
-        grads = torch.empty_like(gates)
-        di, df, dg, do = grads.chunk(4, dim=1)
-        torch.mul(grad_cell, g, out=di)
-        torch.mul(grad_cell, cell, out=df)
-        torch.mul(grad_cell, i, out=dg)
-        torch.mul(grad_hidden, squashed, out=do)
+        grad_cell = torch.addcmul(grad_cell, grad_hidden * o, 1 - tanh_cell.square())
+        grad_gates = torch.empty_like(gates)
+        grad_i, grad_f, grad_g, grad_o = grad_gates.chunk(4, dim=1)
+        torch.mul(grad_cell, g, out=grad_i)
+        torch.mul(grad_cell, cell, out=grad_f)
+        torch.mul(grad_cell, i, out=grad_g)
+        torch.mul(grad_hidden, tanh_cell, out=grad_o)
         H = hidden.shape[1]
         for rows in (slice(0, 2 * H), slice(3 * H, 4 * H)):
             gate = gates[:, rows]
-            grads[:, rows].mul_(torch.addcmul(gate, gate, gate, value=-1))  # σ' = σ − σ²
-        dg.mul_(1 - g.square())
-        grads = grads.to(fed.dtype)
+            grad_gates[:, rows].mul_(torch.addcmul(gate, gate, gate, value=-1))  # σ' = σ − σ²
+        grad_g.mul_(1 - g.square())
+        grad_gates = grad_gates.to(fed.dtype)
         for uses, inputs in zip(ctx.uses, (fed, hidden), strict=True):
-            uses.add(inputs, grads)
-        of_fed, of_hidden, of_cell = ctx.dtypes
+            uses.add(inputs, grad_gates)
+        fed_dtype, hidden_dtype, cell_dtype = ctx.dtypes
         return (
-            grads, (grads @ fed_weight).to(of_fed), (grads @ hidden_weight).to(of_hidden), (grad_cell * f).to(of_cell),
-            None, None, None, None,
+            grad_gates, (grad_gates @ fed_weight).to(fed_dtype), (grad_gates @ hidden_weight).to(hidden_dtype),
+            (grad_cell * f).to(cell_dtype), None, None, None, None,
         )  # fmt: skip
 
 
@@ -207,7 +208,7 @@ class _GRUStep(torch.autograd.Function):
     """r, z = σ(·); n = tanh(known + W fed + r (U hidden + b)); hidden' = (1 − z) n + z hidden."""
 
     @classmethod
-    def advance(cls, layer: _LayerRun, known: Tensor, fed: Tensor, before: LayerState) -> LayerState:
+    def advance(cls, layer: _UnrolledLayer, known: Tensor, fed: Tensor, before: LayerState) -> LayerState:
         shared = layer.fed, layer.hidden, layer.fed.weight, layer.hidden.weight, layer.hidden.bias
         return (cls.apply(known, fed, *before, *shared),)
 
@@ -226,48 +227,48 @@ class _GRUStep(torch.autograd.Function):
         ctx.dtypes = fed.dtype, hidden.dtype
         fed, hidden = fed.to(known.dtype), hidden.to(known.dtype)
         H = hidden.shape[1]
-        of_input = torch.addmm(known, fed, fed_weight.t())
-        of_hidden = torch.addmm(hidden_bias, hidden, hidden_weight.t())
+        input_gates = torch.addmm(known, fed, fed_weight.t())
+        hidden_gates = torch.addmm(hidden_bias, hidden, hidden_weight.t())
         if known.dtype != torch.float64:
-            of_input, of_hidden = of_input.float(), of_hidden.float()
-        gates = of_input[:, : 2 * H].add_(of_hidden[:, : 2 * H]).sigmoid_()
+            input_gates, hidden_gates = input_gates.float(), hidden_gates.float()
+        gates = input_gates[:, : 2 * H].add_(hidden_gates[:, : 2 * H]).sigmoid_()
         r, z = gates.chunk(2, dim=1)
-        share = of_hidden[:, 2 * H :]
-        n = torch.addcmul(of_input[:, 2 * H :], r, share).tanh_()
+        hidden_candidate = hidden_gates[:, 2 * H :]
+        n = torch.addcmul(input_gates[:, 2 * H :], r, hidden_candidate).tanh_()
         output = torch.addcmul(n, z, hidden - n)
         ctx.uses = fed_uses, hidden_uses
-        ctx.save_for_backward(gates, n, share, fed, hidden, fed_weight, hidden_weight)
+        ctx.save_for_backward(gates, n, hidden_candidate, fed, hidden, fed_weight, hidden_weight)
         return output.to(known.dtype)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        gates, n, share, fed, hidden, fed_weight, hidden_weight = ctx.saved_tensors
+        gates, n, hidden_candidate, fed, hidden, fed_weight, hidden_weight = ctx.saved_tensors
         r, z = gates.chunk(2, dim=1)
         H = hidden.shape[1]
         grad = grad_output.to(gates.dtype)
-        of_input = torch.empty(len(grad), 3 * H, dtype=grad.dtype, device=grad.device)
-        dr, dz, dn = of_input.chunk(3, dim=1)
-        torch.mul(grad * (1 - z), 1 - n.square(), out=dn)
-        torch.mul(dn, share, out=dr)
-        torch.mul(grad, hidden - n, out=dz)
-        of_input[:, : 2 * H].mul_(torch.addcmul(gates, gates, gates, value=-1))
-        of_hidden = of_input.clone()
-        of_hidden[:, 2 * H :].mul_(r)
-        of_input, of_hidden = of_input.to(fed.dtype), of_hidden.to(fed.dtype)
+        grad_input_gates = torch.empty(len(grad), 3 * H, dtype=grad.dtype, device=grad.device)
+        grad_r, grad_z, grad_n = grad_input_gates.chunk(3, dim=1)
+        torch.mul(grad * (1 - z), 1 - n.square(), out=grad_n)
+        torch.mul(grad_n, hidden_candidate, out=grad_r)
+        torch.mul(grad, hidden - n, out=grad_z)
+        grad_input_gates[:, : 2 * H].mul_(torch.addcmul(gates, gates, gates, value=-1))
+        grad_hidden_gates = grad_input_gates.clone()
+        grad_hidden_gates[:, 2 * H :].mul_(r)
+        grad_input_gates, grad_hidden_gates = grad_input_gates.to(fed.dtype), grad_hidden_gates.to(fed.dtype)
         fed_uses, hidden_uses = ctx.uses
-        fed_uses.add(fed, of_input)
-        hidden_uses.add(hidden, of_hidden)
-        into_hidden = (grad * z).add_(of_hidden @ hidden_weight)
-        dtype_fed, dtype_hidden = ctx.dtypes
+        fed_uses.add(fed, grad_input_gates)
+        hidden_uses.add(hidden, grad_hidden_gates)
+        grad_hidden = (grad * z).add_(grad_hidden_gates @ hidden_weight)
+        fed_dtype, hidden_dtype = ctx.dtypes
         return (
-            of_input, (of_input @ fed_weight).to(dtype_fed), into_hidden.to(dtype_hidden),
+            grad_input_gates, (grad_input_gates @ fed_weight).to(fed_dtype), grad_hidden.to(hidden_dtype),
             None, None, None, None, None,
         )  # fmt: skip
 
 
-def open_forget_gates(rnn: nn.RNNBase) -> None:
-    """Start the forget gates of an LSTM open, with bias 1, so that gradients reach far back (Gers et al. 2000)."""
+def initialize_forget_bias(rnn: nn.RNNBase) -> None:
+    """Set the forget biases of an LSTM to 1, so that gradients do not vanish at the start (Gers et al. 2000)."""
     for name, bias in rnn.named_parameters():
         if "bias" in name:
             H = rnn.hidden_size

@@ -1,4 +1,4 @@
-"""Decoders that are recurrent networks: what they share, and the one that attends to nothing."""
+"""The base class of recurrent decoders, and the decoder without attention."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
@@ -15,13 +15,13 @@ from regard.nn import Memory
 
 @dataclass(frozen=True)
 class DecoderState:
-    """Where a recurrent decoder stands, for a batch of rows.
+    """The state of a recurrent decoder for a batch of rows.
 
     Attributes:
         layers: the state of each recurrent layer.
-        memory: what can be attended to; None for a decoder that doesn't.
-        lengths: ``int64 [batch]``, annotations of each row.
-        position: tokens decoded so far, the same for all rows.
+        memory: the prepared annotations; None for a decoder without attention.
+        lengths: ``int64 [batch]``, number of annotations of each row.
+        position: number of tokens decoded so far, the same for all rows.
         fed: ``[batch, embedding_dim]``: the last attentional vector, for input feeding; None otherwise.
     """
 
@@ -32,12 +32,12 @@ class DecoderState:
     fed: Tensor | None = None
 
     def select(self, index: Tensor) -> "DecoderState":
-        """The rows ``index [rows]`` of this state, in that order; a row may come twice."""
+        """The rows ``index [rows]`` of this state, in that order; a row may occur several times."""
         memory = None if self.memory is None else self.memory.select(index)
         return replace(self.reorder(index), memory=memory, lengths=self.lengths[index])
 
     def reorder(self, index: Tensor) -> "DecoderState":
-        """As `select`, where each row is replaced by one with the same source, so that the memory can stay as it is."""
+        """As `select`, if each new row has the same source as the row that it replaces: the memory is not copied."""
         return replace(
             self,
             layers=tuple(tuple(tensor[index] for tensor in layer) for layer in self.layers),
@@ -46,11 +46,11 @@ class DecoderState:
 
 
 class Choices(NamedTuple):
-    """What hard attention chose, for REINFORCE.
+    """The choices of hard attention, for REINFORCE.
 
     Attributes:
         log_probability: ``[batch, steps]``, of the chosen annotations; differentiable.
-        entropy: ``[batch, steps]`` in nats, of the distributions they were drawn from; differentiable.
+        entropy: ``[batch, steps]`` in nats, of the distributions of the choices; differentiable.
     """
 
     log_probability: Tensor
@@ -58,13 +58,13 @@ class Choices(NamedTuple):
 
 
 class Decoded(NamedTuple):
-    """What a decoder makes of some steps.
+    """The result of some decoder steps.
 
     Attributes:
-        readout: ``[batch, steps, embedding_dim]``: what the output matrix reads.
-        state: after the last of them.
-        weights: ``[batch, steps, source]``, or None without attention.
-        choices: of sampled hard attention, else None.
+        readout: ``[batch, steps, embedding_dim]``, the input of the output matrix.
+        state: the state after the last step.
+        weights: attention weights ``[batch, steps, source]``, or None without attention.
+        choices: the choices of hard attention by REINFORCE in training, else None.
     """
 
     readout: Tensor
@@ -74,12 +74,12 @@ class Decoded(NamedTuple):
 
 
 class Step(NamedTuple):
-    """One step of a search.
+    """The result of one search step.
 
     Attributes:
-        log_probabilities: of the next word, float32 ``[rows, vocabulary]``.
-        state: after the step.
-        weights: ``[rows, source]``, or None without attention.
+        log_probabilities: of the next token, float32 ``[rows, vocabulary]``.
+        state: the state after the step.
+        weights: attention weights ``[rows, source]``, or None without attention.
     """
 
     log_probabilities: Tensor
@@ -88,15 +88,15 @@ class Step(NamedTuple):
 
 
 class RecurrentDecoder(nn.Module, ABC):
-    """A recurrent network that writes a sentence, word by word.
+    """A recurrent network that predicts a sentence token by token.
 
     Args:
         embedding: target tokens → ``[..., embedding_dim]``.
         output: ``embedding_dim`` → logits over the vocabulary.
-        fed_dim: features that each step gets beside the embedded token (a context, an attentional vector), or 0.
-        summary_dim: features of the encoder's summary, from which the first state is made.
+        fed_dim: features of each step's input beside the embedded token (a context, an attentional vector), or 0.
+        summary_dim: features of the encoder's summary, from which the first state is computed.
         hidden_dim: features of each layer's state.
-        layers: depth.
+        layers: number of layers.
         cell: ``"lstm"`` or ``"gru"``.
         dropout: rate on embeddings, between layers and on the readout.
     """
@@ -120,7 +120,7 @@ class RecurrentDecoder(nn.Module, ABC):
         self.dropout = nn.Dropout(dropout)
 
     def start(self, encoded: Encoded) -> DecoderState:
-        """The state before the first word: ``tanh(W summary)`` for each layer (Bahdanau et al. 2015, A.2.2)."""
+        """The state before the first token: ``tanh(W summary)`` for each layer (Bahdanau et al. 2015, A.2.2)."""
         first = self.bridge(encoded.summary).tanh()
         parts = first.chunk(self.recurrence.layers * self.recurrence.states, dim=-1)
         states = self.recurrence.states
@@ -129,23 +129,23 @@ class RecurrentDecoder(nn.Module, ABC):
 
     @abstractmethod
     def remember(self, encoded: Encoded) -> Memory | None:
-        """What this decoder keeps of the annotations."""
+        """Prepare the annotations for the attention of all steps; None without attention."""
 
     @abstractmethod
     def decode(self, tokens: Tensor, state: DecoderState) -> Decoded:
-        """Read given tokens, one after the other, as fast as this decoder can.
+        """Run all steps for known tokens (teacher forcing).
 
         Args:
-            tokens: ``int64 [batch, steps]``, the words before those to be predicted.
-            state: before the first of them.
+            tokens: ``int64 [batch, steps]``; each is the token before the predicted one.
+            state: the state before the first step.
         """
 
     def step(self, tokens: Tensor, state: DecoderState) -> Step:
-        """One step of a search.
+        """Run one search step.
 
         Args:
-            tokens: ``int64 [rows]``, the last word of each row.
-            state: before it.
+            tokens: ``int64 [rows]``, the last token of each row.
+            state: the state before the step.
         """
         decoded = self.decode(tokens[:, None], state)
         logits = self.output(decoded.readout[:, 0]).float()
@@ -155,19 +155,19 @@ class RecurrentDecoder(nn.Module, ABC):
     def decode_sampling(self, tokens: Tensor, state: DecoderState, probability: float) -> Decoded:
         """`decode` with scheduled sampling (Bengio et al. 2015, §2.4).
 
-        Each token after the first is replaced, with this probability, by the word that the model itself finds most
-        likely there. No gradient passes through that choice.
+        Each token after the first is replaced with this probability by the most likely token of the previous step. No
+        gradient passes through that choice.
         """
         steps = []
-        before = tokens[:, 0]
+        inputs = tokens[:, 0]
         for time in range(tokens.shape[1]):
-            steps.append(self.decode(before[:, None], state))
+            steps.append(self.decode(inputs[:, None], state))
             state = steps[-1].state
             if time + 1 < tokens.shape[1]:
                 with torch.no_grad():
-                    own = self.output(steps[-1].readout[:, 0]).argmax(-1)
-                chosen = torch.rand(len(own), device=own.device) < probability
-                before = torch.where(chosen, own, tokens[:, time + 1])
+                    predicted = self.output(steps[-1].readout[:, 0]).argmax(-1)
+                replaced = torch.rand(len(predicted), device=predicted.device) < probability
+                inputs = torch.where(replaced, predicted, tokens[:, time + 1])
         weights = [step.weights for step in steps if step.weights is not None]
         choices = [step.choices for step in steps if step.choices is not None]
         return Decoded(
@@ -179,16 +179,16 @@ class RecurrentDecoder(nn.Module, ABC):
 
 
 class BottleneckDecoder(RecurrentDecoder):
-    """No attention: of the source this decoder knows its first state alone (Cho et al. 2014; Sutskever et al. 2014).
+    """A decoder without attention: only its first state depends on the source (Cho et al. 2014; Sutskever et al. 2014).
 
-    The baseline that shows what attention is for. Nothing comes late, so the fused kernel runs all steps.
+    It is the baseline for the decoders with attention. All inputs are known, so the fused kernel runs all steps.
 
     Args:
         embedding: target tokens → ``[..., embedding_dim]``.
         output: ``embedding_dim`` → logits over the vocabulary.
         summary_dim: features of the encoder's summary.
         hidden_dim: features of each layer's state.
-        layers: depth.
+        layers: number of layers.
         cell: ``"lstm"`` or ``"gru"``.
         readout: ``"tanh"`` or ``"maxout"``, over state and embedded token.
         dropout: rate on embeddings, between layers and on the readout.

@@ -1,9 +1,9 @@
-"""A weight that a loop uses at every step, and whose gradient is taken once for all steps.
+"""A weight that every step of a loop uses, and whose gradient is computed once for all steps.
 
-Autograd would multiply ``gradientᵀ · input`` and add up a matrix of the weight's size at each step. With ``T`` steps
-the sum is one product of the concatenated steps:
+Autograd would compute ``grad_tᵀ · input_t`` at each step t and add matrices of the weight's size. Here the sum over the
+T steps is one product of concatenated matrices:
 
-    ∂L/∂W = Σ_t gradient_tᵀ input_t = [gradient_1; …; gradient_T]ᵀ [input_1; …; input_T]
+    ∂L/∂W = Σ_t grad_tᵀ input_t = [grad_1; …; grad_T]ᵀ [input_1; …; input_T]
 """
 
 from typing import Any
@@ -14,16 +14,16 @@ from torch.autograd.function import once_differentiable
 
 
 class SharedWeight:
-    """A weight (and bias) to hand to the steps of one loop.
+    """A weight (and a bias) for the steps of one loop.
 
     Each step's own autograd function takes `weight` (and `bias`) as inputs, returns no gradient for them, and calls
-    `add` in its backward pass instead. Autograd runs this weight's backward after that of all its uses; there the
-    product is taken.
+    `add` in its backward pass instead. Autograd runs the backward of this weight after that of all steps; there
+    the product is computed.
 
     Args:
         weight: ``[out, in]``.
         bias: ``[out]`` or None.
-        dtype: what the loop computes in; both are cast to it once.
+        dtype: the dtype of the loop; weight and bias are cast to it once.
 
     Attributes:
         weight: the weight in ``dtype``.
@@ -34,19 +34,19 @@ class SharedWeight:
         self._uses: list[tuple[Tensor, Tensor]] = []
         self.weight: Tensor
         self.bias: Tensor | None
-        self.weight, self.bias = _Share.apply(weight, bias, dtype, self._uses)
+        self.weight, self.bias = _SharedWeightFunction.apply(weight, bias, dtype, self._uses)
 
-    def add(self, inputs: Tensor, gradient: Tensor) -> None:
-        """Note one use, in the backward pass.
+    def add(self, inputs: Tensor, grad_product: Tensor) -> None:
+        """Record one step, in the backward pass.
 
         Args:
-            inputs: ``[rows, in]``, what the weight was multiplied with.
-            gradient: ``[rows, out]``, of the product.
+            inputs: ``[rows, in]``, the factor of the weight in this step.
+            grad_product: ``[rows, out]``, the gradient of the product.
         """
-        self._uses.append((inputs, gradient))
+        self._uses.append((inputs, grad_product))
 
 
-class _Share(torch.autograd.Function):
+class _SharedWeightFunction(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any, weight: Tensor, bias: Tensor | None, dtype: torch.dtype, uses: list[tuple[Tensor, Tensor]]
@@ -65,15 +65,15 @@ class _Share(torch.autograd.Function):
         if not ctx.uses:
             return None, None, None, None
         inputs = torch.cat([use[0] for use in ctx.uses])
-        gradient = torch.cat([use[1] for use in ctx.uses])
+        grad_products = torch.cat([use[1] for use in ctx.uses])
         ctx.uses.clear()
-        of_weight = (gradient.t() @ inputs).to(ctx.weight_dtype)
-        of_bias = gradient.sum(0, dtype=ctx.weight_dtype) if ctx.has_bias else None
-        return of_weight, of_bias, None, None
+        grad_weight = (grad_products.t() @ inputs).to(ctx.weight_dtype)
+        grad_bias = grad_products.sum(0, dtype=ctx.weight_dtype) if ctx.has_bias else None
+        return grad_weight, grad_bias, None, None
 
 
 def compute_dtype(tensor: Tensor) -> torch.dtype:
-    """What a matrix product with this tensor computes in: autocast's dtype where that is on, else the tensor's own."""
+    """The dtype of a matrix product with this tensor: autocast's dtype if autocast is on, else the tensor's dtype."""
     kind = tensor.device.type
     if torch.is_autocast_enabled(kind) and tensor.dtype != torch.float64:
         return torch.get_autocast_dtype(kind)

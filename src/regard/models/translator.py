@@ -1,4 +1,4 @@
-"""A recurrent encoder and decoder that translate: with no attention, Bahdanau's, Luong's or hard attention."""
+"""A recurrent encoder-decoder that translates: without attention, or with Bahdanau's, Luong's or hard attention."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -25,7 +25,7 @@ TIES = ("none", "target", "all")
 
 @dataclass(frozen=True, slots=True)
 class TranslatorConfig:
-    """What a `RecurrentTranslator` is made of."""
+    """The configuration of a `RecurrentTranslator`."""
 
     source_vocabulary: int
     """Source tokens."""
@@ -40,7 +40,7 @@ class TranslatorConfig:
     cell: str = "lstm"
     """``lstm`` or ``gru``."""
     attention: str = "bahdanau"
-    """``none``, ``bahdanau`` (before the cell), ``luong`` (after it) or ``hard`` (bahdanau's, of one annotation)."""
+    """``none``, ``bahdanau`` (before the cell), ``luong`` (after it) or ``hard`` (as bahdanau, of one annotation)."""
     score: str | None = None
     """``additive`` (``concat`` is the same), ``dot``, ``scaled_dot``, ``general`` or ``location``; None: additive for
     bahdanau and hard, general for luong."""
@@ -49,7 +49,7 @@ class TranslatorConfig:
     window: int = 10
     """luong with a local scope: half-width D, in source tokens."""
     input_feeding: bool = True
-    """luong: each step sees the attentional vector of the one before."""
+    """luong: the attentional vector of the previous step is an input of the cell."""
     readout: str = "tanh"
     """``tanh`` or ``maxout``."""
     hard_estimator: str = "reinforce"
@@ -61,9 +61,9 @@ class TranslatorConfig:
     dropout: float = 0.3
     """Rate on embeddings, annotations, between layers and on the readout; in [0, 1)."""
     tied_embeddings: str = "target"
-    """``none``; ``target``: the output matrix is the target embedding; ``all``: and the source embedding too."""
+    """``none``; ``target``: output matrix and target embedding are one matrix; ``all``: the source embedding too."""
     pad: int = 0
-    """Token that fills rows up."""
+    """Token that pads the rows of a batch."""
     bos: int = 1
     """Token that begins each target."""
     eos: int = 2
@@ -97,12 +97,12 @@ class TranslatorConfig:
 
     @property
     def score_name(self) -> str:
-        """The score by its name: what ``score`` says, or the usual one of this attention."""
+        """The name of the score: ``score``, or the default of this attention."""
         return self.score or ("general" if self.attention == "luong" else "additive")
 
     @property
-    def least_numbers(self) -> int:
-        """A lower bound, of the right order, of how many numbers the model's tensors hold."""
+    def min_numbers(self) -> int:
+        """A lower bound of the number of parameters, of the right order of magnitude."""
         vocabularies = self.target_vocabulary + (0 if self.tied_embeddings == "all" else self.source_vocabulary)
         layers = self.encoder_layers + self.decoder_layers
         located = self.max_source * self.hidden_dim if self.score_name == "location" else 0
@@ -110,12 +110,12 @@ class TranslatorConfig:
 
 
 class TranslatorOutput(NamedTuple):
-    """What a translator predicts for given targets.
+    """The prediction of a translator for given targets.
 
     Attributes:
-        readout: ``[batch, target − 1, embedding_dim]``: what the output matrix reads.
+        readout: ``[batch, target − 1, embedding_dim]``, the input of the output matrix.
         weights: ``[batch, target − 1, source]``, or None without attention.
-        choices: of hard attention by REINFORCE in training, else None.
+        choices: the choices of hard attention by REINFORCE in training, else None.
         output: the output matrix.
     """
 
@@ -126,17 +126,17 @@ class TranslatorOutput(NamedTuple):
 
     @property
     def logits(self) -> Tensor:
-        """``[batch, target − 1, vocabulary]``, computed when asked for: they are the largest tensor of the model."""
+        """``[batch, target − 1, vocabulary]``, computed at each access: it is the largest tensor of the model."""
         return self.output(self.readout)
 
 
 class Loss(NamedTuple):
-    """Loss of one batch.
+    """The loss of a batch.
 
     Attributes:
-        total: what to minimize: mean over target tokens, label smoothing and REINFORCE included; differentiable.
-        nll: mean −log p(token) in nats, without smoothing or gradient; exp of it is the perplexity.
-        tokens: how many target tokens were predicted (int64 scalar, ``eos`` counted, ``bos`` and padding not).
+        total: the training loss: mean over target tokens, with label smoothing and REINFORCE; differentiable.
+        nll: mean −log p(token) in nats, without smoothing or gradient; the perplexity is exp(nll).
+        tokens: number of predicted tokens (int64 scalar, ``eos`` counted, ``bos`` and padding not).
     """
 
     total: Tensor
@@ -147,10 +147,10 @@ class Loss(NamedTuple):
 class RecurrentTranslator(nn.Module):
     """A bidirectional recurrent encoder and a recurrent decoder.
 
-    `regard.models.search` decodes with it: it has ``start`` and ``step``.
+    It has the methods ``start`` and ``step`` of a `regard.models.search.SearchableDecoder`.
 
     Args:
-        config: what it is made of.
+        config: the configuration.
     """
 
     def __init__(self, config: TranslatorConfig):
@@ -177,11 +177,11 @@ class RecurrentTranslator(nn.Module):
         return self.encoder(source, lengths)
 
     def start(self, encoded: Encoded) -> DecoderState:
-        """The decoder's state before the first word."""
+        """The decoder's state before the first token."""
         return self.decoder.start(encoded)
 
     def step(self, tokens: Tensor, state: DecoderState) -> Step:
-        """One step of a search: the last words ``tokens [rows]`` → log-probabilities of the next, state, attention."""
+        """One search step: the last tokens ``[rows]`` → log-probabilities of the next token, state, weights."""
         return self.decoder.step(tokens, state)
 
     @torch.no_grad()
@@ -194,14 +194,14 @@ class RecurrentTranslator(nn.Module):
         length_penalty: float = 1.0,
         max_length: int = 100,
     ) -> list[Hypothesis]:
-        """The best translation that a beam finds for each row, in evaluation mode whatever mode the module is in.
+        """The best hypothesis of a beam search for each row; the module is in evaluation mode during the search.
 
         Args:
             source: ``int64 [batch, source]``.
             lengths: ``int64 [batch]``, tokens of each source.
-            width: of the beam; 1: greedy.
-            length_penalty: α of `regard.models.search.beam`; without effect at width 1.
-            max_length: most tokens of a translation.
+            width: beam width; 1: greedy search.
+            length_penalty: α of `regard.models.search.beam`; not used if ``width`` is 1.
+            max_length: largest number of tokens of a translation.
         """
         ids = {"bos": self.config.bos, "eos": self.config.eos, "forbidden": (self.config.pad,)}
         training = self.training
@@ -223,16 +223,16 @@ class RecurrentTranslator(nn.Module):
         *,
         sampling_probability: float = 0.0,
     ) -> TranslatorOutput:
-        """Predict each target word from the source and the words before it.
+        """Predict each target token from the source and the target tokens before it.
 
         Args:
             source: ``int64 [batch, source]``.
             source_lengths: ``int64 [batch]``, tokens of each source.
             target: ``int64 [batch, target]``, from ``bos`` to ``eos``; position t of the output predicts ``target[:, t
                 + 1]``.
-            target_lengths: ``int64 [batch]``; not needed to predict: no word depends on later ones.
-            sampling_probability: of feeding the model's own word instead of the true one (Bengio et al. 2015); in [0,
-                1].
+            target_lengths: ``int64 [batch]``; not used: no prediction depends on later tokens.
+            sampling_probability: probability that a step reads the predicted token, not the true one (Bengio et al.
+                2015); in [0, 1].
         """
         if not 0 <= sampling_probability <= 1:
             raise ArgumentError(f"sampling_probability must be in [0, 1]; it is {sampling_probability}")
@@ -262,31 +262,31 @@ class RecurrentTranslator(nn.Module):
             source: ``int64 [batch, source]``.
             source_lengths: ``int64 [batch]``.
             target: ``int64 [batch, target]``.
-            target_lengths: ``int64 [batch]``, tokens of each target, ``bos`` and ``eos`` counted.
+            target_lengths: ``int64 [batch]``, tokens of each target, ``bos`` and ``eos`` included.
             label_smoothing: ε in [0, 1].
             sampling_probability: in [0, 1].
         """
         predicted = self(source, source_lengths, target, target_lengths, sampling_probability=sampling_probability)
-        wanted = target[:, 1:]
-        counted = torch.arange(wanted.shape[1], device=wanted.device) < (target_lengths - 1)[:, None]
-        tokens = counted.sum()
+        labels = target[:, 1:]
+        is_token = torch.arange(labels.shape[1], device=labels.device) < (target_lengths - 1)[:, None]
+        tokens = is_token.sum()
         output = predicted.output
         found = vocabulary_loss(
             predicted.readout.flatten(0, 1),
             output.weight,
             output.bias,
-            wanted.masked_fill(~counted, -1).flatten(),
+            labels.masked_fill(~is_token, -1).flatten(),
             label_smoothing=label_smoothing,
             ignore=-1,
         )
         total = found.total
         if predicted.choices is not None and self.baseline is not None:
-            reward = -found.nll.view_as(wanted)
+            reward = -found.nll.view_as(labels)
             total = total + reinforce_loss(
                 predicted.choices.log_probability,
                 predicted.choices.entropy,
                 reward,
-                counted,
+                is_token,
                 self.baseline.value.clone(),
                 entropy_weight=self.config.entropy_weight,
             )
@@ -314,7 +314,7 @@ def _decoder(
     attention = Attention.create(config.score_name, hidden, hidden, max_keys=max_keys)
     sizes = hidden, summary_dim, hidden, config.decoder_layers, config.cell, config.readout, config.dropout
     if config.attention == "luong":
-        where = config.input_feeding, config.scope, config.window
-        return LuongDecoder(embedding, output, attention, *sizes, *where)
+        local = config.input_feeding, config.scope, config.window
+        return LuongDecoder(embedding, output, attention, *sizes, *local)
     choice = HardChoice(config.hard_estimator) if config.attention == "hard" else None
     return BahdanauDecoder(embedding, output, attention, *sizes, choice)

@@ -1,8 +1,8 @@
-"""Cross-entropy over a vocabulary, from the features before the output matrix, without ever holding all logits.
+"""Cross-entropy over a vocabulary, from the features before the output matrix, without storing all logits.
 
-For 2,000 tokens and 8,000 words the logits are 64 MB, and autograd would keep them, their log-softmax and its gradient;
-moving these through memory costs more than the matrix products. Here some rows are taken at a time: their logits, loss
-and gradient are computed while they lie in the cache, in the forward pass, and forgotten.
+For 2,000 tokens and 8,000 words the logits take 64 MB. Autograd would store them, their log-softmax and its gradient;
+moving these through memory takes longer than the matrix products. Here the rows are processed in chunks: the logits,
+the loss and the gradients of a chunk are computed in the forward pass, while the logits are in the cache.
 """
 
 from typing import Any, NamedTuple
@@ -15,15 +15,15 @@ from regard.errors import ArgumentError
 from regard.models.shared_weight import compute_dtype
 
 CHUNK_ELEMENTS = 1 << 22
-"""Logits held at once: 16 MB in float32. Measured on a CPU with 8,000 words; fewer rows make the products too thin."""
+"""Logits of a chunk: 16 MB in float32. Measured on a CPU with 8,000 words; with fewer rows the products are slower."""
 
 
 class VocabularyLoss(NamedTuple):
-    """Loss of a batch of tokens.
+    """The loss of a batch of tokens.
 
     Attributes:
         total: sum of the smoothed losses, nats; differentiable.
-        nll: ``[rows]``, −log p(target) of each token, nats, without smoothing and gradient; 0 for ignored rows.
+        nll: ``[rows]``, −log p(target) of each token, nats, without smoothing or gradient; 0 for ignored rows.
     """
 
     total: Tensor
@@ -40,7 +40,7 @@ def vocabulary_loss(
     ignore: int | None = None,
     chunk_elements: int = CHUNK_ELEMENTS,
 ) -> VocabularyLoss:
-    """Summed cross-entropy of ``softmax(features · weightᵀ + bias)``, in memory linear in the rows.
+    """Summed cross-entropy of ``softmax(features · weightᵀ + bias)``, with memory linear in the rows.
 
         loss = Σ_rows (1 − ε) · (−log p[target]) + ε / V · Σ_v (−log p[v])
 
@@ -52,15 +52,14 @@ def vocabulary_loss(
         bias: ``[vocabulary]`` or None.
         target: ``int64 [rows]``.
         label_smoothing: ε in [0, 1].
-        ignore: target of rows that don't count (padding); no work is done for them.
-        chunk_elements: logits to hold at once.
+        ignore: target of the rows that are ignored (padding); None: no row is ignored.
+        chunk_elements: logits of a chunk.
 
     Raises:
         ArgumentError: ``label_smoothing`` is outside [0, 1].
 
-    Numerics: products in autocast's dtype where it is on; log-sum-exp, losses and their sum in float32 (or float64).
-        The
-    gradient is computed in the forward pass, so there is no second derivative.
+    Numerics: products in autocast's dtype if autocast is on; log-sum-exp, losses and their sum in float32 (or float64).
+    The gradient is computed in the forward pass, so there is no second derivative.
     """
     if not 0 <= label_smoothing <= 1:
         raise ArgumentError(f"label_smoothing must be in [0, 1]; it is {label_smoothing}")
@@ -93,9 +92,9 @@ class _Loss(torch.autograd.Function):
         exact = torch.promote_types(dtype, torch.float32)
         inputs, matrix = features.to(dtype), weight.to(dtype)
         needs = [differentiable and needed for needed in ctx.needs_input_grad[:3]]
-        of_features = torch.empty_like(inputs) if needs[0] else None
-        of_weight = torch.zeros(weight.shape, dtype=exact, device=weight.device) if needs[1] else None
-        of_bias = torch.zeros(V, dtype=exact, device=weight.device) if needs[2] else None
+        grad_features = torch.empty_like(inputs) if needs[0] else None
+        grad_weight = torch.zeros(weight.shape, dtype=exact, device=weight.device) if needs[1] else None
+        grad_bias = torch.zeros(V, dtype=exact, device=weight.device) if needs[2] else None
         total = torch.zeros((), dtype=exact, device=features.device)
         nll = torch.empty(len(features), dtype=exact, device=features.device)
 
@@ -108,7 +107,7 @@ class _Loss(torch.autograd.Function):
                 logits += bias
             chosen = logits.gather(1, column).squeeze(1)
             mean = logits.mean(1) if smoothing else None
-            # softmax in place: the logits become the probabilities, and these the gradient
+            # In place: the logits become the probabilities, and these become the gradient of the logits.
             peak = logits.amax(1, keepdim=True)
             mass = logits.sub_(peak).exp_().sum(1, keepdim=True)
             log_sum = (mass.log() + peak).squeeze(1)
@@ -118,31 +117,31 @@ class _Loss(torch.autograd.Function):
                 total += smoothing * (log_sum - mean).sum()
             if not any(needs):
                 continue
-            gradient = logits.div_(mass)
+            grad_logits = logits.div_(mass)
             if smoothing:
-                gradient.sub_(smoothing / V)
-            gradient.scatter_add_(1, column, gradient.new_full(column.shape, smoothing - 1))
-            if of_bias is not None:
-                of_bias += gradient.sum(0)
-            gradient = gradient.to(dtype)
-            if of_features is not None:
-                torch.mm(gradient, matrix, out=of_features[part])
-            if of_weight is not None:
+                grad_logits.sub_(smoothing / V)
+            grad_logits.scatter_add_(1, column, grad_logits.new_full(column.shape, smoothing - 1))
+            if grad_bias is not None:
+                grad_bias += grad_logits.sum(0)
+            grad_logits = grad_logits.to(dtype)
+            if grad_features is not None:
+                torch.mm(grad_logits, matrix, out=grad_features[part])
+            if grad_weight is not None:
                 if dtype == exact:
-                    of_weight.addmm_(gradient.t(), inputs[part])
+                    grad_weight.addmm_(grad_logits.t(), inputs[part])
                 else:
-                    of_weight += torch.mm(gradient.t(), inputs[part])
+                    grad_weight += torch.mm(grad_logits.t(), inputs[part])
 
         ctx.mark_non_differentiable(nll)
         ctx.dtypes = features.dtype, weight.dtype, None if bias is None else bias.dtype
-        ctx.save_for_backward(of_features, of_weight, of_bias)
+        ctx.save_for_backward(grad_features, grad_weight, grad_bias)
         return total, nll
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, of_total: Tensor, of_nll: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def backward(ctx: Any, grad_total: Tensor, grad_nll: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
         gradients = [
-            None if gradient is None else (gradient * of_total.to(gradient.dtype)).to(dtype)
+            None if gradient is None else (gradient * grad_total.to(gradient.dtype)).to(dtype)
             for gradient, dtype in zip(ctx.saved_tensors, ctx.dtypes, strict=True)
         ]
         return *gradients, None, None, None, None

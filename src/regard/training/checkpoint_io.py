@@ -1,4 +1,4 @@
-"""Checkpoints to resume from: written whole or not at all, read without executing anything."""
+"""Checkpoints of a training run: written atomically, and read without executing code."""
 
 import pickle
 import re
@@ -13,15 +13,15 @@ from typing_extensions import override
 from regard.errors import DataError, RunError
 from regard.training.run_folder import AtomicFile
 
-KEPT = 2
+CHECKPOINTS_KEPT = 2
 _NAME = re.compile(r"step-(\d+)\.ckpt")
 
 
 class SafeCheckpointIO(TorchCheckpointIO):
-    """Lightning's reading and writing of checkpoints, made safe.
+    """Writes checkpoints atomically and reads them safely, for Lightning.
 
-    A checkpoint is written beside its place, synced to disk and renamed; it is read with
-    ``torch.load(weights_only=True)``, so a file made by a stranger can hold tensors and plain values and nothing else.
+    A checkpoint is written to a temporary file in the same folder, synced to disk and renamed. It is read with
+    ``torch.load(weights_only=True)``: a file from an untrusted source can give tensors and plain values only.
     """
 
     @override
@@ -29,14 +29,14 @@ class SafeCheckpointIO(TorchCheckpointIO):
         with AtomicFile(Path(path)) as temporary:
             try:
                 torch.save(checkpoint, temporary)
-            except RuntimeError as error:  # how torch.save reports a full disk
+            except RuntimeError as error:  # torch.save raises this when the disk is full
                 raise OSError(f"{str(error).splitlines()[0]} (is the disk full?)") from error
 
     @override
     def load_checkpoint(self, path: Any, map_location: Any = "cpu", weights_only: bool | None = True) -> dict[str, Any]:
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # of pickles that torch didn't write: those end as errors below
+                warnings.simplefilter("ignore")  # torch warns of pickles that it did not write; they raise below
                 content = torch.load(path, map_location="cpu", weights_only=True)
         except pickle.UnpicklingError as error:
             raise RunError(
@@ -54,7 +54,7 @@ class SafeCheckpointIO(TorchCheckpointIO):
 
 
 def checkpoint_path(folder: Path, step: int) -> Path:
-    """Where the state after ``step`` steps is kept."""
+    """The file of the checkpoint after ``step`` steps."""
     return folder / f"step-{step:08d}.ckpt"
 
 
@@ -65,8 +65,8 @@ def list_checkpoints(folder: Path) -> list[Path]:
 
 
 def prune_checkpoints(folder: Path) -> None:
-    """Delete all but the last two checkpoints, and what interrupted writes have left."""
-    for path in [*list_checkpoints(folder)[:-KEPT], *folder.glob(".*.tmp")]:
+    """Delete all but the last two checkpoints, and the temporary files of interrupted writes."""
+    for path in [*list_checkpoints(folder)[:-CHECKPOINTS_KEPT], *folder.glob(".*.tmp")]:
         try:
             path.unlink(missing_ok=True)
         except OSError as error:

@@ -1,4 +1,4 @@
-"""What a training run was asked to do: frozen dataclasses, and their YAML form."""
+"""The configuration of a training run: frozen dataclasses, and their YAML form."""
 
 import dataclasses
 from dataclasses import dataclass
@@ -13,29 +13,30 @@ TOKENIZERS = ("bpe", "word", "char")
 
 @dataclass(frozen=True, slots=True)
 class DataConfig:
-    """Which pairs are learned, and how they're cut into tokens."""
+    """The data of a run, and how it is split into tokens."""
 
     train: str | None = None
-    """A file, folder or data set name; None: the bundled corpus."""
+    """Training pairs: a file, or the name of a data set; None: the bundled corpus."""
     validation: str | None = None
-    """The same for validation; None: the last ``held_out`` pairs of ``train``."""
+    """Validation pairs, likewise; None: the last ``held_out`` pairs of ``train``."""
     test: str | None = None
-    """The same for the test at the end of training; None: no test."""
+    """Test pairs, translated at the end of training; None: no test."""
     source_column: str | None = None
-    """A name; None: the first of a table with two columns."""
+    """Name of the column to translate from; None: the first column of a table with two columns."""
     target_column: str | None = None
-    """A name; None: the second of a table with two columns."""
+    """Name of the column to translate to; None: the second column of a table with two columns."""
     lowercase: bool = False
+    """Whether all text is turned into lower case."""
     bundled: int = 0
-    """Pairs of the generated English-Spanish corpus to learn from; 0 when ``train`` is given."""
+    """Number of training pairs of the bundled English-Spanish corpus; 0 when ``train`` is given."""
     held_out: int = 500
-    """Pairs kept back for validation when no validation data is named (at most a tenth of the data)."""
+    """Training pairs that are used for validation when ``validation`` is None; at most a tenth of the pairs."""
     tokenizer: str = "bpe"
     """``bpe``, ``word`` or ``char``."""
     vocabulary: int = 8000
-    """Largest number of tokens of each side."""
+    """Largest size of each vocabulary, in tokens."""
     max_length: int = 100
-    """Tokens; longer training pairs are left out."""
+    """Tokens; training pairs with a longer side are left out."""
 
     def __post_init__(self) -> None:
         if (self.train is None) == (self.bundled <= 0):
@@ -49,7 +50,7 @@ class DataConfig:
 
 @dataclass(frozen=True, slots=True)
 class TrainingConfig:
-    """How the model is trained, and for how long."""
+    """How a model is trained, and for how long."""
 
     tokens_per_batch: int = 2000
     """Target tokens of one batch, padding included, on each device."""
@@ -58,44 +59,47 @@ class TrainingConfig:
     learning_rate: float = 1e-3
     """Peak learning rate."""
     weight_decay: float = 0.0
-    """Only with ``adamw``: decoupled decay, a fraction of the weight for each unit of learning rate."""
+    """Decoupled weight decay of ``adamw``, for each unit of learning rate."""
     schedule: str = "constant"
     """``constant``, ``inverse_sqrt``, ``cosine``, ``linear`` or ``plateau``, after a linear warmup."""
     warmup: int = 0
-    """Steps."""
+    """Steps of the linear warmup."""
     plateau_patience: int = 2
     """Validations without a better loss before ``plateau`` halves the learning rate."""
     label_smoothing: float = 0.1
-    """ε in [0, 1): probability that is spread evenly over the vocabulary (Szegedy et al. 2016, section 7)."""
+    """ε in [0, 1): probability that is distributed evenly over the vocabulary (Szegedy et al. 2016, section 7)."""
     scheduled_sampling: float = 0.0
-    """Probability in [0, 1) that a step of the decoder sees its own word and not the true one (Bengio et al. 2015)."""
+    """Probability in [0, 1) that a decoder step reads the predicted word, not the true one (Bengio et al. 2015)."""
     clip: float = 1.0
     """Largest norm of the gradient of all parameters; 0: no clipping."""
     epochs: int = 20
+    """Epochs after which the run ends."""
     max_minutes: float = 0.0
-    """Minutes of training after which the run ends, validation included; 0: no limit."""
+    """Minutes of training and validation after which the run ends; 0: no limit."""
     patience: int = 5
     """Validations without a better BLEU after which the run ends; 0: never."""
     validate_every: int = 0
     """Steps between validations; 0: at the end of each epoch."""
     validation_pairs: int = 0
-    """Pairs that each validation translates, the first of the validation data; 0: all of them."""
+    """Pairs that each validation translates: the first of the validation data; 0: all pairs."""
     checkpoint_minutes: float = 5.0
-    """Minutes between checkpoints (there is one after each validation besides)."""
+    """Minutes between checkpoints. Each validation also writes one."""
     checkpoint_steps: int = 0
-    """Steps between checkpoints; 0: by the clock alone."""
+    """Steps between checkpoints; 0: ``checkpoint_minutes`` alone decides."""
     precision: str = "32"
     """``32``, ``bf16-mixed`` or ``16-mixed``."""
     seed: int = 1
+    """Seed of the initial weights, the order of the batches and dropout."""
     threads: int = 0
-    """CPU threads; 0: as many as PyTorch takes."""
+    """CPU threads; 0: PyTorch's own number."""
     accelerator: str = "auto"
-    """As Lightning names them: ``auto``, ``cpu``, ``gpu``, ``mps``, ..."""
+    """Lightning's name of the accelerator: ``auto``, ``cpu``, ``gpu``, ``mps``, ..."""
     devices: str = "auto"
     """A number of devices, a comma-separated list of their indices, or ``auto``."""
     strategy: str = "auto"
-    """As Lightning names them: ``auto``, ``ddp``, ``fsdp``, ..."""
+    """Lightning's name of the strategy: ``auto``, ``ddp``, ``fsdp``, ..."""
     tensorboard: bool = False
+    """Whether TensorBoard logs are written."""
 
     def __post_init__(self) -> None:
         for name, known in (("schedule", SCHEDULES), ("precision", PRECISIONS), ("optimizer", ("adam", "adamw"))):
@@ -115,28 +119,29 @@ class TrainingConfig:
 
 @dataclass(frozen=True, slots=True)
 class RunConfig:
-    """Everything a run was asked for, as ``config.yaml`` in its folder keeps it."""
+    """The whole configuration of a run: the content of ``config.yaml`` in its run folder."""
 
     data: DataConfig
     training: TrainingConfig
     model: dict[str, Any]
-    """The fields of the model's own configuration; the sizes of its vocabularies are filled in from the data."""
+    """The fields of the model's configuration, without the sizes of the vocabularies, which the data decide."""
     task: str = "translate"
+    """Name of the task."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values only, fit for YAML and JSON."""
+        """The configuration as plain values, for YAML and JSON."""
         return dataclasses.asdict(self)
 
     @classmethod
     def from_dict(cls, content: object, origin: str) -> "RunConfig":
-        """The configuration that ``to_dict`` gave.
+        """The configuration that ``to_dict`` returned.
 
         Args:
-            content: what the file held.
-            origin: where it came from, for messages.
+            content: the content of the file.
+            origin: name of the file, for messages.
 
         Raises:
-            RunError: something is missing, unknown or of a wrong type.
+            RunError: a field is missing, unknown or of a wrong type.
         """
         if not isinstance(content, dict) or not isinstance(content.get("model"), dict):
             raise RunError(f"{origin} is not the configuration of a run: it must have data, training and model")
@@ -167,7 +172,7 @@ def _build(kind: type[T], content: object, where: str) -> T:
 
 
 def _fits(value: object, kind: Any) -> bool:
-    """Whether a value read from a file may stand in a field of this type (an int may stand for a float)."""
+    """Whether a value from a file has the type of a field; an int is accepted for a float."""
     if isinstance(value, bool):
         return kind is bool
     if kind is float:

@@ -1,4 +1,4 @@
-"""The data of a run: opened, split, tokenized and encoded as its configuration says."""
+"""The data of a run: opened, split, tokenized and encoded according to its configuration."""
 
 import itertools
 from collections.abc import Iterator
@@ -22,12 +22,12 @@ BUNDLED_VALIDATION, BUNDLED_TEST = 500, 1000
 
 @dataclass(frozen=True, slots=True)
 class Corpora:
-    """What a run learns from and is validated on, as text and as ids."""
+    """The training and validation data of a run, as text and as token ids."""
 
     validation_text: "datasets.Dataset"
     """Columns ``source`` and ``target``."""
     train: "datasets.Dataset"
-    """As `encode_pairs` gives it."""
+    """As `encode_pairs` returns it."""
     validation: "datasets.Dataset"
     source_tokenizer: Tokenizer
     target_tokenizer: Tokenizer
@@ -36,16 +36,16 @@ class Corpora:
 def open_corpora(config: DataConfig, folder: RunFolder, validation_pairs: int = 0) -> Corpora:
     """Open, tokenize and encode the training and validation data of a run.
 
-    Tokenizers are learned from the training side and saved in the run folder; if they are there already, they are used
-    as they are. The bundled corpus is written into the run folder as ``corpus/*.tsv``.
+    The tokenizers are trained on the training data and saved in the run folder; saved tokenizers are loaded instead.
+    The bundled corpus is written into the run folder as ``corpus/*.tsv``.
 
     Args:
-        config: which data.
-        folder: of the run.
-        validation_pairs: at most so many validation pairs; 0: all.
+        config: the configuration of the data.
+        folder: the run folder.
+        validation_pairs: largest number of validation pairs; 0: all.
 
     Raises:
-        DataError: as `open_pairs` and `encode_pairs` raise it.
+        DataError: `open_pairs` or `encode_pairs` raises it, or there are too few pairs to validate on.
     """
     if config.bundled:
         write_bundled(folder, config.bundled)
@@ -56,8 +56,8 @@ def open_corpora(config: DataConfig, folder: RunFolder, validation_pairs: int = 
         held_out = min(config.held_out, len(train) // 10)
         if not held_out:
             raise DataError(
-                f"{config.train} has {len(train)} pairs, too few to keep some back for validation; "
-                "name validation data with --validation"
+                f"{config.train} has {len(train)} pairs, too few to use some of them for validation; "
+                "give validation data with --validation"
             )
         validation = train.select(range(len(train) - held_out, len(train)))
         train = train.select(range(len(train) - held_out))
@@ -80,11 +80,11 @@ def open_corpora(config: DataConfig, folder: RunFolder, validation_pairs: int = 
 
 
 def open_part(config: DataConfig, folder: RunFolder, part: str) -> "datasets.Dataset":
-    """The text of one part of a run's data.
+    """The text of one part of a run's data: columns ``source`` and ``target``.
 
     Args:
-        config: which data.
-        folder: of the run; holds the bundled corpus.
+        config: the configuration of the data.
+        folder: the run folder, which contains the bundled corpus.
         part: ``"train"``, ``"validation"`` or ``"test"``.
     """
     if config.bundled:
@@ -93,16 +93,17 @@ def open_part(config: DataConfig, folder: RunFolder, part: str) -> "datasets.Dat
 
 
 def bundled_path(folder: RunFolder, part: str) -> Path:
-    """Where a run keeps a part of the bundled corpus."""
+    """The file of a part of the bundled corpus in a run folder."""
     return folder.path / "corpus" / f"{part}.tsv"
 
 
 def write_bundled(folder: RunFolder, pairs: int) -> None:
-    """Generate the bundled English-Spanish corpus into the run folder, unless it's there.
+    """Write the bundled English-Spanish corpus into the run folder, unless it is already there.
 
     Args:
-        folder: of the run.
-        pairs: of the training part; validation gets 500 more and test 1000, none of them with a training sentence.
+        folder: the run folder.
+        pairs: training pairs. The validation part has 500 pairs, the test part 1000; no English sentence of these two
+            occurs in the training part.
     """
     from regard.data.generated import write_corpus
 

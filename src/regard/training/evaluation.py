@@ -1,4 +1,4 @@
-"""How good a trained translator is on a data set: BLEU, chrF, perplexity, BLEU by length, alignment error rate."""
+"""Metrics of a trained translator on a data set: BLEU, chrF, perplexity, BLEU by length, alignment error rate."""
 
 import csv
 import json
@@ -24,10 +24,12 @@ ALIGNMENT_COLUMN = "alignment"
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """What an evaluation found."""
+    """The results of an evaluation."""
 
     data: str
+    """Name of the data set."""
     pairs: int
+    """Evaluated pairs."""
     bleu: float
     """0 to 100."""
     chrf: float
@@ -37,26 +39,27 @@ class Evaluation:
     loss: float
     """Mean −log p of a target token, in nats."""
     perplexity: float
-    """Of a target token: e to the loss. Depends on the tokenizer; only comparable between runs that share it."""
+    """exp(loss). It depends on the tokenizer: compare it only between runs with the same tokenizer."""
     alignment_error_rate: float | None
-    """0 to 1; None when the data has no true alignments or the model no attention."""
+    """0 to 1; None if the data has no true alignments or the model has no attention."""
     width: int
-    """Hypotheses of the beam."""
+    """Beam width: hypotheses for each sentence."""
     length_penalty: float
+    """Exponent α of the beam's length normalization."""
     seconds: float
-    """That the translation took."""
+    """Duration of the translation."""
     by_length: list[LengthBin]
     translations: list[Translation]
 
     def to_json(self) -> str:
-        """Everything but the translations."""
+        """All fields but the translations, as JSON."""
         content: dict[str, Any] = {field.name: getattr(self, field.name) for field in fields(self)}
         del content["translations"]
         content["by_length"] = [asdict(part) for part in self.by_length]
         return json.dumps(content, indent=2, ensure_ascii=False)
 
     def write(self, path: Path) -> None:
-        """Write ``to_json`` to a file."""
+        """Write the JSON of `to_json` to a file."""
         write_atomically(path, (self.to_json() + "\n").encode())
 
 
@@ -72,19 +75,19 @@ def evaluate(
     limit: int | None = None,
     on_batch: Callable[[int], None] | None = None,
 ) -> Evaluation:
-    """Translate a data set and compare with its references.
+    """Translate a data set and compare the translations with the references.
 
     Args:
         translator: the trained model.
-        data: as `open_pairs` takes it. A table with a column ``alignment`` (Pharaoh format, as in the bundled corpus)
-            has its alignment error rate measured too.
+        data: a source of `open_pairs`. If it is a table with a column ``alignment`` (Pharaoh format, as in the bundled
+            corpus), the alignment error rate is measured too.
         source_column: as in `open_pairs`.
         target_column: as in `open_pairs`.
-        width: hypotheses of the beam; 1: greedy.
+        width: beam width, hypotheses for each sentence; 1: greedy search.
         length_penalty: exponent α of the beam's length normalization.
-        batch_size: sentences translated at once.
-        limit: evaluate the first so many pairs only.
-        on_batch: told how many sentences are translated after each batch.
+        batch_size: sentences that are translated at once.
+        limit: evaluate only the first ``limit`` pairs; None: all pairs.
+        on_batch: called after each batch with the number of sentences translated so far.
 
     Raises:
         DataError: the data cannot be used.
@@ -92,19 +95,21 @@ def evaluate(
     lowercase = translator.config.data.lowercase
     dataset = open_pairs(data, source_column, target_column, lowercase=lowercase, limit=limit)
     sources, references = list(dataset["source"]), list(dataset["target"])
-    began = time.monotonic()
+    start = time.monotonic()
     translations = translator.translate(
         sources, width=width, length_penalty=length_penalty, batch_size=batch_size, on_batch=on_batch
     )
-    seconds = time.monotonic() - began
+    seconds = time.monotonic() - start
     texts = [translation.text for translation in translations]
     scores = text_scores(texts, references)
-    loss = forced_loss(translator, dataset)
-    true = read_alignments(data, len(sources))
+    loss = teacher_forced_loss(translator, dataset)
+    alignments = read_alignments(data, len(sources))
     rate = None
-    if true is not None and translator.model.config.attention != "none":
-        predicted = forced_alignments(translator, sources, references)
-        rate = alignment_error_rate(predicted, [a.sure for a in true], [a.possible for a in true])
+    if alignments is not None and translator.model.config.attention != "none":
+        predicted = teacher_forced_alignments(translator, sources, references)
+        rate = alignment_error_rate(
+            predicted, [alignment.sure for alignment in alignments], [alignment.possible for alignment in alignments]
+        )
     return Evaluation(
         data=str(data),
         pairs=len(sources),
@@ -123,13 +128,13 @@ def evaluate(
     )
 
 
-def forced_loss(translator: TrainedTranslator, dataset: Any, tokens_per_batch: int = 4000) -> float:
-    """Mean −log p of a true target token, in nats, given the true ones before it; end of sentence counted.
+def teacher_forced_loss(translator: TrainedTranslator, dataset: Any, tokens_per_batch: int = 4000) -> float:
+    """Mean −log p of a reference token, in nats, given the reference tokens before it; ``eos`` is counted.
 
     Args:
         translator: the trained model.
         dataset: columns ``source`` and ``target``.
-        tokens_per_batch: target tokens scored at once.
+        tokens_per_batch: target tokens of a batch.
     """
     encoded = encode_pairs(
         dataset, translator.source_tokenizer, translator.target_tokenizer, max_length=1000, overlong="cut"
@@ -146,34 +151,35 @@ def forced_loss(translator: TrainedTranslator, dataset: Any, tokens_per_batch: i
     return total / max(1, tokens)
 
 
-def forced_alignments(
+def teacher_forced_alignments(
     translator: TrainedTranslator,
     sources: Sequence[str],
     targets: Sequence[str],
     *,
-    least: float = 0.0,
+    min_weight: float = 0.0,
     batch_size: int = 64,
 ) -> list[set[tuple[int, int]]]:
-    """The word alignments that the attention draws between sentences and their true translations.
+    """The word alignments that the attention weights give between sentences and their reference translations.
 
-    The decoder is given the true translation, so that its words can be compared with the true alignment. Weights of
-    sub-words are merged to words (sum over the parts of a source word, mean over those of a target word), and each
-    target word is linked to the source word with the largest weight, if that is at least ``least``.
+    The decoder reads the reference translation (teacher forcing), so that its words can be compared with the true
+    alignment. The weights of sub-words are merged to words: summed over the parts of a source word, averaged over those
+    of a target word. Each target word is linked to the source word with the largest weight, if this weight is at least
+    ``min_weight``.
 
     Args:
-        translator: the trained model; it must attend.
-        sources: the sentences.
-        targets: their translations.
-        least: a target word whose largest weight is below this gets no link; in [0, 1].
-        batch_size: pairs at once.
+        translator: the trained model; it must have attention.
+        sources: the source sentences.
+        targets: their reference translations.
+        min_weight: a target word whose largest weight is smaller gets no link; in [0, 1].
+        batch_size: pairs of a batch.
 
     Returns:
         for each pair a set of ``(source word, target word)``.
     """
     from regard.pictures import merge
 
-    reading, writing = translator.source_tokenizer, translator.target_tokenizer
-    source_ids, target_ids = reading.encode_batch(list(sources)), writing.encode_batch(list(targets))
+    source_tokenizer, target_tokenizer = translator.source_tokenizer, translator.target_tokenizer
+    source_ids, target_ids = source_tokenizer.encode_batch(list(sources)), target_tokenizer.encode_batch(list(targets))
     links: list[set[tuple[int, int]]] = []
     with torch.inference_mode():
         for first in range(0, len(source_ids), batch_size):
@@ -184,13 +190,15 @@ def forced_alignments(
                 moved.source, moved.source_lengths, moved.target, moved.target_lengths
             ).weights.float().cpu()  # fmt: skip
             for number, row in enumerate(rows):
-                seen = weights[number, : len(target_ids[row]), : len(source_ids[row])]
-                by_word = merge(seen, writing.word_groups(target_ids[row]), reading.word_groups(source_ids[row]))
+                of_pair = weights[number, : len(target_ids[row]), : len(source_ids[row])]
+                target_words = target_tokenizer.word_groups(target_ids[row])
+                source_words = source_tokenizer.word_groups(source_ids[row])
+                word_weights = merge(of_pair, target_words, source_words)
                 links.append(
                     {
                         (int(word.argmax()), target)
-                        for target, word in enumerate(by_word)
-                        if word.size and word.max() >= least
+                        for target, word in enumerate(word_weights)
+                        if word.size and word.max() >= min_weight
                     }
                 )
     return links
@@ -200,11 +208,11 @@ def read_alignments(data: Any, pairs: int) -> list[Alignment] | None:
     """The true alignments of a TSV or JSON-lines file, or None if it has no column ``alignment``.
 
     Args:
-        data: what was evaluated on.
-        pairs: how many pairs were read of it; as many alignments are read.
+        data: the evaluated data.
+        pairs: number of pairs that were read from it; as many alignments are read.
 
     Raises:
-        DataError: an alignment isn't in Pharaoh format, or their number differs from that of the pairs.
+        DataError: an alignment is not in Pharaoh format, or there are fewer alignments than pairs.
     """
     path = Path(data) if isinstance(data, (str, Path)) else Path()
     if not path.is_file():
@@ -229,5 +237,5 @@ def read_alignments(data: Any, pairs: int) -> list[Alignment] | None:
             except DataError as error:
                 raise DataError(f"{path}: row {number}: {error}") from error
     if len(found) != pairs:
-        raise DataError(f"{path} has {len(found)} alignments for {pairs} pairs with text; mend or drop the column")
+        raise DataError(f"{path} has {len(found)} alignments for {pairs} pairs with text; correct or remove the column")
     return found

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from regard.data.batches import PairBatch
 from regard.errors import RunError, TrainingError
 from regard.models.translator import RecurrentTranslator
-from regard.training.batch_stream import Progress
 from regard.training.config import TrainingConfig
+from regard.training.progress import Progress
 from regard.training.randomness import seed_step
 from regard.training.schedule import Schedule
 
@@ -22,9 +22,9 @@ class TranslationModule(LightningModule):
     """Trains a translator.
 
     Args:
-        model: what is trained.
-        config: how.
-        progress: counted on by whoever conducts the run; saved and restored here.
+        model: the translator to train.
+        config: the configuration of the training.
+        progress: the counters of the run; `RunCallback` updates them, and this module saves and restores them.
         total_steps: steps of the whole run, for learning rates that decay to 0.
     """
 
@@ -38,7 +38,7 @@ class TranslationModule(LightningModule):
     def configure_optimizers(self) -> Any:
         kind = torch.optim.AdamW if self.config.optimizer == "adamw" else torch.optim.Adam
         decay: Any = {"weight_decay": self.config.weight_decay} if self.config.optimizer == "adamw" else {}
-        # A fused optimizer unscales the gradients of 16-mixed itself, which would come after clipping.
+        # With 16-mixed a fused optimizer unscales the gradients itself, after the clipping, which needs them unscaled.
         fused = self.config.precision != "16-mixed"
         optimizer = kind(self.parameters(), lr=self.config.learning_rate, betas=(0.9, 0.98), fused=fused, **decay)
         scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, self.schedule)
@@ -66,7 +66,8 @@ class TranslationModule(LightningModule):
     def configure_gradient_clipping(
         self, optimizer: Any, gradient_clip_val: float | None = None, gradient_clip_algorithm: str | None = None
     ) -> None:
-        # With autocast Lightning refuses to clip for a fused optimizer, which may unscale later; bfloat16 has no scale.
+        # Under autocast Lightning does not clip for a fused optimizer, since that may unscale the gradients later.
+        # bfloat16 gradients are not scaled.
         if self.config.precision == "bf16-mixed" and gradient_clip_val:
             nn.utils.clip_grad_norm_(self.parameters(), gradient_clip_val)
         else:

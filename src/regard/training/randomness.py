@@ -1,4 +1,4 @@
-"""Random numbers as a function of the seed and the step alone."""
+"""Seeds the random number generators of a training step from the run's seed and the step."""
 
 import hashlib
 import random
@@ -8,16 +8,15 @@ import torch
 
 
 def seed_step(seed: int, step: int, rank: int = 0) -> None:
-    """Seed every global generator (Python, NumPy, PyTorch on all devices) for one step of training.
+    """Seed every global generator (Python, NumPy, PyTorch on all devices) for one training step.
 
-    What a step draws (dropout, sampling) then depends on nothing that happened before it: a resumed run draws what the
-    uninterrupted one would have drawn, however it was interrupted, on any number of devices, and validation or pictures
-    made between two steps change nothing.
+    The random numbers of a step (dropout, sampling) then depend only on these arguments. A resumed run uses the same
+    numbers as an uninterrupted run, and validation between two steps does not change them.
 
     Args:
         seed: the run's seed.
-        step: counted from 0 over the whole run.
-        rank: the number of the process; each draws its own numbers.
+        step: number of the step, from 0 over the whole run.
+        rank: number of the process; each process has its own random numbers.
     """
     digest = hashlib.blake2b(f"{seed}/{step}/{rank}".encode(), digest_size=8).digest()
     number = int.from_bytes(digest, "little") >> 1

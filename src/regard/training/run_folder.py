@@ -1,4 +1,4 @@
-"""The folder of a training run: everything needed to use, resume and audit it."""
+"""The folder of a training run: all files that are needed to use, resume and audit it."""
 
 import csv
 import json
@@ -12,22 +12,22 @@ from regard.training.config import RunConfig
 
 
 class RunFolder:
-    """``runs/<name>/`` and what lies in it.
+    """``runs/<name>/`` and its files.
 
     ::
 
-        config.yaml             what was asked for                    (YAML)
+        config.yaml             the configuration                     (YAML)
         model.safetensors       the best model by validation BLEU     (safetensors)
         tokenizer-source.json   tokenizer-target.json                 (JSON)
         metrics.csv             one row for each validation
         samples.jsonl           the first validation sentences and their translation at each validation
-        checkpoints/            the last two states of training, to resume from (tensors and plain values)
+        checkpoints/            the last two checkpoints, to resume from (tensors and plain values)
         pictures/               curves, alignments, BLEU by length
 
-    Nothing here is read in a way that can execute code: YAML with the safe loader, checkpoints with ``weights_only``.
+    Reading these files cannot execute code: YAML is read with the safe loader, checkpoints with ``weights_only``.
 
     Args:
-        path: the folder; nothing is created.
+        path: the folder. The constructor does not create it.
     """
 
     def __init__(self, path: str | Path):
@@ -43,14 +43,14 @@ class RunFolder:
 
     @classmethod
     def create(cls, path: str | Path, overwrite: bool = False) -> "RunFolder":
-        """Make the folder of a new run.
+        """Create the folder of a new run.
 
         Args:
             path: the folder.
-            overwrite: delete the run that is there. Only a folder that holds a ``config.yaml`` is ever deleted.
+            overwrite: whether to delete a run in this folder. A folder without a ``config.yaml`` is never deleted.
 
         Raises:
-            RunError: the folder isn't empty and ``overwrite`` is off, or what is there is no run.
+            RunError: the folder is not empty and ``overwrite`` is False, or its content is not a run.
         """
         folder = cls(path)
         if folder.path.exists() and not folder.path.is_dir():
@@ -68,15 +68,15 @@ class RunFolder:
             folder.checkpoints.mkdir(parents=True, exist_ok=True)
             folder.pictures.mkdir(exist_ok=True)
         except OSError as error:
-            raise RunError(f"cannot make the run folder {folder.path}: {error.strerror}") from error
+            raise RunError(f"cannot create the run folder {folder.path}: {error.strerror}") from error
         return folder
 
     @classmethod
     def open(cls, path: str | Path) -> "RunFolder":
-        """The folder of a run that exists.
+        """Open the folder of an existing run.
 
         Raises:
-            RunError: there is no such folder, or it is not a run.
+            RunError: there is no such folder, or it is not a run folder.
         """
         folder = cls(path)
         if not folder.path.is_dir():
@@ -86,11 +86,11 @@ class RunFolder:
         return folder
 
     def require_model(self) -> None:
-        """Raise RunError unless the run has a trained model and its tokenizers."""
+        """Raise RunError if the model or a tokenizer is missing."""
         for path in (self.model, self.tokenizer_source, self.tokenizer_target):
             if not path.is_file():
                 raise RunError(
-                    f"{self.path} has no {path.name}; the run has not got as far as its first validation "
+                    f"{self.path} has no {path.name}; the run ended before its first validation "
                     "(continue it with: regard train translate --resume)"
                 )
 
@@ -103,7 +103,7 @@ class RunFolder:
         """Read ``config.yaml``.
 
         Raises:
-            RunError: it is missing, not YAML, or not a run's.
+            RunError: the file is missing, is not YAML, or is not the configuration of a run.
         """
         try:
             content = _yaml().safe_load(self.config.read_text("utf-8"))
@@ -124,7 +124,7 @@ class RunFolder:
             raise RunError(f"{self.metrics} is damaged: {error}") from error
 
     def write_metrics(self, rows: list[dict[str, float]]) -> None:
-        """Write ``metrics.csv`` anew: a resumed run drops the rows that its checkpoint does not know."""
+        """Replace ``metrics.csv``: a resumed run deletes the rows after its checkpoint."""
         lines = []
         if rows:
             lines.append(",".join(rows[0]))
@@ -138,23 +138,23 @@ class RunFolder:
         return [json.loads(line) for line in self.samples.read_text("utf-8").splitlines()]
 
     def write_samples(self, records: list[dict[str, Any]]) -> None:
-        """Write ``samples.jsonl`` anew."""
+        """Replace ``samples.jsonl``."""
         text = "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records)
         write_atomically(self.samples, text.encode())
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Write a file so that whoever looks sees the old one or the new one, whole, whatever happens meanwhile.
+    """Write a file atomically: a reader sees the whole old file or the whole new file, also after a crash.
 
     Raises:
-        DataError: the disk is full or the folder cannot be written; the old file is as it was.
+        DataError: the disk is full or the folder cannot be written; the old file is unchanged.
     """
     with AtomicFile(path) as temporary:
         temporary.write_bytes(content)
 
 
 class AtomicFile:
-    """A temporary file beside ``path`` that takes its place, synced to disk, when the block ends without an error."""
+    """A context that gives a temporary file; when the block ends without an error, the file replaces ``path``."""
 
     def __init__(self, path: Path):
         self.path = path
@@ -176,8 +176,8 @@ class AtomicFile:
             self.temporary.unlink(missing_ok=True)
         if isinstance(error, OSError):
             raise DataError(
-                f"cannot write {self.path}: {error.strerror or error}; what was there before is intact, "
-                "make room and go on with --resume"
+                f"cannot write {self.path}: {error.strerror or error}; the old file is unchanged; "
+                "free some disk space and continue with --resume"
             ) from error
 
 

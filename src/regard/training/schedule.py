@@ -4,7 +4,7 @@ import math
 
 
 class Schedule:
-    """What the peak learning rate is multiplied with at each step.
+    """The factor of the peak learning rate at each step.
 
     With warmup ``w`` and ``n`` steps in all, step ``t`` (from 0) gives ``min(1, (t + 1) / w)`` times
 
@@ -13,14 +13,14 @@ class Schedule:
     - ``linear``: (n − t) / (n − w) after the warmup
     - ``cosine``: (1 + cos(π (t − w) / (n − w))) / 2 after the warmup (Loshchilov & Hutter 2017, equation 5)
 
-    ``plateau`` halves the factor for good whenever :meth:`observe` has seen ``patience`` losses in a row that are no
-    better than the best. The object is given to ``LambdaLR``, which keeps its attributes in a checkpoint.
+    ``plateau`` halves the factor permanently whenever `observe` gets ``patience`` losses in a row that are not below
+    the best one. ``LambdaLR`` takes the object and saves its attributes in a checkpoint.
 
     Args:
         name: one of ``regard.training.config.SCHEDULES``.
         warmup: steps of linear warmup.
-        total: steps in all; only the decays to 0 (``linear``, ``cosine``) use it.
-        patience: validations; only ``plateau`` uses it.
+        total: number of all steps; only ``linear`` and ``cosine``, which decay to 0, use it.
+        patience: number of validations; only ``plateau`` uses it.
     """
 
     def __init__(self, name: str, warmup: int = 0, total: int = 1, patience: int = 2):
@@ -33,12 +33,12 @@ class Schedule:
         self.waited = 0
 
     def __call__(self, step: int) -> float:
-        """The factor at a step, from 0."""
+        """The factor at a step, counted from 0."""
         rise = min(1.0, (step + 1) / self.warmup) if self.warmup else 1.0
         return rise * self.scale * self._decay(step)
 
     def observe(self, loss: float) -> None:
-        """Take a validation's loss into account (only ``plateau`` does)."""
+        """Record the loss of a validation; only ``plateau`` uses it."""
         if self.name != "plateau":
             return
         if loss < self.best:

@@ -1,4 +1,4 @@
-"""How good translations are, measured as the field measures it: sacreBLEU's corpus BLEU and chrF."""
+"""Metrics of translations: sacreBLEU's corpus BLEU and chrF."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from regard.errors import ArgumentError, MissingPartError
 
 @dataclass(frozen=True, slots=True)
 class TextScores:
-    """BLEU and chrF of a corpus, each with the signature that makes it comparable."""
+    """BLEU and chrF of a corpus, each with sacreBLEU's signature, which says how it was computed."""
 
     bleu: float
     """0 to 100 (Papineni et al. 2002, as sacreBLEU computes it; Post 2018)."""
@@ -23,11 +23,11 @@ def text_scores(translations: Sequence[str], references: Sequence[str]) -> TextS
     """Corpus BLEU and chrF by sacreBLEU with its defaults, on plain (detokenized) text.
 
     Args:
-        translations: one a sentence.
-        references: one a sentence, in the same order.
+        translations: one text for each sentence.
+        references: one text for each sentence, in the same order.
 
     Raises:
-        ArgumentError: the two are of different length.
+        ArgumentError: ``translations`` and ``references`` have different lengths.
     """
     if len(translations) != len(references):
         raise ArgumentError(f"there are {len(translations)} translations and {len(references)} references")
@@ -60,13 +60,13 @@ def bleu_by_length(
     references: Sequence[str],
     edges: Sequence[int] = (5, 10, 15, 20, 25, 30),
 ) -> list[LengthBin]:
-    """Corpus BLEU of the sentences of each source length; bins without a sentence are left out.
+    """Corpus BLEU of the sentences of each range of source lengths; empty bins are left out.
 
     Args:
-        sources: source sentences; their length is counted in words between white space.
-        translations: as in :func:`text_scores`.
-        references: as in :func:`text_scores`.
-        edges: the longest length of each bin, in words, ascending; one more bin takes what is longer than the last.
+        sources: source sentences; their length is the number of words between white space.
+        translations: as in `text_scores`.
+        references: as in `text_scores`.
+        edges: the longest length of each bin, in words, ascending; one more bin has the longer sentences.
     """
     members: dict[int, list[int]] = {}
     for index, source in enumerate(sources):

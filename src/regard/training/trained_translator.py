@@ -1,4 +1,4 @@
-"""A trained translator, loaded from its run folder: text in, text and attention out."""
+"""A trained translator, loaded from its run folder: translates text and gives the attention weights."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -20,16 +20,16 @@ from regard.training.run_folder import RunFolder
 
 @dataclass(frozen=True, slots=True)
 class Translation:
-    """A sentence, its translation, and where the model looked.
+    """A sentence, its translation, and the attention weights.
 
     Attributes:
-        source: the sentence, as it was given.
+        source: the source sentence, unchanged.
         text: its translation.
-        score: nats: log p of the translation, divided by the length penalty of the search.
+        score: log-probability of the translation in nats, divided by the length penalty of the search.
         source_tokens: labels of the source tokens.
-        target_tokens: labels of the written tokens, without the end.
+        target_tokens: labels of the target tokens, without ``eos``.
         source_words: positions of the tokens of each source word.
-        target_words: positions of the tokens of each written word.
+        target_words: positions of the tokens of each target word.
         weights: float32 ``[target tokens, source tokens]``; None for a model without attention.
     """
 
@@ -47,11 +47,11 @@ class TrainedTranslator:
     """The best model of a run with its tokenizers.
 
     Args:
-        folder: the run, or its path. Only safetensors, JSON and safe YAML are read.
-        device: where to compute.
+        folder: the run folder, or its path. Only safetensors, JSON and safe YAML are read.
+        device: PyTorch device of the model.
 
     Raises:
-        RunError: the folder is no run, or its files are missing, damaged or don't belong together.
+        RunError: the folder is not a run folder, or its files are missing, damaged or from different runs.
     """
 
     def __init__(self, folder: RunFolder | str, device: str = "cpu"):
@@ -65,7 +65,7 @@ class TrainedTranslator:
             raise RunError(f"{self.folder.model} holds a {type(model).__name__}, which does not translate")
         sizes = len(self.source_tokenizer), len(self.target_tokenizer)
         if sizes != (model.config.source_vocabulary, model.config.target_vocabulary):
-            raise RunError(f"{self.folder.path}: the tokenizers and the model don't belong together")
+            raise RunError(f"{self.folder.path}: the vocabulary sizes of the tokenizers and of the model differ")
         try:
             self.model = cast(RecurrentTranslator, model.to(device))
         except (RuntimeError, AssertionError) as error:
@@ -82,15 +82,19 @@ class TrainedTranslator:
         batch_size: int = 64,
         on_batch: Callable[[int], None] | None = None,
     ) -> list[Translation]:
-        """Translate sentences; the order is kept.
+        """Translate sentences.
 
         Args:
-            sentences: one text each; an empty one is translated to an empty one.
-            width: hypotheses of the beam; 1: greedy.
+            sentences: the texts; the translation of an empty text is empty.
+            width: beam width, hypotheses for each sentence; 1: greedy search.
             length_penalty: exponent α of the beam's length normalization.
-            replace_unknown: write the most attended source word for an unknown one (Luong et al. 2015, § 4.1).
-            batch_size: sentences of similar length that are translated at once.
-            on_batch: told how many sentences are done after each batch.
+            replace_unknown: replace an unknown word by the source word with the largest weight (Luong et al. 2015,
+                §4.1).
+            batch_size: sentences, of similar length, that are translated at once.
+            on_batch: called after each batch with the number of sentences translated so far.
+
+        Returns:
+            the translations, in the order of ``sentences``.
         """
         ids = self.source_tokenizer.encode_batch(list(sentences))
         found: dict[int, Translation] = {}
@@ -107,7 +111,7 @@ class TrainedTranslator:
         ]
 
     def search(self, sources: Sequence[Sequence[int]], width: int, length_penalty: float) -> list[Hypothesis]:
-        """The best hypothesis for each source, given as ids without begin and end; none may be empty."""
+        """The best hypothesis for each source: a list of ids without ``bos`` and ``eos``, which must not be empty."""
         batch = PairBatch.of(sources).to(self.device)
         config = self.model.config
         encoded = self.model.encode(batch.source, batch.source_lengths)
@@ -128,43 +132,43 @@ class TrainedTranslator:
         )
 
     def _translation(self, source: str, ids: list[int], hypothesis: Hypothesis, replace_unknown: bool) -> Translation:
-        reading, writing = self.source_tokenizer, self.target_tokenizer
-        text = writing.decode(hypothesis.tokens)
-        if replace_unknown and hypothesis.weights is not None and writing.UNK in hypothesis.tokens:
-            text = self._replaced(source, ids, hypothesis.tokens, hypothesis.weights)
+        source_tokenizer, target_tokenizer = self.source_tokenizer, self.target_tokenizer
+        text = target_tokenizer.decode(hypothesis.tokens)
+        if replace_unknown and hypothesis.weights is not None and target_tokenizer.UNK in hypothesis.tokens:
+            text = self._replace_unknown(source, ids, hypothesis.tokens, hypothesis.weights)
         return Translation(
             source=source,
             text=text,
             score=hypothesis.score,
-            source_tokens=reading.tokens(ids),
-            target_tokens=writing.tokens(hypothesis.tokens),
-            source_words=reading.word_groups(ids),
-            target_words=writing.word_groups(hypothesis.tokens),
+            source_tokens=source_tokenizer.tokens(ids),
+            target_tokens=target_tokenizer.tokens(hypothesis.tokens),
+            source_words=source_tokenizer.word_groups(ids),
+            target_words=target_tokenizer.word_groups(hypothesis.tokens),
             weights=hypothesis.weights,
         )
 
-    def _replaced(self, source: str, ids: list[int], written: list[int], weights: Tensor) -> str:
-        # The text with the source word that each unknown token looked at most in its place.
+    def _replace_unknown(self, source: str, ids: list[int], target_ids: list[int], weights: Tensor) -> str:
+        # The text in which each unknown token is replaced by the source word with the largest weight.
         groups = self.source_tokenizer.word_groups(ids)
         words = split_words(source)
-        if len(words) != len(groups):  # a word that is cut differently where part of it is unknown
+        if len(words) != len(groups):  # the tokenizer splits a word differently if part of it is unknown
             words = self.source_tokenizer.words(ids)
-        by_word = torch.stack([weights[:, group.start : group.stop].sum(-1) for group in groups], dim=-1)
+        word_weights = torch.stack([weights[:, group.start : group.stop].sum(-1) for group in groups], dim=-1)
         unknown = self.target_tokenizer.UNK
         chosen = [
-            words[int(row.argmax())] for row, token in zip(by_word, written, strict=True) if token == unknown
+            words[int(row.argmax())] for row, token in zip(word_weights, target_ids, strict=True) if token == unknown
         ]  # fmt: skip
-        pieces = self.target_tokenizer.decode(written, unknown=_SLOT).split(_SLOT)
+        pieces = self.target_tokenizer.decode(target_ids, unknown=_PLACEHOLDER).split(_PLACEHOLDER)
         text = pieces[0]
         for word, piece in zip(chosen, pieces[1:], strict=True):
-            # The unknown piece has lost whether a space came before it; between words there is one.
+            # The unknown piece does not say whether a space came before it; between words there is one.
             space = " " if text and self.target_tokenizer.kind == "word" and word[0].isalnum() else ""
             text += space + word + piece
         return text
 
 
-# A private-use character, which no tokenizer learns from text that people write.
-_SLOT = "\ue000"
+# A private-use character: it does not occur in ordinary text.
+_PLACEHOLDER = "\ue000"
 
 
 def _chunks(rows: list[int], size: int) -> Iterator[list[int]]:

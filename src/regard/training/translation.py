@@ -14,11 +14,12 @@ import torch
 from regard.data.batches import BatchLoader
 from regard.errors import MissingPartError, RunError
 from regard.models.translator import RecurrentTranslator, TranslatorConfig
-from regard.training.batch_stream import BatchStream, Progress
+from regard.training.batch_stream import BatchStream
 from regard.training.config import RunConfig, TrainingConfig
 from regard.training.corpora import Corpora, open_corpora
-from regard.training.progress import Reporter, reporter_for_terminal
+from regard.training.progress import Progress
 from regard.training.randomness import seed_step
+from regard.training.reporter import Reporter, reporter_for_terminal
 from regard.training.run_folder import RunFolder
 
 SAMPLES = 4
@@ -26,48 +27,48 @@ SAMPLES = 4
 
 @dataclass(frozen=True, slots=True)
 class Trained:
-    """How a training ended."""
+    """The result of a training."""
 
     folder: RunFolder
     progress: Progress
     interrupted: int
-    """The number of the signal that stopped it; 0: none did."""
+    """Number of the signal that stopped the training; 0: no signal."""
     parameters: int
-    """Trained numbers of the model."""
+    """Number of trained parameters of the model."""
 
 
 def train_translation(
     config: RunConfig, folder: RunFolder, *, resume: bool = False, reporter: Reporter | None = None
 ) -> Trained:
-    """Train a translator as ``config`` says.
+    """Train a translator.
 
-    The run folder gets everything as it comes: configuration, tokenizers, a row of metrics and samples with each
-    validation, the model whenever it is better than before, checkpoints. With the same configuration, data, machine and
-    number of threads, two runs give the same weights bit for bit, however often either is interrupted and resumed
-    (unless ``max_minutes`` ends them: time is no function of the step).
+    The training writes into the run folder: the configuration and the tokenizers at the start; a row of metrics, sample
+    translations and the model, if it is the best so far, at each validation; and checkpoints. Two runs with the same
+    configuration, data, machine and number of threads give the same weights bit for bit, however often each is
+    interrupted and resumed. This does not hold for runs that ``max_minutes`` ends.
 
     Args:
-        config: what to do.
-        folder: where; made by `RunFolder.create`, or by `RunFolder.open` to resume.
-        resume: go on from the last checkpoint in the folder; from the start if there's none.
-        reporter: shows the progress; None: a bar in a terminal, lines elsewhere.
+        config: the configuration of the run.
+        folder: the run folder, from `RunFolder.create`, or from `RunFolder.open` to resume.
+        resume: continue from the last checkpoint in the folder, or from the start if there is none.
+        reporter: prints the progress; None: a progress bar in a terminal, lines elsewhere.
 
     Raises:
         DataError: the data cannot be used.
-        RunError: there is a checkpoint that cannot be used.
-        TrainingError: the loss is no longer a number.
+        RunError: the checkpoint cannot be used.
+        TrainingError: the loss or a weight is no longer a finite number.
     """
     _require_lightning()
     from regard.training.checkpoint_io import list_checkpoints
-    from regard.training.conductor import Conductor
     from regard.training.module import TranslationModule
+    from regard.training.run_callback import RunCallback
     from regard.training.validation import Validation
 
     reporter = reporter or reporter_for_terminal()
     training = config.training
     if training.threads:
         torch.set_num_threads(training.threads)
-    with _quiet():
+    with _lightning_silenced():
         trainer = _trainer(training, folder)
     first = trainer.global_rank == 0 and not is_child()
     if first:
@@ -97,23 +98,23 @@ def train_translation(
         trainer.global_rank,
         trainer.world_size,
     )
-    head = corpora.validation_text[:SAMPLES]
-    pairs = list(zip(head["source"], head["target"], strict=True))
-    conductor = Conductor(folder, training, progress, batches, validation, pairs, reporter)
-    trainer.callbacks.append(conductor)  # pyright: ignore
+    samples = corpora.validation_text[:SAMPLES]
+    pairs = list(zip(samples["source"], samples["target"], strict=True))
+    callback = RunCallback(folder, training, progress, batches, validation, pairs, reporter)
+    trainer.callbacks.append(callback)  # pyright: ignore
     checkpoint = next(reversed(list_checkpoints(folder.checkpoints)), None) if resume else None
     if first:
-        reporter.say(
+        reporter.print_line(
             f"{len(corpora.train)} pairs · {batches} batches an epoch · vocabularies {len(corpora.source_tokenizer)} "
             f"and {len(corpora.target_tokenizer)} · {parameters:,} parameters · {folder.path}"
         )
         if checkpoint:
-            reporter.say(f"resuming from {checkpoint}")
+            reporter.print_line(f"resuming from {checkpoint}")
     if checkpoint and _is_over(trainer, checkpoint, progress, training):
         return Trained(folder, progress, 0, parameters)
-    with _quiet():
+    with _lightning_silenced():
         trainer.fit(module, BatchStream(loaders[0], progress), ckpt_path=checkpoint, weights_only=True)
-    received = conductor.interruption.received
+    received = callback.signals.received
     return Trained(folder, progress, int(received or 0), parameters)
 
 
@@ -168,7 +169,7 @@ def _model(config: RunConfig, corpora: Corpora) -> RecurrentTranslator:
 
 
 def _is_over(trainer: Any, checkpoint: Any, progress: Progress, training: TrainingConfig) -> bool:
-    # Whether a run that is resumed has nothing more to do; fills in its progress if so.
+    # Whether the resumed run had already ended; if so, its counters are copied into ``progress``.
     saved = trainer.strategy.checkpoint_io.load_checkpoint(checkpoint)["regard"]["progress"]
     more_epochs = saved["epoch"] < training.epochs
     more_minutes = not training.max_minutes or saved["seconds"] < 60 * training.max_minutes
@@ -181,13 +182,13 @@ def _is_over(trainer: Any, checkpoint: Any, progress: Progress, training: Traini
 
 
 def is_child() -> bool:
-    # Lightning starts the other processes of a distributed run with the same command and a local rank above 0.
+    """Whether Lightning started this process of a distributed run; it does so with a local rank above 0."""
     return int(os.environ.get("LOCAL_RANK", "0")) > 0
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
-    """Lightning's hints about what it would do by itself are no news to the user of a command."""
+def _lightning_silenced() -> Iterator[None]:
+    """Suppress Lightning's warnings and log messages, which are advice for programmers."""
     with warnings.catch_warnings():
         for name in ("lightning.pytorch", "lightning.fabric", "lightning.pytorch.utilities.rank_zero"):
             logging.getLogger(name).setLevel(logging.ERROR)

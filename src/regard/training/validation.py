@@ -1,4 +1,4 @@
-"""How good the model is in the middle of training: loss, BLEU and chrF of greedy translations."""
+"""Validation during training: loss, BLEU and chrF of greedy translations."""
 
 import itertools
 from collections.abc import Sequence
@@ -15,26 +15,26 @@ from regard.training.text_metrics import TextScores, text_scores
 
 
 @dataclass(frozen=True, slots=True)
-class Validated:
-    """What one validation found."""
+class ValidationResult:
+    """The results of one validation."""
 
     loss: float
     """Mean −log p of a target token, in nats, without smoothing."""
     scores: TextScores
     translations: list[str]
-    """Greedy, in the order of the data."""
+    """Greedy translations, in the order of the data."""
 
 
 class Validation:
-    """Validation data, ready to be translated again and again; shared out over the processes of a run.
+    """Translates the validation data with a model. In a distributed run each process translates a part of the batches.
 
     Args:
-        loader: batches in a fixed order; ``PairBatch.index`` says which rows they are.
+        loader: batches in a fixed order; ``PairBatch.index`` gives their rows.
         references: the target text of each row.
-        tokenizer: of the target.
-        max_length: most tokens that are written for a sentence.
-        rank: the number of this process.
-        world_size: how many processes there are.
+        tokenizer: the target tokenizer.
+        max_length: largest number of tokens of a translation.
+        rank: number of this process.
+        world_size: number of processes.
     """
 
     def __init__(
@@ -53,12 +53,12 @@ class Validation:
         self._rank = rank
         self._world_size = world_size
 
-    def run(self, model: RecurrentTranslator, autocast: Any) -> Validated:
-        """Translate everything and compare.
+    def run(self, model: RecurrentTranslator, autocast: Any) -> ValidationResult:
+        """Translate the validation data and compare the translations with the references.
 
         Args:
-            model: put into evaluation mode meanwhile.
-            autocast: a function that gives the context of the run's precision.
+            model: the model; it is in evaluation mode during the validation.
+            autocast: a function that returns the autocast context of the run's precision.
         """
         was_training = model.training
         model.eval()
@@ -68,15 +68,15 @@ class Validation:
         finally:
             model.train(was_training)
         if self._world_size > 1:
-            shares: list[Any] = [None] * self._world_size
-            torch.distributed.all_gather_object(shares, (loss, tokens, found))
-            loss, tokens = sum(share[0] for share in shares), sum(share[1] for share in shares)
-            found = {row: text for share in shares for row, text in share[2].items()}
+            parts: list[Any] = [None] * self._world_size
+            torch.distributed.all_gather_object(parts, (loss, tokens, found))
+            loss, tokens = sum(part[0] for part in parts), sum(part[1] for part in parts)
+            found = {row: text for part in parts for row, text in part[2].items()}
         translations = [found[row] for row in range(len(self._references))]
-        return Validated(loss / max(tokens, 1), text_scores(translations, self._references), translations)
+        return ValidationResult(loss / max(tokens, 1), text_scores(translations, self._references), translations)
 
     def _translate(self, model: RecurrentTranslator) -> tuple[float, int, dict[int, str]]:
-        # The sum of the loss over target tokens, their number, and the translation of each row.
+        # Returns the loss summed over the target tokens, the number of these tokens, and the translation of each row.
         device = next(model.parameters()).device
         config = model.config
         total, tokens, found = 0.0, 0, {}

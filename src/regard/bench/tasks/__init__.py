@@ -20,14 +20,14 @@ TASKS: tuple[Task, ...] = (
 
 
 def find(names: list[str] | None, *, long: bool = False) -> list[Task]:
-    """The tasks that are meant.
+    """Select tasks.
 
     Args:
-        names: names or patterns as ``score-*``; None or empty: all.
-        long: whether long tasks are among all; a task that is named outright always runs.
+        names: names, or patterns such as ``score-*``; None or empty: all tasks.
+        long: whether to include long tasks; a task given by its full name is always included.
 
     Raises:
-        UnknownNameError: nothing has this name, or fits this pattern.
+        UnknownNameError: no task has this name or matches this pattern.
     """
     if not names:
         return [task for task in TASKS if long or not task.long]

@@ -1,4 +1,4 @@
-"""The additive score (Bahdanau, concat) with softmax: forward, with gradients, and where the grid does not fit."""
+"""The additive score (Bahdanau, concat) with softmax: forward, with gradients, and the memory of long inputs."""
 
 from typing import Any
 
@@ -6,13 +6,13 @@ from torch import Tensor
 
 from regard.attention import attend, plan
 from regard.bench import eager
-from regard.bench.bar import Bar
-from regard.bench.inner_product import QKV, made, make_inputs, pairs, sizes
+from regard.bench.inner_product import QKV, make_inputs, pairs, random_tensor, sizes
 from regard.bench.oracle import by_rows
-from regard.bench.own import held_to
+from regard.bench.own_backends import own_backends
 from regard.bench.peers import load
-from regard.bench.running import Bound, pulled, torch_ready
-from regard.bench.task import Contender, Inputs, Outputs, Ready, Sizes, Task, Work
+from regard.bench.prepared_call import FunctionAndArguments, torch_builder, with_gradients
+from regard.bench.requirement import Requirement
+from regard.bench.task import Implementation, Inputs, Outputs, PreparedCall, Sizes, Task, Work
 from regard.scores import Additive
 
 NAMES = (*QKV, "weight")
@@ -20,8 +20,8 @@ MIB = 1 << 20
 
 
 def make_additive(sizes: Sizes) -> Inputs:
-    """Those of an attention, and the weight of the score."""
-    return {**make_inputs(sizes), "weight": made(sizes["dim"], seed=7) * sizes["dim"] ** -0.5}
+    """Inputs of an attention, and the weight of the score."""
+    return {**make_inputs(sizes), "weight": random_tensor(sizes["dim"], seed=7) * sizes["dim"] ** -0.5}
 
 
 def options(inputs: Inputs) -> dict[str, Any]:
@@ -29,8 +29,8 @@ def options(inputs: Inputs) -> dict[str, Any]:
     return {"score": Additive(inputs["weight"])}
 
 
-def _regard(gradients: tuple[str, ...] = ()) -> Contender:
-    def bind(inputs: Inputs) -> Bound:
+def _regard(gradients: tuple[str, ...] = ()) -> Implementation:
+    def bind(inputs: Inputs) -> FunctionAndArguments:
         score = Additive(inputs["weight"])
         return (lambda *tensors: attend(*tensors, score=score)), tuple(inputs[name] for name in QKV)
 
@@ -38,25 +38,27 @@ def _regard(gradients: tuple[str, ...] = ()) -> Contender:
         given = {name: inputs[name].detach().clone().requires_grad_(name in gradients) for name in NAMES}
         return plan(*(given[name] for name in QKV), score=Additive(given["weight"])).backend
 
-    return Contender("regard", torch_ready(bind, gradients), backend=backend)
+    return Implementation("regard", torch_builder(bind, gradients), backend=backend)
 
 
-def _plain(gradients: tuple[str, ...] = ()) -> tuple[Contender, ...]:
-    def bind(inputs: Inputs) -> Bound:
+def _plain(gradients: tuple[str, ...] = ()) -> tuple[Implementation, ...]:
+    def bind(inputs: Inputs) -> FunctionAndArguments:
         return eager.additive, tuple(inputs[name] for name in NAMES)
 
-    # Sums and their tanh, for every pair and every unit; the gradient holds both again.
+    # The sums and their tanh for every pair and unit are stored; with gradients, both twice.
     grids = 4.0 if gradients else 2.0
     return (
-        Contender("eager", torch_ready(bind, gradients), bytes=_grids(grids)),
-        Contender("compile", torch_ready(bind, gradients, compiled=True), bytes=_grids(1.0 if gradients else 0.05)),
+        Implementation("eager", torch_builder(bind, gradients), bytes=_grids(grids)),
+        Implementation(
+            "compile", torch_builder(bind, gradients, compiled=True), bytes=_grids(1.0 if gradients else 0.05)
+        ),
     )
 
 
-def _keras(gradients: tuple[str, ...] = ()) -> Contender:
-    def build(inputs: Inputs) -> Ready:
+def _keras(gradients: tuple[str, ...] = ()) -> Implementation:
+    def build(inputs: Inputs) -> PreparedCall:
         module = load("keras")
-        folded = {name: inputs[name].flatten(0, 1).contiguous() for name in (*QKV, "gradient")}
+        folded = {name: inputs[name].flatten(0, 1).contiguous() for name in (*QKV, "grad_output")}
         layer: Any = module.layers.AdditiveAttention(use_scale=True)
         layer.build([list(folded[name].shape) for name in ("query", "value", "key")])
         layer.scale.assign(inputs["weight"].detach().numpy())
@@ -74,11 +76,11 @@ def _keras(gradients: tuple[str, ...] = ()) -> Contender:
             }
 
         if not gradients:
-            return Ready(forward, lambda raw: unfold({"output": raw}))
-        call, read = pulled(forward, {**leaves, "weight": layer.scale.value}, folded["gradient"])
-        return Ready(call, lambda raw: unfold(read(raw)))
+            return PreparedCall(forward, lambda raw: unfold({"output": raw}))
+        call, read = with_gradients(forward, {**leaves, "weight": layer.scale.value}, folded["grad_output"])
+        return PreparedCall(call, lambda raw: unfold(read(raw)))
 
-    return Contender(
+    return Implementation(
         "keras", build, note="AdditiveAttention, its scale set to the weight", bytes=_grids(5.0 if gradients else 3.0)
     )
 
@@ -88,8 +90,8 @@ def _grids(number: float) -> Any:
 
 
 def work(sizes: Sizes, passes: int = 1) -> Work:
-    """What the additive score needs, with softmax and values; so many passes."""
-    # Of two units that share a division: 1 + e^2a e^2b each, their product, two cross products, and two sums.
+    """The operations of the additive score with softmax and values, for ``passes`` passes."""
+    # Two units share a division. Together they need 1 + e^2a e^2b twice, a product, two cross products and two sums.
     triples, all_pairs = pairs(sizes) * sizes["dim"], pairs(sizes)
     rows = sizes["batch"] * sizes["heads"] * (sizes["queries"] + sizes["keys"])
     return Work(
@@ -117,25 +119,28 @@ def _task(name: str, title: str, length: int, quick: int, **more: Any) -> Task:
 TASKS = (
     _task(
         "additive", "additive", 1024, 256,
-        contenders=(_regard(), *held_to("cpu", options=options), *_plain(), _keras()),
+        implementations=(_regard(), *own_backends("cpu", options=options), *_plain(), _keras()),
         work=work,
         oracle=by_rows(eager.additive, NAMES, per_pair=64),
-        bars=(Bar("faster", 20, "eager", 30), Bar("faster", 28, "keras", 45), Bar("faster", 7, "compile", 11)),
+        requirements=(
+            Requirement("faster", 20, "eager", 30), Requirement("faster", 28, "keras", 45),
+            Requirement("faster", 7, "compile", 11),
+        ),
     ),
     _task(
         "additive-backward", "additive, forward + backward", 1024, 256,
-        contenders=(_regard(NAMES), *_plain(NAMES), _keras(NAMES)),
+        implementations=(_regard(NAMES), *_plain(NAMES), _keras(NAMES)),
         work=lambda sizes: work(sizes, 2),
         oracle=by_rows(eager.additive, NAMES, NAMES, per_pair=256),
-        bars=(Bar("faster", 8, "eager", 14),),
+        requirements=(Requirement("faster", 8, "eager", 14),),
         backward=True,
     ),
     _task(
         "additive-memory", "additive, memory", 8192, 1024,
-        contenders=(_regard(), *_plain(), _keras()),
+        implementations=(_regard(), *_plain(), _keras()),
         work=work,
-        bars=(Bar("memory", 64 * MIB),),
+        requirements=(Requirement("memory", 64 * MIB),),
         timed=False,
-        about="Runs in processes of its own; whoever would need more memory than there is, is skipped.",
+        about="Measured in separate processes; an implementation that would need too much memory is skipped.",
     ),
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""A training step of Bahdanau's decoder: all target words, the vocabulary's loss, and every gradient."""
+"""A training step of Bahdanau's decoder: all target words, the vocabulary loss and all gradients."""
 
 from typing import Any
 
@@ -6,10 +6,10 @@ import torch
 from torch import Tensor, nn
 
 from regard.attention.verbs import BackendName
-from regard.bench.bar import Bar
-from regard.bench.columns import OWN
-from regard.bench.inner_product import made
-from regard.bench.task import Contender, Inputs, Outputs, Ready, Sizes, Task, Work
+from regard.bench.columns import OWN_COLUMNS
+from regard.bench.inner_product import random_tensor
+from regard.bench.requirement import Requirement
+from regard.bench.task import Implementation, Inputs, Outputs, PreparedCall, Sizes, Task, Work
 from regard.models.bahdanau_decoder import BahdanauDecoder
 from regard.models.encoders import Encoded
 from regard.models.vocabulary_loss import vocabulary_loss
@@ -18,7 +18,7 @@ from regard.nn import Attention
 SMOOTHING = 0.1
 
 ORACLE_NUMBERS = 1 << 26
-"""Numbers of the grid of pairs and units that the oracle's sentences may have over all words: half a gigabyte."""
+"""Largest number of float64 numbers of the oracle's grid of words, keys and units: half a gigabyte."""
 
 
 def _inputs(sizes: Sizes) -> Inputs:
@@ -28,10 +28,10 @@ def _inputs(sizes: Sizes) -> Inputs:
     lengths[0] = K
     keep = torch.arange(K) < lengths[:, None]
     return {
-        "annotations": made(B, K, D, seed=22).tanh() * keep[..., None],
+        "annotations": random_tensor(B, K, D, seed=22).tanh() * keep[..., None],
         "lengths": lengths,
         # State and cell of the encoder's last step.
-        "summary": made(B, 2 * D, seed=23).tanh(),
+        "summary": random_tensor(B, 2 * D, seed=23).tanh(),
         "tokens": torch.randint(sizes["vocabulary"], (B, sizes["words"] + 1), generator=generator),
         "vocabulary": torch.tensor(sizes["vocabulary"]),
         "embedding": torch.tensor(sizes["embedding"]),
@@ -39,7 +39,7 @@ def _inputs(sizes: Sizes) -> Inputs:
 
 
 def build_decoder(inputs: Inputs, backend: BackendName) -> BahdanauDecoder:
-    """The decoder that these inputs are for, with the same weights whenever it is asked for."""
+    """The decoder for these inputs; its weights are the same in every call."""
     width, vocabulary, dim = inputs["annotations"].shape[2], int(inputs["vocabulary"]), int(inputs["embedding"])
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(24)
@@ -53,9 +53,9 @@ def step(decoder: BahdanauDecoder, inputs: Inputs, annotations: Tensor, leaves: 
 
     Args:
         decoder: in the inputs' dtype.
-        inputs: of the task.
-        annotations: the inputs' own, as a leaf.
-        leaves: what the gradients are taken to.
+        inputs: the inputs of the task.
+        annotations: the annotations of the inputs, as a leaf.
+        leaves: the tensors whose gradients are computed.
     """
     state = decoder.start(Encoded(annotations, inputs["lengths"], inputs["summary"].to(annotations.dtype)))
     readout = decoder.decode(inputs["tokens"][:, :-1], state).readout
@@ -67,20 +67,20 @@ def step(decoder: BahdanauDecoder, inputs: Inputs, annotations: Tensor, leaves: 
 
 
 def _named(decoder: BahdanauDecoder, raw: tuple[Tensor, ...], count: int) -> Outputs:
-    """Loss and gradients by name, those of a mean over the words: errors are then comparable between sizes."""
+    """Loss and gradients by name, divided by the number of words, so that errors of several sizes are comparable."""
     names = ("loss", "gradient of annotations", *(f"gradient of {name}" for name, _ in decoder.named_parameters()))
     return {name: tensor.detach() / count for name, tensor in zip(names, raw, strict=True)}
 
 
-def _contender(column: str, named: BackendName, **more: Any) -> Contender:
-    def build(inputs: Inputs) -> Ready:
+def _implementation(column: str, named: BackendName, **more: Any) -> Implementation:
+    def build(inputs: Inputs) -> PreparedCall:
         decoder = build_decoder(inputs, named).train()
         annotations = inputs["annotations"].clone().requires_grad_()
         leaves = [annotations, *decoder.parameters()]
         count = inputs["tokens"][:, 1:].numel()
-        return Ready(lambda: step(decoder, inputs, annotations, leaves), lambda raw: _named(decoder, raw, count))
+        return PreparedCall(lambda: step(decoder, inputs, annotations, leaves), lambda raw: _named(decoder, raw, count))
 
-    return Contender(column, build, **more)
+    return Implementation(column, build, **more)
 
 
 def _backend(inputs: Inputs) -> str:
@@ -89,26 +89,28 @@ def _backend(inputs: Inputs) -> str:
 
 
 def oracle(inputs: Inputs) -> Outputs:
-    """The specification in float64, some sentences at a time: their losses and gradients add up."""
+    """The reference in float64, in blocks of sentences, whose losses and gradients are added."""
     decoder = build_decoder(inputs, "reference").double()
     B, K, D = inputs["annotations"].shape
     words = inputs["tokens"].shape[1] - 1
     at_once = max(1, ORACLE_NUMBERS // (K * D * words))
     total = [torch.zeros((), dtype=torch.float64), *(torch.zeros_like(tensor) for tensor in decoder.parameters())]
-    by_annotations: list[Tensor] = []
+    grad_annotations: list[Tensor] = []
     with torch.enable_grad():
         for first in range(0, B, at_once):
             rows = slice(first, first + at_once)
             part = {name: inputs[name][rows] for name in ("lengths", "summary", "tokens")}
             annotations = inputs["annotations"][rows].double().requires_grad_()
-            loss, by_annotation, *others = step(decoder, part, annotations, [annotations, *decoder.parameters()])
-            by_annotations.append(by_annotation)
+            loss, grad_annotation_block, *others = step(
+                decoder, part, annotations, [annotations, *decoder.parameters()]
+            )
+            grad_annotations.append(grad_annotation_block)
             total = [before + new for before, new in zip(total, (loss.detach(), *others), strict=True)]
-    return _named(decoder, (total[0], torch.cat(by_annotations), *total[1:]), B * words)
+    return _named(decoder, (total[0], torch.cat(grad_annotations), *total[1:]), B * words)
 
 
-def _held(sizes: Sizes) -> float:
-    # Plain PyTorch keeps the tanh of every pair and unit of every word until the backward pass.
+def _reference_bytes(sizes: Sizes) -> float:
+    # Plain PyTorch stores the tanh of every pair and unit of every word until the backward pass.
     return 4.0 * 1.5 * sizes["batch"] * sizes["keys"] * sizes["dim"] * sizes["words"]
 
 
@@ -129,7 +131,7 @@ def _work(sizes: Sizes) -> Work:
     )
 
 
-def _task(keys: int, words: int, bar: Bar) -> Task:
+def _task(keys: int, words: int, requirement: Requirement) -> Task:
     return Task(
         name=f"bahdanau-{keys}",
         title="training step of Bahdanau's decoder, batch {batch}, {words} words, memory {keys}, width {dim}",
@@ -137,21 +139,23 @@ def _task(keys: int, words: int, bar: Bar) -> Task:
         sizes={"batch": 64, "words": words, "keys": keys, "dim": 512, "embedding": 256, "vocabulary": 8000},
         quick={"batch": 8, "words": 7, "keys": keys, "dim": 64, "embedding": 32, "vocabulary": 211},
         inputs=_inputs,
-        contenders=(
-            _contender("regard", "auto", backend=_backend),
-            _contender(OWN["reference"], "reference", note="its attention in plain PyTorch", bytes=_held),
+        implementations=(
+            _implementation("regard", "auto", backend=_backend),
+            _implementation(
+                OWN_COLUMNS["reference"], "reference", note="its attention in plain PyTorch", bytes=_reference_bytes
+            ),
         ),
         work=_work,
         oracle=oracle,
-        bars=(bar,),
+        requirements=(requirement,),
         backward=True,
-        about="Given annotations of unequal lengths; the decoder reads all words, the vocabulary's loss is taken, and "
-        "every parameter and the annotations get their gradients. Errors are those of a mean over the words.",
+        about="The annotations have unequal lengths. The decoder runs over all words; the vocabulary loss and the "
+        "gradients of all parameters and of the annotations are computed. Errors are those of a mean over the words.",
         counted=("target words", lambda sizes: sizes["batch"] * sizes["words"]),
     )  # fmt: skip
 
 
 TASKS = (
-    _task(400, 40, Bar("faster", 1.6, OWN["reference"], 2.2)),
-    _task(14, 14, Bar("faster", 1.0, OWN["reference"])),
+    _task(400, 40, Requirement("faster", 1.6, OWN_COLUMNS["reference"], 2.2)),
+    _task(14, 14, Requirement("faster", 1.0, OWN_COLUMNS["reference"])),
 )

@@ -1,19 +1,19 @@
-"""One step of a recurrent decoder: a query for each sentence, over memories of unequal length, prepared once."""
+"""Steps of a recurrent decoder: one query for each sentence, over prepared memories of unequal lengths."""
 
 import torch
 from torch import Tensor
 
 from regard import scores
-from regard.bench.bar import Bar
-from regard.bench.inner_product import made
+from regard.bench.inner_product import random_tensor
 from regard.bench.oracle import whole
 from regard.bench.peers import load
-from regard.bench.running import Bound, pulled, torch_ready
-from regard.bench.task import Contender, Inputs, Ready, Sizes, Task, Work
+from regard.bench.prepared_call import FunctionAndArguments, torch_builder, with_gradients
+from regard.bench.requirement import Requirement
+from regard.bench.task import Implementation, Inputs, PreparedCall, Sizes, Task, Work
 from regard.nn import Attention
 
 LEAVES = ("query", "key", "value", "weight")
-"""What a step's gradients are taken to; the key is the projected one."""
+"""The tensors whose gradients a step computes; the key is projected."""
 
 
 def _inputs(sizes: Sizes) -> Inputs:
@@ -21,18 +21,18 @@ def _inputs(sizes: Sizes) -> Inputs:
     generator = torch.Generator().manual_seed(5)
     lengths = torch.randint(K // 2, K + 1, (B,), generator=generator)
     lengths[0] = K
-    value = made(B, K, D, seed=2)
-    projection = made(D, D, seed=4) * D**-0.5
+    value = random_tensor(B, K, D, seed=2)
+    projection = random_tensor(D, D, seed=4) * D**-0.5
     return {
-        "query": made(B, D, seed=1),
+        "query": random_tensor(B, D, seed=1),
         "value": value,
         "key": value @ projection.T,
-        "weight": made(D, seed=3) * D**-0.5,
-        "query projection": made(D, D, seed=6) * D**-0.5,
+        "weight": random_tensor(D, seed=3) * D**-0.5,
+        "query projection": random_tensor(D, D, seed=6) * D**-0.5,
         "key projection": projection,
         "keep": torch.arange(K) < lengths[:, None],
         "lengths": lengths,
-        "gradient": made(B, D, seed=7),
+        "grad_output": random_tensor(B, D, seed=7),
     }
 
 
@@ -49,16 +49,16 @@ STEPS = 40
 """Steps of a sentence."""
 
 
-def _asked(query: Tensor, step: int) -> Tensor:
-    """The query of a step: all steps ask something else, and all depend on one leaf."""
+def _step_query(query: Tensor, step: int) -> Tensor:
+    """The query of a step: each step has another query, and all depend on one leaf."""
     return query * (1 - step / STEPS)
 
 
 def _eager_sentence(
     query: Tensor, key: Tensor, value: Tensor, weight: Tensor, projection: Tensor, keep: Tensor
 ) -> Tensor:
-    looks = [_eager(_asked(query, step), key, value, weight, projection, keep) for step in range(STEPS)]
-    return torch.stack(looks).sum(0)
+    contexts = [_eager(_step_query(query, step), key, value, weight, projection, keep) for step in range(STEPS)]
+    return torch.stack(contexts).sum(0)
 
 
 def _module(inputs: Inputs) -> Attention:
@@ -73,51 +73,53 @@ def _module(inputs: Inputs) -> Attention:
     return Attention(score).eval()
 
 
-def _regard(*, backward: bool, steps: int = 1) -> Contender:
-    def build(inputs: Inputs) -> Ready:
+def _regard(*, backward: bool, steps: int = 1) -> Implementation:
+    def build(inputs: Inputs) -> PreparedCall:
         module = _module(inputs)
         if not backward:
             memory = module.remember(inputs["value"], inputs["lengths"])
             query = inputs["query"]
-            return Ready(lambda: module(query, memory).context, lambda raw: {"output": raw})
+            return PreparedCall(lambda: module(query, memory).context, lambda raw: {"output": raw})
         leaves = {name: inputs[name].clone().requires_grad_() for name in ("query", "value")}
         with torch.enable_grad():
             memory = module.remember(inputs["value"], inputs["lengths"], value=leaves["value"])
         score = module.score
         assert isinstance(score, scores.Additive)
-        # The step ends at the prepared memory: its key and value are what a sentence gathers gradients in.
+        # Gradients are computed up to the prepared memory: the steps of a sentence add them to its key and value.
         ends = {"query": leaves["query"], "key": memory.key, "value": memory.value, "weight": score.weight}
 
         def forward() -> Tensor:
             if steps == 1:
                 return module(leaves["query"], memory).context
-            return torch.stack([module(_asked(leaves["query"], step), memory).context for step in range(steps)]).sum(0)
+            return torch.stack(
+                [module(_step_query(leaves["query"], step), memory).context for step in range(steps)]
+            ).sum(0)
 
-        return Ready(*pulled(forward, ends, inputs["gradient"]))
+        return PreparedCall(*with_gradients(forward, ends, inputs["grad_output"]))
 
     def backend(inputs: Inputs) -> str:
-        # A memory that the fused kernels hold is read by them; any other in one pass that gives the weights as well.
+        # The fused kernels run if they have prepared the memory, otherwise the reference.
         held = _module(inputs).remember(inputs["value"], inputs["lengths"]).held
         return "reference" if held is None else "cpu"
 
-    return Contender("regard", build, backend=backend, note="nn.Attention with its weights, over nn.Memory")
+    return Implementation("regard", build, backend=backend, note="nn.Attention with its weights, over nn.Memory")
 
 
-def _contenders(*, backward: bool) -> tuple[Contender, ...]:
-    def bind(inputs: Inputs) -> Bound:
+def _implementations(*, backward: bool) -> tuple[Implementation, ...]:
+    def bind(inputs: Inputs) -> FunctionAndArguments:
         return _eager, tuple(inputs[name] for name in NAMES)
 
     gradients = LEAVES if backward else ()
     return (
         _regard(backward=backward),
-        Contender("eager", torch_ready(bind, gradients)),
-        Contender("compile", torch_ready(bind, gradients, compiled=True)),
+        Implementation("eager", torch_builder(bind, gradients)),
+        Implementation("compile", torch_builder(bind, gradients, compiled=True)),
         _keras(gradients),
     )
 
 
-def _keras(gradients: tuple[str, ...]) -> Contender:
-    def build(inputs: Inputs) -> Ready:
+def _keras(gradients: tuple[str, ...]) -> Implementation:
+    def build(inputs: Inputs) -> PreparedCall:
         module = load("keras")
         layer = module.layers.AdditiveAttention(use_scale=True)
         B, K, D = inputs["value"].shape
@@ -132,10 +134,10 @@ def _keras(gradients: tuple[str, ...]) -> Contender:
             return layer([(query @ projection.T)[:, None], value, key], mask=keep)[:, 0]
 
         if not gradients:
-            return Ready(forward, lambda raw: {"output": raw.detach()})
-        return Ready(*pulled(forward, {**leaves, "weight": layer.scale.value}, inputs["gradient"]))
+            return PreparedCall(forward, lambda raw: {"output": raw.detach()})
+        return PreparedCall(*with_gradients(forward, {**leaves, "weight": layer.scale.value}, inputs["grad_output"]))
 
-    return Contender("keras", build, note="AdditiveAttention on projected queries and keys")
+    return Implementation("keras", build, note="AdditiveAttention on projected queries and keys")
 
 
 def _work(sizes: Sizes, passes: int = 1) -> Work:
@@ -152,7 +154,7 @@ def _work(sizes: Sizes, passes: int = 1) -> Work:
     )
 
 
-def _task(name: str, title: str, *, backward: bool, bar: Bar) -> Task:
+def _task(name: str, title: str, *, backward: bool, requirement: Requirement) -> Task:
     return Task(
         name=name,
         title=title + ", batch {batch}, memory {keys}, width {dim}",
@@ -160,17 +162,17 @@ def _task(name: str, title: str, *, backward: bool, bar: Bar) -> Task:
         sizes={"batch": 64, "keys": 50, "dim": 512},
         quick={"batch": 8, "keys": 50, "dim": 128},
         inputs=_inputs,
-        contenders=_contenders(backward=backward),
+        implementations=_implementations(backward=backward),
         work=lambda sizes: _work(sizes, 2 if backward else 1),
         oracle=whole(_eager, NAMES, LEAVES if backward else ()),
-        bars=(bar,),
+        requirements=(requirement,),
         backward=backward,
-        about="Lengths are uniform from half a memory to a whole one; keys are projected beforehand, queries in it.",
+        about="Lengths are uniform from half the memory to all of it; the keys are already projected.",
     )
 
 
 def _sentence() -> Task:
-    def bind(inputs: Inputs) -> Bound:
+    def bind(inputs: Inputs) -> FunctionAndArguments:
         return _eager_sentence, tuple(inputs[name] for name in NAMES)
 
     return Task(
@@ -180,19 +182,20 @@ def _sentence() -> Task:
         sizes={"batch": 64, "keys": 50, "dim": 512},
         quick={"batch": 8, "keys": 50, "dim": 128},
         inputs=_inputs,
-        contenders=(_regard(backward=True, steps=STEPS), Contender("eager", torch_ready(bind, LEAVES))),
+        implementations=(_regard(backward=True, steps=STEPS), Implementation("eager", torch_builder(bind, LEAVES))),
         work=lambda sizes: _work(sizes, 2).times(STEPS),
         oracle=whole(_eager_sentence, NAMES, LEAVES),
-        bars=(Bar("faster", 3, "eager", 5),),
+        requirements=(Requirement("faster", 3, "eager", 5),),
         backward=True,
-        about="What a decoder does in training: all steps look at one memory, which gets one sum of gradients.",
+        about="The steps of a sentence in training: all attend to one memory, and their gradients are summed.",
     )
 
 
 TASKS = (
-    _task("decoder", "decoder step", backward=False, bar=Bar("faster", 3, "eager", 5)),
+    _task("decoder", "decoder step", backward=False, requirement=Requirement("faster", 3, "eager", 5)),
     _task(
-        "decoder-backward", "decoder step, forward + backward", backward=True, bar=Bar("faster", 3, "eager", 5)
+        "decoder-backward", "decoder step, forward + backward", backward=True,
+        requirement=Requirement("faster", 3, "eager", 5),
     ),
     _sentence(),
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Windows and batches of unequal lengths: work that a mask saves."""
+"""Windows and unequal lengths: masks that reduce the number of pairs."""
 
 from typing import Any
 
@@ -7,7 +7,6 @@ from torch import Tensor
 
 from regard import masks
 from regard.bench import eager
-from regard.bench.bar import Bar
 from regard.bench.inner_product import (
     QKV,
     jax,
@@ -21,11 +20,12 @@ from regard.bench.inner_product import (
     x_transformers,
 )  # fmt: skip
 from regard.bench.oracle import by_rows
-from regard.bench.own import held_to
+from regard.bench.own_backends import own_backends
+from regard.bench.requirement import Requirement
 from regard.bench.task import Inputs, Sizes, Task, Work
 
 WINDOW = 512
-"""Keys before its own that a query of the window task sees."""
+"""Keys before its own key that a query of the window task sees."""
 
 
 def _window(inputs: Inputs) -> Tensor:
@@ -67,7 +67,7 @@ def _padding(inputs: Inputs) -> Tensor:
 
 
 def _ragged_work(sizes: Sizes, *, keys_only: bool) -> Work:
-    # The seeded lengths are drawn again: the least work depends on them.
+    # The same seeded lengths again, since the number of operations depends on them.
     lengths = _ragged_inputs({**sizes, "heads": 1, "dim": 1})["lengths"].double()
     seen = (lengths * sizes["queries"] if keys_only else lengths**2).sum()
     return _work(sizes, float(seen) * sizes["heads"])
@@ -93,9 +93,9 @@ def _ragged(name: str, title: str, *, keys_only: bool, about: str) -> Task:
         sizes=sizes(32, 4, 512),
         quick=sizes(4, 2, 128),
         inputs=_ragged_inputs,
-        contenders=(
+        implementations=(
             regard(options),
-            *(() if keys_only else held_to("cpu", "sdpa", options=options)),
+            *(() if keys_only else own_backends("cpu", "sdpa", options=options)),
             *plain(eager.attention, keep=_padding, note=padded),
             sdpa(keep=_padding, note=padded),
             keras(keep=_padding, note=padded),
@@ -105,7 +105,7 @@ def _ragged(name: str, title: str, *, keys_only: bool, about: str) -> Task:
         ),
         work=lambda sizes: _ragged_work(sizes, keys_only=keys_only),
         oracle=by_rows(eager.attention, QKV, keep=_padding, per_pair=2),
-        bars=(Bar("faster", 1.8, "sdpa", 2.2),),
+        requirements=(Requirement("faster", 1.8, "sdpa", 2.2),),
         about=about,
     )
 
@@ -118,9 +118,9 @@ TASKS = (
         sizes=sizes(1, 4, 8192),
         quick=sizes(1, 2, 1024),
         inputs=make_inputs,
-        contenders=(
+        implementations=(
             regard(_windowed),
-            *held_to("cpu", "sdpa", options=_windowed),
+            *own_backends("cpu", "sdpa", options=_windowed),
             *plain(eager.attention, keep=_window, matrices=3.0, compiled_matrices=3.0),
             sdpa(keep=_window, note="a dense mask"),
             jax(keywords=lambda inputs, jnp: {"local_window_size": (WINDOW, 0)}),
@@ -129,15 +129,15 @@ TASKS = (
         ),
         work=_window_work,
         oracle=by_rows(eager.attention, QKV, keep=_window, per_pair=2),
-        bars=(Bar("faster", 10, "sdpa", 16),),
+        requirements=(Requirement("faster", 10, "sdpa", 16),),
         about="Each query sees its own key and the 512 before it.",
     ),
     _ragged(
         "ragged", "unequal lengths", keys_only=False,
-        about="Queries and keys have the lengths; what stands in padded queries does not count.",
+        about="Queries and keys have these lengths; padded queries are not compared.",
     ),
     _ragged(
         "ragged-keys", "unequal lengths of the keys alone", keys_only=True,
-        about="Every query row is computed by everyone; only keys have lengths.",
+        about="Only keys have lengths; all implementations compute every query.",
     ),
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Every score with softmax, and every normalizer with scaled dot products, so that each mechanism has its row."""
+"""Every score with softmax, and every normalizer with scaled dot products, a task for each."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -12,16 +12,16 @@ from regard import normalizers, scores
 from regard.bench import eager
 from regard.bench.inner_product import (
     QKV,
-    made,
     make_inputs,
     pairs,
     plain,
+    random_tensor,
     regard,
     sizes,
     x_transformers,
 )  # fmt: skip
 from regard.bench.oracle import by_rows
-from regard.bench.task import Contender, Inputs, Sizes, Task, Work
+from regard.bench.task import Implementation, Inputs, Sizes, Task, Work
 from regard.bench.tasks.rows import attention_task, attention_work
 
 HIDDEN = 16
@@ -36,13 +36,13 @@ class Mechanism:
     """One score or normalizer.
 
     Attributes:
-        name: what it is called.
+        name: its name.
         options: inputs → keywords of `regard.attend`.
-        function: the same in plain PyTorch, of the named inputs.
+        function: the same in plain PyTorch; it takes the named inputs.
         names: its inputs beside query, key and value.
-        units: numbers that plain PyTorch holds for each pair.
+        units: numbers that plain PyTorch stores for each pair.
         work: for each pair: multiply-adds, reciprocals and exponentials beside the two matrix products.
-        rivals: contenders beside eager and compiled PyTorch.
+        others: implementations beside regard and eager and compiled PyTorch.
     """
 
     name: str
@@ -51,7 +51,7 @@ class Mechanism:
     names: tuple[str, ...] = ()
     units: int = 2
     work: tuple[float, float, float] = (0.0, 0.0, 1.0)
-    rivals: tuple[Contender, ...] = ()
+    others: tuple[Implementation, ...] = ()
 
 
 def _inputs(sizes: Sizes) -> Inputs:
@@ -59,14 +59,14 @@ def _inputs(sizes: Sizes) -> Inputs:
     scale = D**-0.5
     return {
         **make_inputs(sizes),
-        "weight": made(D, seed=10) * scale,
-        "matrix": made(D, D, seed=11) * scale,
-        "hidden": made(HIDDEN, 2 * D, seed=12) * scale,
-        "out": made(1, HIDDEN, seed=13) * HIDDEN**-0.5,
-        "places": made(K, D, seed=14) * scale,
-        "filters": made(CHANNELS, 1, KERNEL, seed=15) * KERNEL**-0.5,
-        "located": made(D, CHANNELS, seed=16) * CHANNELS**-0.5,
-        "previous": torch.softmax(made(sizes["batch"], K, seed=17), dim=-1),
+        "weight": random_tensor(D, seed=10) * scale,
+        "matrix": random_tensor(D, D, seed=11) * scale,
+        "hidden": random_tensor(HIDDEN, 2 * D, seed=12) * scale,
+        "out": random_tensor(1, HIDDEN, seed=13) * HIDDEN**-0.5,
+        "places": random_tensor(K, D, seed=14) * scale,
+        "filters": random_tensor(CHANNELS, 1, KERNEL, seed=15) * KERNEL**-0.5,
+        "located": random_tensor(D, CHANNELS, seed=16) * CHANNELS**-0.5,
+        "previous": torch.softmax(random_tensor(sizes["batch"], K, seed=17), dim=-1),
         "center": torch.linspace(0, K - 1, sizes["heads"])[:, None],
     }
 
@@ -86,8 +86,10 @@ def _general(query: Tensor, key: Tensor, value: Tensor, matrix: Tensor) -> Tenso
 
 def _mlp(query: Tensor, key: Tensor, value: Tensor, hidden: Tensor, out: Tensor) -> Tensor:
     D = query.shape[-1]
-    of_query, of_key = query @ hidden[:, :D].T, key @ hidden[:, D:].T
-    return eager.mix((torch.relu(of_query[..., :, None, :] + of_key[..., None, :, :]) @ out.T).squeeze(-1), value)
+    query_hidden, key_hidden = query @ hidden[:, :D].T, key @ hidden[:, D:].T
+    return eager.mix(
+        (torch.relu(query_hidden[..., :, None, :] + key_hidden[..., None, :, :]) @ out.T).squeeze(-1), value
+    )
 
 
 def _location(query: Tensor, key: Tensor, value: Tensor, places: Tensor) -> Tensor:
@@ -161,7 +163,7 @@ SCORES = (
     Mechanism("cosine", lambda inputs: {"score": scores.Cosine(temperature=0.2)}, _cosine),
     Mechanism(
         "distance", lambda inputs: {"score": "distance"}, _distance,
-        rivals=(x_transformers(l2_distance=True, scale=1.0, note="l2_distance"),),
+        others=(x_transformers(l2_distance=True, scale=1.0, note="l2_distance"),),
     ),
     Mechanism("general", lambda inputs: {"score": scores.General(inputs["matrix"])}, _general, ("matrix",)),
     Mechanism(
@@ -176,7 +178,7 @@ SCORES = (
     ),
     Mechanism(
         "soft-cap", lambda inputs: {"score": scores.SoftCap(scores.ScaledDot(), 2.0)}, _soft_cap, work=(1.0, 1.0, 2.0),
-        rivals=(x_transformers(softclamp_logits=True, logit_softclamp_value=2.0, note="softclamp_logits"),),
+        others=(x_transformers(softclamp_logits=True, logit_softclamp_value=2.0, note="softclamp_logits"),),
     ),
     Mechanism("modified", lambda inputs: {"score": scores.Modified(scores.ScaledDot(), _modify)}, _modified),
 )  # fmt: skip
@@ -187,25 +189,25 @@ NORMALIZERS = (
     Mechanism("entmax13", lambda inputs: {"normalizer": normalizers.entmax(1.3)}, _bisected, units=6,
               work=(2.0, 0.0, 0.0)),
     Mechanism("sigmoid", lambda inputs: {"normalizer": "sigmoid"}, partial(eager.attention, normalize="sigmoid"),
-              work=(0.0, 1.0, 1.0), rivals=(x_transformers(sigmoid=True, note="sigmoid"),)),
+              work=(0.0, 1.0, 1.0), others=(x_transformers(sigmoid=True, note="sigmoid"),)),
     Mechanism("hard", lambda inputs: {"normalizer": normalizers.hard()}, partial(eager.attention, normalize="hard"),
-              units=3, work=(0.0, 0.0, 0.0), rivals=(x_transformers(hard=True, note="hard"),)),
+              units=3, work=(0.0, 0.0, 0.0), others=(x_transformers(hard=True, note="hard"),)),
     Mechanism("local-gaussian",
               lambda inputs: {"normalizer": normalizers.local_gaussian("softmax", inputs["center"], 16.0)},
               _local, ("center",), units=3, work=(1.0, 0.0, 2.0)),
 )  # fmt: skip
 
 
-def _plain(mechanism: Mechanism, names: tuple[str, ...]) -> tuple[Contender, Contender]:
+def _plain(mechanism: Mechanism, names: tuple[str, ...]) -> tuple[Implementation, Implementation]:
     units = mechanism.units
     usual, compiled = plain(mechanism.function, names, matrices=units, compiled_matrices=min(4, units))
-    # Seventeen processes that compile would take as long as everything else of this table.
-    return usual, replace(compiled, weighed=False)
+    # The compilation in seventeen processes would take as long as all other measurements of these tasks.
+    return usual, replace(compiled, memory_measured=False)
 
 
 def _task(kind: str, mechanism: Mechanism) -> Task:
     additional = mechanism.work
-    # The first product is that of query and key, if there is one; those that form the score otherwise have their own.
+    # One product is that of the weights and the values; the other is that of queries and keys, if there is one.
     products = 1.0 if mechanism.units >= HIDDEN else 2.0
 
     def work(sizes: Sizes) -> Work:
@@ -216,7 +218,7 @@ def _task(kind: str, mechanism: Mechanism) -> Task:
             reciprocals=additional[1] * number,
             exponentials=additional[2] * number,
             bytes=base.bytes,
-            said="the matrix products, and what each pair needs besides",
+            said="the matrix products, and the other operations of each pair",
         )
 
     names = (*QKV, *mechanism.names)
@@ -228,10 +230,10 @@ def _task(kind: str, mechanism: Mechanism) -> Task:
         sizes=sizes(1, 4, 1024),
         quick=sizes(1, 2, 128),
         inputs=_inputs,
-        contenders=(
+        implementations=(
             regard(mechanism.options),
             *_plain(mechanism, names),
-            *mechanism.rivals,
+            *mechanism.others,
         ),
         work=work,
         oracle=by_rows(mechanism.function, names, per_pair=max(4, mechanism.units)),

@@ -1,4 +1,4 @@
-"""Attention that is watched: what entropy, the top keys and the attention received cost besides the output."""
+"""Attention with readings: output, entropy, the largest weights and the column sums."""
 
 import sys
 
@@ -7,16 +7,16 @@ from torch import Tensor
 
 from regard.attention import Readings, observe, plan
 from regard.bench import eager
-from regard.bench.bar import Bar
 from regard.bench.inner_product import QKV, make_inputs, pairs, plain, sdpa, sizes
 from regard.bench.oracle import by_rows
-from regard.bench.running import Bound, torch_ready
-from regard.bench.task import Contender, Inputs, Outputs, Ready, Sizes, Task, Work
+from regard.bench.prepared_call import FunctionAndArguments, torch_builder
+from regard.bench.requirement import Requirement
+from regard.bench.task import Implementation, Inputs, Outputs, PreparedCall, Sizes, Task, Work
 
 READ = Readings(entropy=True, top_k=8, received=True)
 
 SLICE = 4096
-"""Queries of a slice of the long task; progress is said after each."""
+"""Queries of a slice of the long task, which prints its progress after each slice."""
 
 
 def _observed(query: Tensor, key: Tensor, value: Tensor) -> dict[str, Tensor | None]:
@@ -33,15 +33,15 @@ def _backend(inputs: Inputs) -> str:
     return plan(*(inputs[name] for name in QKV)).backend
 
 
-def _regard() -> Contender:
-    def bind(inputs: Inputs) -> Bound:
+def _regard() -> Implementation:
+    def bind(inputs: Inputs) -> FunctionAndArguments:
         return _observed, tuple(inputs[name] for name in QKV)
 
-    return Contender("regard", torch_ready(bind), backend=_backend)
+    return Implementation("regard", torch_builder(bind), backend=_backend)
 
 
-def _regard_in_slices() -> Contender:
-    def build(inputs: Inputs) -> Ready:
+def _regard_in_slices() -> Implementation:
+    def build(inputs: Inputs) -> PreparedCall:
         query, key, value = (inputs[name] for name in QKV)
 
         def call() -> Outputs:
@@ -58,9 +58,9 @@ def _regard_in_slices() -> Contender:
                 print(f"progress {number + 1} {len(slices)}", file=sys.stderr, flush=True)
             return {"output": output, "entropy": torch.cat(entropy, 2), "received": received}
 
-        return Ready(call, lambda raw: raw)
+        return PreparedCall(call, lambda raw: raw)
 
-    return Contender("regard", build, backend=_backend, note=f"observe, {SLICE} queries at a time")
+    return Implementation("regard", build, backend=_backend, note=f"observe, {SLICE} queries at a time")
 
 
 def _work(sizes: Sizes) -> Work:
@@ -69,7 +69,7 @@ def _work(sizes: Sizes) -> Work:
         multiply_adds=3.0 * pairs(sizes) * sizes["dim"],
         exponentials=2.0 * pairs(sizes),
         bytes=4.0 * 3 * rows * sizes["dim"],
-        said="two matrix products and the exponentials of attention; scores and exponentials once more to read them",
+        said="the products and exponentials of attention; scores and exponentials once more for the readings",
     )
 
 
@@ -81,14 +81,18 @@ TASKS = (
         sizes=sizes(1, 8, 4096),
         quick=sizes(1, 2, 512),
         inputs=make_inputs,
-        contenders=(
+        implementations=(
             _regard(),
             *plain(eager.readings, matrices=5.0, compiled_matrices=4.0),
-            sdpa(note="output only: reads nothing"),
+            sdpa(note="output only, no readings"),
         ),
         work=_work,
         oracle=by_rows(eager.readings, QKV, per_pair=4),
-        bars=(Bar("slower", 2.2, "sdpa", 1.7), Bar("faster", 4, "eager", 6), Bar("memory share", 0.05, "eager")),
+        requirements=(
+            Requirement("slower", 2.2, "sdpa", 1.7),
+            Requirement("faster", 4, "eager", 6),
+            Requirement("memory share", 0.05, "eager"),
+        ),
     ),
     Task(
         name="observe-long",
@@ -97,11 +101,11 @@ TASKS = (
         sizes=sizes(1, 1, 100_000),
         quick=sizes(1, 1, 8_209),
         inputs=make_inputs,
-        contenders=(_regard_in_slices(),),
+        implementations=(_regard_in_slices(),),
         work=_work,
-        bars=(Bar("resident", 1 << 30),),
+        requirements=(Requirement("resident", 1 << 30),),
         timed=False,
         long=True,
-        about="Runs in a process of its own, with progress after each slice of queries.",
+        about="Measured in a separate process, which prints its progress after each slice of queries.",
     ),
 )

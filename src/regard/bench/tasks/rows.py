@@ -8,13 +8,13 @@ from torch import Tensor
 
 from regard import normalizers
 from regard.bench import eager
-from regard.bench.bar import Bar
-from regard.bench.inner_product import QKV, made, make_inputs, pairs, plain, quadratic, regard, sizes
+from regard.bench.inner_product import QKV, make_inputs, pairs, plain, quadratic, random_tensor, regard, sizes
 from regard.bench.oracle import by_rows, whole
-from regard.bench.own import held_to
+from regard.bench.own_backends import own_backends
 from regard.bench.peers import load
-from regard.bench.running import Bound, torch_ready
-from regard.bench.task import Contender, Inputs, Sizes, Task, Work
+from regard.bench.prepared_call import FunctionAndArguments, torch_builder
+from regard.bench.requirement import Requirement
+from regard.bench.task import Implementation, Inputs, Sizes, Task, Work
 
 NORMALIZERS: dict[str, Callable[[Tensor], Tensor]] = {
     "sparsemax": normalizers.sparsemax,
@@ -25,15 +25,15 @@ PLAIN: dict[str, Callable[[Tensor], Tensor]] = {"sparsemax": eager.sparsemax, "e
 
 def _inputs(sizes: Sizes) -> Inputs:
     shape = (sizes["rows"], sizes["columns"])
-    return {"scores": made(*shape), "gradient": made(*shape, seed=1)}
+    return {"scores": random_tensor(*shape), "grad_output": random_tensor(*shape, seed=1)}
 
 
-def _rows(function: Callable[[Tensor], Tensor]) -> Callable[[Inputs], Bound]:
+def _rows(function: Callable[[Tensor], Tensor]) -> Callable[[Inputs], FunctionAndArguments]:
     return lambda inputs: (function, (inputs["scores"],))
 
 
-def _package(name: str) -> Callable[[Inputs], Bound]:
-    def bind(inputs: Inputs) -> Bound:
+def _package(name: str) -> Callable[[Inputs], FunctionAndArguments]:
+    def bind(inputs: Inputs) -> FunctionAndArguments:
         return partial(getattr(load("entmax"), name), dim=-1), (inputs["scores"],)
 
     return bind
@@ -44,7 +44,7 @@ def _work(sizes: Sizes, tensors: int) -> Work:
     return Work(
         multiply_adds=2.0 * tensors * numbers,
         bytes=4.0 * tensors * numbers,
-        said="every tensor once through memory: scores and weights, with gradients two more; two operations a number",
+        said="scores and weights once through memory, with gradients two tensors more; two operations for each number",
     )
 
 
@@ -58,21 +58,21 @@ def _row_task(name: str, *, backward: bool) -> Task:
         sizes={"rows": 4096, "columns": 1024},
         quick={"rows": 256, "columns": 256},
         inputs=_inputs,
-        contenders=(
-            Contender("regard", torch_ready(_rows(NORMALIZERS[name]), gradients), backend=lambda inputs: "rows"),
-            Contender("eager", torch_ready(plainly, gradients), note="by sorting"),
-            Contender("compile", torch_ready(plainly, gradients, compiled=True), note="by sorting"),
-            Contender("entmax", torch_ready(_package(name), gradients)),
+        implementations=(
+            Implementation("regard", torch_builder(_rows(NORMALIZERS[name]), gradients), backend=lambda inputs: "rows"),
+            Implementation("eager", torch_builder(plainly, gradients), note="by sorting"),
+            Implementation("compile", torch_builder(plainly, gradients, compiled=True), note="by sorting"),
+            Implementation("entmax", torch_builder(_package(name), gradients)),
         ),
         work=lambda sizes: _work(sizes, 4 if backward else 2),
         oracle=whole(PLAIN[name], ("scores",), gradients),
-        bars=(Bar("faster", 10 if backward else 15, "entmax", None if backward else 30),),
+        requirements=(Requirement("faster", 10 if backward else 15, "entmax", None if backward else 30),),
         backward=backward,
     )
 
 
-def _in_attention(name: str) -> Contender:
-    def bind(inputs: Inputs) -> Bound:
+def _in_attention(name: str) -> Implementation:
+    def bind(inputs: Inputs) -> FunctionAndArguments:
         normalize = getattr(load("entmax"), name)
 
         def function(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
@@ -80,7 +80,9 @@ def _in_attention(name: str) -> Contender:
 
         return function, tuple(inputs[tensor] for tensor in QKV)
 
-    return Contender("entmax", torch_ready(bind), note="the package between two matrix products", bytes=quadratic(6.0))
+    return Implementation(
+        "entmax", torch_builder(bind), note="the package between two matrix products", bytes=quadratic(6.0)
+    )
 
 
 def attention_work(sizes: Sizes) -> Work:
@@ -94,7 +96,7 @@ def attention_work(sizes: Sizes) -> Work:
 
 
 def attention_task(
-    name: str, group: str, length: tuple[int, int, int], bars: tuple[Bar, ...], prefix: str = ""
+    name: str, group: str, length: tuple[int, int, int], requirements: tuple[Requirement, ...], prefix: str = ""
 ) -> Task:
     """Scaled dot products with a normalizer of the entmax family."""
     function: Callable[..., Any] = partial(eager.attention, normalize=name)
@@ -109,15 +111,15 @@ def attention_task(
         sizes=sizes(*length),
         quick=sizes(1, 2, 256),
         inputs=make_inputs,
-        contenders=(
+        implementations=(
             regard(options),
-            *(() if prefix else held_to("cpu", options=options)),
+            *(() if prefix else own_backends("cpu", options=options)),
             *plain(function, matrices=6.0, compiled_matrices=6.0),
             _in_attention(name),
         ),
         work=attention_work,
         oracle=by_rows(function, QKV, per_pair=8),
-        bars=bars,
+        requirements=requirements,
     )
 
 
@@ -126,5 +128,5 @@ TASKS = (
     _row_task("sparsemax", backward=True),
     _row_task("entmax15", backward=False),
     _row_task("entmax15", backward=True),
-    attention_task("entmax15", "Sparse normalizers", (1, 8, 1024), (Bar("faster", 5, "entmax", 8),)),
+    attention_task("entmax15", "Sparse normalizers", (1, 8, 1024), (Requirement("faster", 5, "entmax", 8),)),
 )

@@ -1,4 +1,4 @@
-"""Plain scaled dot products with softmax, where PyTorch's own kernel is the right one: nothing may be lost."""
+"""Scaled dot-product attention with softmax, compared with PyTorch's own kernel."""
 
 from dataclasses import replace
 from typing import Any
@@ -8,16 +8,16 @@ from torch import Tensor
 
 from regard import masks, nn
 from regard.bench import eager
-from regard.bench.bar import Bar
-from regard.bench.inner_product import QKV, causal_keep, everyone, made, make_inputs, pairs, sizes
+from regard.bench.inner_product import QKV, all_implementations, causal_keep, make_inputs, pairs, random_tensor, sizes
 from regard.bench.oracle import by_rows
-from regard.bench.own import held_to
+from regard.bench.own_backends import own_backends
 from regard.bench.peers import load
-from regard.bench.running import Bound, torch_ready
-from regard.bench.task import Contender, Inputs, Ready, Sizes, Task, Work
+from regard.bench.prepared_call import FunctionAndArguments, torch_builder
+from regard.bench.requirement import Requirement
+from regard.bench.task import Implementation, Inputs, PreparedCall, Sizes, Task, Work
 
-BEHIND = 1.03
-"""The most that `attend` may take of the time of SDPA itself."""
+LARGEST_RATIO = 1.03
+"""Largest ratio of regard's time to that of PyTorch's `scaled_dot_product_attention`."""
 
 
 def _work(sizes: Sizes, passes: float = 1.0, seen: float = 1.0) -> Work:
@@ -30,9 +30,9 @@ def _work(sizes: Sizes, passes: float = 1.0, seen: float = 1.0) -> Work:
     )
 
 
-def _lightly(contenders: tuple[Contender, ...]) -> tuple[Contender, ...]:
-    """Weigh only the nearest: how memory grows is seen at larger sizes, and each process costs seconds."""
-    return tuple(replace(one, weighed=one.column in ("regard", "eager", "sdpa")) for one in contenders)
+def _with_less_memory_measured(implementations: tuple[Implementation, ...]) -> tuple[Implementation, ...]:
+    """Measure the memory of three implementations only: each process takes seconds, and larger tasks measure all."""
+    return tuple(replace(one, memory_measured=one.column in ("regard", "eager", "sdpa")) for one in implementations)
 
 
 def _causal(inputs: Inputs) -> dict[str, Any]:
@@ -41,8 +41,8 @@ def _causal(inputs: Inputs) -> dict[str, Any]:
 
 def _plain(name: str, batch: int, heads: int, length: int, *, causal: bool = False, backward: bool = False) -> Task:
     gradients = QKV if backward else ()
-    contenders = everyone(gradients, causal=causal)
-    contenders += held_to("cpu", "sdpa", options=_causal) if causal else ()
+    implementations = all_implementations(gradients, causal=causal)
+    implementations += own_backends("cpu", "sdpa", options=_causal) if causal else ()
     extra = f"{', causal' if causal else ''}{', forward + backward' if backward else ''}"
     return Task(
         name=name,
@@ -51,10 +51,10 @@ def _plain(name: str, batch: int, heads: int, length: int, *, causal: bool = Fal
         sizes=sizes(batch, heads, length),
         quick=sizes(min(batch, 2), 2, min(length, 256)),
         inputs=make_inputs,
-        contenders=contenders if length >= 1024 else _lightly(contenders),
+        implementations=implementations if length >= 1024 else _with_less_memory_measured(implementations),
         work=lambda sizes: _work(sizes, 3.5 if backward else 1.0, 0.5 if causal else 1.0),
         oracle=by_rows(eager.attention, QKV, gradients, per_pair=4, keep=causal_keep if causal else None),
-        bars=(Bar("slower", BEHIND, "sdpa"),),
+        requirements=(Requirement("slower", LARGEST_RATIO, "sdpa"),),
         backward=backward,
     )
 
@@ -62,15 +62,15 @@ def _plain(name: str, batch: int, heads: int, length: int, *, causal: bool = Fal
 def _layer_inputs(sizes: Sizes) -> Inputs:
     B, L, D = sizes["batch"], sizes["length"], sizes["dim"]
     return {
-        "input": made(B, L, D),
-        "weight": made(3 * D, D, seed=1) * D**-0.5,
-        "out": made(D, D, seed=2) * D**-0.5,
+        "input": random_tensor(B, L, D),
+        "weight": random_tensor(3 * D, D, seed=1) * D**-0.5,
+        "out": random_tensor(D, D, seed=2) * D**-0.5,
         "heads": torch.tensor(sizes["heads"]),
     }
 
 
 def _torch_layer(kind: Any) -> Any:
-    def bind(inputs: Inputs) -> Bound:
+    def bind(inputs: Inputs) -> FunctionAndArguments:
         D = inputs["input"].shape[-1]
         layer = kind(D, int(inputs["heads"]), bias=False, batch_first=True).eval()
         with torch.no_grad():
@@ -85,18 +85,18 @@ def _torch_layer(kind: Any) -> Any:
     return bind
 
 
-def _keras_layer() -> Contender:
-    def build(inputs: Inputs) -> Ready:
+def _keras_layer() -> Implementation:
+    def build(inputs: Inputs) -> PreparedCall:
         module, given = load("keras"), inputs["input"]
         H, D = int(inputs["heads"]), given.shape[-1]
         layer = module.layers.MultiHeadAttention(num_heads=H, key_dim=D // H, use_bias=False)
         layer.build(list(given.shape), list(given.shape))
         projections = inputs["weight"].view(3, H, D // H, D).permute(0, 3, 1, 2)
-        # Its weights in their order: query, key, value, output.
+        # The order of its weights: query, key, value, output.
         layer.set_weights([kernel.numpy() for kernel in (*projections, inputs["out"].T.reshape(H, D // H, D))])
-        return Ready(lambda: layer(given, given), lambda raw: {"output": raw.detach()})
+        return PreparedCall(lambda: layer(given, given), lambda raw: {"output": raw.detach()})
 
-    return Contender("keras", build, note="MultiHeadAttention")
+    return Implementation("keras", build, note="MultiHeadAttention")
 
 
 def _layer_oracle(inputs: Inputs) -> dict[str, Tensor]:
@@ -126,11 +126,11 @@ TASKS = (
         sizes=sizes(1, 1, 4, 8),
         quick=sizes(1, 1, 4, 8),
         inputs=make_inputs,
-        contenders=_lightly(everyone()),
+        implementations=_with_less_memory_measured(all_implementations()),
         work=_work,
         oracle=by_rows(eager.attention, QKV),
-        bars=(Bar("overhead", 15e-6, "sdpa"),),
-        about="Nothing to compute: what is measured is the way to the kernel.",
+        requirements=(Requirement("overhead", 15e-6, "sdpa"),),
+        about="The problem is tiny, so the time is the overhead of a call.",
     ),
     _plain("dot-128", 1, 8, 128),
     _plain("dot-1024", 1, 8, 1024),
@@ -145,14 +145,18 @@ TASKS = (
         sizes={"batch": 4, "length": 256, "dim": 512, "heads": 8},
         quick={"batch": 2, "length": 64, "dim": 128, "heads": 4},
         inputs=_layer_inputs,
-        contenders=(
-            Contender("regard", torch_ready(_torch_layer(nn.MultiheadAttention)), backend=lambda inputs: "layer"),
-            Contender("eager", torch_ready(_torch_layer(torch.nn.MultiheadAttention)), note="torch.nn's own layer"),
-            Contender("compile", torch_ready(_torch_layer(torch.nn.MultiheadAttention), compiled=True)),
+        implementations=(
+            Implementation(
+                "regard", torch_builder(_torch_layer(nn.MultiheadAttention)), backend=lambda inputs: "layer"
+            ),
+            Implementation(
+                "eager", torch_builder(_torch_layer(torch.nn.MultiheadAttention)), note="torch.nn's own layer"
+            ),
+            Implementation("compile", torch_builder(_torch_layer(torch.nn.MultiheadAttention), compiled=True)),
             _keras_layer(),
         ),
         work=_layer_work,
         oracle=_layer_oracle,
-        about="Projections included, weights not asked for.",
+        about="With projections, without returned weights.",
     ),
 )

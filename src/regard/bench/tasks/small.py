@@ -1,4 +1,4 @@
-"""Small problems, on every backend that runs them: where the planner's choice is about what a call costs."""
+"""Small problems on every backend that can run them, where the overhead of a call decides."""
 
 from collections.abc import Callable
 from functools import partial
@@ -12,7 +12,7 @@ from regard.attention.verbs import BackendName
 from regard.bench import eager
 from regard.bench.inner_product import QKV, Options, make_inputs, pairs, plain, regard, sizes
 from regard.bench.oracle import by_rows
-from regard.bench.own import held_to
+from regard.bench.own_backends import own_backends
 from regard.bench.task import Inputs, Sizes, Task, Work
 from regard.bench.tasks import additive
 
@@ -35,7 +35,7 @@ def _work(sizes: Sizes) -> Work:
         multiply_adds=2.0 * pairs(sizes) * sizes["dim"],
         exponentials=1.0 * pairs(sizes),
         bytes=8.0 * rows * sizes["dim"],
-        said="two matrix products and an exponential for each pair, masks and the cost of a sparse normalizer left out",
+        said="two matrix products and an exponential for each pair, without those of masks and sparse normalizers",
     )
 
 
@@ -60,10 +60,10 @@ def _task(
         sizes=sizes(2, HEADS, length, 32),
         quick=sizes(2, HEADS, length, 32),
         inputs=inputs,
-        contenders=(regard(options), *held_to(*backends, options=options), usual),
+        implementations=(regard(options), *own_backends(*backends, options=options), usual),
         work=work,
         oracle=by_rows(function, names, keep=keep),
-        about="In its first column regard chooses for itself; in the others its backend is named.",
+        about="In regard's column `auto` chooses the backend; in the other columns the backend is named.",
     )
 
 

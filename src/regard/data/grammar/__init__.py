@@ -1,1 +1,1 @@
-"""The grammar of the generated corpus: English sentences and what they are in Spanish, word for word."""
+"""The grammar of the generated corpus: English sentences and their Spanish translations, word by word."""

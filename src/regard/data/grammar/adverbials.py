@@ -1,6 +1,6 @@
 """Where and when something happens, in both languages at once."""
 
-from regard.data.grammar.phrases import Dice, Source, Target, noun_phrase
+from regard.data.grammar.phrases import RandomDraws, Source, Target, noun_phrase
 
 # English, Spanish, the tenses that it goes with (None: all), and for each Spanish word the English word that it
 # renders (None: none of them alone).
@@ -28,19 +28,19 @@ _WHERE = (
 )
 
 
-def where(dice: Dice) -> tuple[list[Source], list[Target]]:
+def where(draws: RandomDraws) -> tuple[list[Source], list[Target]]:
     """E.g. *in the garden*: *en el jardín*."""
-    english, spanish, kinds = dice.choice(_WHERE)
-    place = noun_phrase(dice, kinds, plain=dice.chance(0.7))
+    english, spanish, kinds = draws.choice(_WHERE)
+    place = noun_phrase(draws, kinds, plain=draws.chance(0.7))
     preposition = Source(english)
     first, *others = spanish.split()
     target = [Target(first, (preposition,)), *(Target(word, (), (preposition,)) for word in others)]
     return [preposition, *place.source], [*target, *place.target]
 
 
-def when(dice: Dice, tense: str) -> tuple[list[Source], list[Target]]:
+def when(draws: RandomDraws, tense: str) -> tuple[list[Source], list[Target]]:
     """E.g. *last week*: *la semana pasada*."""
-    english, spanish, _, links = dice.choice([row for row in _WHEN if row[2] is None or tense in row[2]])
+    english, spanish, _, links = draws.choice([row for row in _WHEN if row[2] is None or tense in row[2]])
     source = [Source(word) for word in english.split()]
     target = [
         Target(word, (), tuple(source)) if at is None else Target(word, (source[at],), tuple(source))

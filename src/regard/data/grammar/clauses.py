@@ -1,4 +1,4 @@
-"""The clauses of the bundled corpus: English and Spanish built side by side.
+"""The clauses of the bundled corpus: in English and Spanish.
 
 Spanish follows from English alone: subject pronouns are always dropped, object pronouns always stand before the
 conjugated verb, adjectives after their noun (but *good* and *great*), and every tense has one rendering.
@@ -14,8 +14,8 @@ from regard.data.grammar.morphology import EnglishVerb, agree
 from regard.data.grammar.phrases import (
     DATIVES,
     PRONOUNS,
-    Dice,
     Phrase,
+    RandomDraws,
     Source,
     Target,
     noun_phrase,
@@ -28,7 +28,7 @@ from regard.data.grammar.verb_groups import VerbGroup, be, choose_tense, conjuga
 
 @dataclass(eq=False, slots=True)
 class Clause:
-    """A clause in both languages, with the places where a question opens it.
+    """A clause in both languages, in the parts that a question reorders.
 
     Attributes:
         subject: who does it.
@@ -37,7 +37,7 @@ class Clause:
         predicate: the Spanish words that a question puts before the subject.
         tail: the Spanish words after them.
         tense: one of the names in `regard.data.grammar.verb_groups.TENSES`.
-        roomy: whether a place can still be added.
+        accepts_place: whether an adverbial of place can be added.
     """
 
     subject: Phrase
@@ -46,7 +46,7 @@ class Clause:
     predicate: list[Target]
     tail: list[Target]
     tense: str
-    roomy: bool = False
+    accepts_place: bool = False
 
     def statement(self) -> tuple[list[Source], list[Target]]:
         """Subject first."""
@@ -63,78 +63,82 @@ class Clause:
         )
 
 
-def subject_of(dice: Dice) -> Phrase:
+def subject_of(draws: RandomDraws) -> Phrase:
     """Somebody: a pronoun or a noun phrase."""
-    return pronoun(dice) if dice.chance(0.35) else noun_phrase(dice, ["person"])
+    return pronoun(draws) if draws.chance(0.35) else noun_phrase(draws, ["person"])
 
 
-def _object_pronoun(dice: Dice, subject: Phrase, people: bool, things: bool) -> Phrase:
-    # Its Spanish is its clitic. Nobody acts on himself: "I see us" and "you see you all" are left out.
+def _object_pronoun(draws: RandomDraws, subject: Phrase, people: bool, things: bool) -> Phrase:
+    # Its Spanish is its clitic. Reflexive objects are left out: "I see us", "you see you all".
     options = [row for row in PRONOUNS if people and (row[1][0] == "3" or row[1][0] != subject.person[0])]
     if subject.source[0].text == "you":
         options = [row for row in options if row[0] not in ("you", "you all")]
     words = [(row[3], row[1], row[2], row[4]) for row in options]
     if things:
         words += [("it", "3s", "m", "lo"), ("them", "3p", "m", "los")]
-    word, person, gender, clitic = dice.choice(words)
+    word, person, gender, clitic = draws.choice(words)
     source = [Source(part) for part in word.split()]
     return Phrase(source, [Target(clitic, (source[0],), tuple(source[1:]))], person, gender, people)
 
 
-def transitive(dice: Dice, *, asked: bool = False, subject: Phrase | None = None, plain: bool = False) -> Clause:
+def transitive(
+    draws: RandomDraws, *, asked: bool = False, subject: Phrase | None = None, plain: bool = False
+) -> Clause:
     """The girl sees the cat / sees it: la niña ve el gato / lo ve."""
-    verb = dice.choice(lexicon.TRANSITIVE)
-    subject = subject or subject_of(dice)
-    tense = choose_tense(dice, verb, asked=asked)
-    group = conjugated(verb, tense, subject, dice, asked=asked, plain=plain)
+    verb = draws.choice(lexicon.TRANSITIVE)
+    subject = subject or subject_of(draws)
+    tense = choose_tense(draws, verb, asked=asked)
+    group = conjugated(verb, tense, subject, draws, asked=asked, plain=plain)
     clitics, tail = [], []
-    if dice.chance(0.25):
+    if draws.chance(0.25):
         people = "person" in verb.objects
-        seen = _object_pronoun(dice, subject, people, set(verb.objects) != {"person"})
+        seen = _object_pronoun(draws, subject, people, set(verb.objects) != {"person"})
         clitics = seen.target
     else:
-        seen = noun_phrase(dice, verb.objects, plain=plain)
+        seen = noun_phrase(draws, verb.objects, plain=plain)
         tail = with_personal_a(seen, group.main)
     clause = _clause(subject, group, clitics, seen.source, tail, tense)
-    clause.roomy = not plain
+    clause.accepts_place = not plain
     return clause
 
 
-def governing(dice: Dice, *, asked: bool = False) -> Clause:
+def governing(draws: RandomDraws, *, asked: bool = False) -> Clause:
     """The girl thinks about the school: la niña piensa en la escuela."""
-    verb = dice.choice(lexicon.GOVERNING)
-    subject = subject_of(dice)
-    tense = choose_tense(dice, verb, asked=asked)
-    group = conjugated(verb, tense, subject, dice, asked=asked)
-    other = noun_phrase(dice, verb.objects)
+    verb = draws.choice(lexicon.GOVERNING)
+    subject = subject_of(draws)
+    tense = choose_tense(draws, verb, asked=asked)
+    group = conjugated(verb, tense, subject, draws, asked=asked)
+    other = noun_phrase(draws, verb.objects)
     particle = group.rest[-1] if verb.english.particle else None
     link = Target(verb.preposition, (particle,)) if particle else Target(verb.preposition, (), (group.main,))
     return _clause(subject, group, [], other.source, [link, *other.target], tense)
 
 
-def intransitive(dice: Dice, *, asked: bool = False, subject: Phrase | None = None, plain: bool = False) -> Clause:
+def intransitive(
+    draws: RandomDraws, *, asked: bool = False, subject: Phrase | None = None, plain: bool = False
+) -> Clause:
     """The girl sleeps in the garden: la niña duerme en el jardín."""
-    verb = dice.choice(lexicon.INTRANSITIVE)
-    subject = subject or subject_of(dice)
-    tense = choose_tense(dice, verb, asked=asked)
-    group = conjugated(verb, tense, subject, dice, asked=asked, plain=plain)
-    source, tail = where(dice) if not plain and (verb.stative or dice.chance(0.7)) else ([], [])
+    verb = draws.choice(lexicon.INTRANSITIVE)
+    subject = subject or subject_of(draws)
+    tense = choose_tense(draws, verb, asked=asked)
+    group = conjugated(verb, tense, subject, draws, asked=asked, plain=plain)
+    source, tail = where(draws) if not plain and (verb.stative or draws.chance(0.7)) else ([], [])
     return _clause(subject, group, [], source, tail, tense)
 
 
-def giving(dice: Dice, *, asked: bool = False) -> Clause:
+def giving(draws: RandomDraws, *, asked: bool = False) -> Clause:
     """She gives the book to the boy / gives it to him: le da el libro al niño / se lo da."""
-    verb = dice.choice(lexicon.GIVING)
-    subject = subject_of(dice)
-    tense = choose_tense(dice, verb, asked=asked)
-    group = conjugated(verb, tense, subject, dice, asked=asked)
-    by_pronoun = dice.chance(0.5)
-    receiver = _object_pronoun(dice, subject, True, False) if by_pronoun else noun_phrase(dice, ["person"])
-    replaced = dice.chance(0.25)
+    verb = draws.choice(lexicon.GIVING)
+    subject = subject_of(draws)
+    tense = choose_tense(draws, verb, asked=asked)
+    group = conjugated(verb, tense, subject, draws, asked=asked)
+    by_pronoun = draws.chance(0.5)
+    receiver = _object_pronoun(draws, subject, True, False) if by_pronoun else noun_phrase(draws, ["person"])
+    replaced = draws.chance(0.25)
     if replaced:
-        gift = _object_pronoun(dice, subject, False, True)
+        gift = _object_pronoun(draws, subject, False, True)
     else:
-        gift = noun_phrase(dice, ["text", "thing", "clothes", "food"], plain=by_pronoun)
+        gift = noun_phrase(draws, ["text", "thing", "clothes", "food"], plain=by_pronoun)
     to = Source("to")
     dative = DATIVES[receiver.person]
     if replaced and dative in ("le", "les"):
@@ -145,20 +149,20 @@ def giving(dice: Dice, *, asked: bool = False) -> Clause:
     if not by_pronoun:
         tail += [Target("a", (to,)), *receiver.target]
     # "gives me the book" beside "gives the book to me"
-    shifted = by_pronoun and not replaced and dice.chance(0.5)
+    shifted = by_pronoun and not replaced and draws.chance(0.5)
     source = [*receiver.source, *gift.source] if shifted else [*gift.source, to, *receiver.source]
     if shifted:
         clitics[0].possible = tuple(receiver.source[1:])
     return _clause(subject, group, clitics, source, tail, tense)
 
 
-def liking(dice: Dice, *, asked: bool = False) -> Clause:
+def liking(draws: RandomDraws, *, asked: bool = False) -> Clause:
     """The boy likes the books: al niño le gustan los libros."""
-    subject = subject_of(dice)
-    tense = dice.weighted((("present", 3.0), ("past", 1.0), ("future", 1.0)))
-    liked = noun_phrase(dice, ["animal", "food", "text", "thing", "vehicle", "clothes", "place"])
+    subject = subject_of(draws)
+    tense = draws.weighted((("present", 3.0), ("past", 1.0), ("future", 1.0)))
+    liked = noun_phrase(draws, ["animal", "food", "text", "thing", "vehicle", "clothes", "place"])
     verb = Verb(EnglishVerb("like", "liked", "liked"), spanish_verb("gustar"))
-    group = conjugated(verb, tense, subject, dice, asked=asked)
+    group = conjugated(verb, tense, subject, draws, asked=asked)
     word = group.finite[0]
     tenses = {"present": "present", "past": "preterite", "future": "future"}
     word.text = verb.spanish.conjugate(tenses[tense], liked.person)
@@ -174,26 +178,26 @@ def liking(dice: Dice, *, asked: bool = False) -> Clause:
     return clause
 
 
-def being(dice: Dice, *, asked: bool = False) -> Clause:
+def being(draws: RandomDraws, *, asked: bool = False) -> Clause:
     """The house is very big / is near the park: la casa es muy grande / está cerca del parque."""
-    kind = dice.choice(("person", "animal", "food", "text", "thing", "vehicle", "clothes", "place", "opening"))
-    subject = subject_of(dice) if kind == "person" else noun_phrase(dice, [kind], plain=True)
-    tense = dice.weighted((("present", 3.0), ("past", 2.0), ("future", 1.0)))
+    kind = draws.choice(("person", "animal", "food", "text", "thing", "vehicle", "clothes", "place", "opening"))
+    subject = subject_of(draws) if kind == "person" else noun_phrase(draws, [kind], plain=True)
+    tense = draws.weighted((("present", 3.0), ("past", 2.0), ("future", 1.0)))
     past = "was" if subject.person in ("1s", "3s") else "were"
     helper = [Source({"present": be(subject.person), "past": past, "future": "will"}[tense])]
     rest = [Source("be")] if tense == "future" else []
     before = []
-    if dice.chance(0.15):
+    if draws.chance(0.15):
         no = Source("not")
         before.append(Target("no", (no,)))
         rest.insert(0, no)
-    if kind in ("person", "animal", "thing", "vehicle", "text") and dice.chance(0.35):
+    if kind in ("person", "animal", "thing", "vehicle", "text") and draws.chance(0.35):
         copula = "estar"
-        source, tail = where(dice)
+        source, tail = where(draws)
     else:
-        adjective = dice.choice([row for row in ADJECTIVES if kind in row.kinds and not row.before])
+        adjective = draws.choice([row for row in ADJECTIVES if kind in row.kinds and not row.before])
         copula, source, tail = adjective.copula, [], []
-        if adjective.gradable and dice.chance(0.3):
+        if adjective.gradable and draws.chance(0.3):
             source.append(Source("very"))
             tail.append(Target("muy", (source[0],)))
         source.append(Source(adjective.english))

@@ -1,4 +1,4 @@
-"""Phrases in two languages at once, whose Spanish words remember the English words that they render."""
+"""Phrases in both languages; each Spanish word has links to the English words that it translates."""
 
 import itertools
 import random
@@ -13,8 +13,8 @@ from regard.data.grammar.morphology import agree
 T = TypeVar("T")
 
 
-class Dice:
-    """Choices drawn from ``random()`` alone, whose numbers Python keeps for a seed from version to version."""
+class RandomDraws:
+    """Random choices by ``random()`` alone, which gives the same numbers for a seed in every version of Python."""
 
     def __init__(self, seed: int | str):
         self._random = random.Random(seed)
@@ -24,11 +24,11 @@ class Dice:
         return self._random.random() < probability
 
     def choice(self, options: Sequence[T]) -> T:
-        """One of the options, all alike."""
+        """One of the options, with equal probabilities."""
         return options[int(self._random.random() * len(options))]
 
     def weighted(self, options: Sequence[tuple[T, float]]) -> T:
-        """One of the options, by their weights."""
+        """One of the options, with probabilities in proportion to their weights."""
         point = self._random.random() * sum(weight for _, weight in options)
         for option, weight in options:
             point -= weight
@@ -39,14 +39,14 @@ class Dice:
 
 @dataclass(eq=False, slots=True)
 class Source:
-    """An English word; two of them are never the same one."""
+    """An English word; two objects are never equal."""
 
     text: str
 
 
 @dataclass(eq=False, slots=True)
 class Target:
-    """A Spanish word, the English words that it surely renders and those that it may be said to render."""
+    """A Spanish word, and its sure and possible links to English words."""
 
     text: str
     sure: tuple[Source, ...] = ()
@@ -137,46 +137,46 @@ _CHOICES = {
 }
 
 
-def pronoun(dice: Dice) -> Phrase:
+def pronoun(draws: RandomDraws) -> Phrase:
     """A subject pronoun; its Spanish is dropped."""
-    word, person, gender, _, _ = dice.choice(PRONOUNS)
+    word, person, gender, _, _ = draws.choice(PRONOUNS)
     return Phrase([Source(part) for part in word.split()], [], person, gender, True)
 
 
-def name(dice: Dice) -> Phrase:
+def name(draws: RandomDraws) -> Phrase:
     """A person's name, the same in both languages."""
-    word, gender = dice.choice(NAMES)
+    word, gender = draws.choice(NAMES)
     source = Source(word)
     return Phrase([source], [Target(word, (source,))], "3s", gender, True)
 
 
 def noun_phrase(
-    dice: Dice, kinds: Sequence[str], *, indefinite: bool = False, plain: bool = False, names: float = 0.35
+    draws: RandomDraws, kinds: Sequence[str], *, indefinite: bool = False, plain: bool = False, names: float = 0.35
 ) -> Phrase:
     """A noun with its determiner, and perhaps adjectives or an owner.
 
     Args:
-        dice: chooses.
+        draws: chooses.
         kinds: the kinds of noun to choose from.
         indefinite: whether the determiner must be one that *there is* takes.
         plain: whether to leave out adjectives and owners.
         names: how often a person has a name instead.
     """
-    kind = dice.choice(kinds)
-    if kind == "person" and not indefinite and dice.chance(names):
-        return name(dice)
+    kind = draws.choice(kinds)
+    if kind == "person" and not indefinite and draws.chance(names):
+        return name(draws)
     nouns = NOUNS[kind]
-    noun = dice.choice(nouns)
+    noun = draws.choice(nouns)
     while indefinite and noun.mass:
-        noun = dice.choice(nouns)
+        noun = draws.choice(nouns)
     public = kind in ("place", "surface")
-    plural = not noun.mass and dice.chance(0.1 if public else 0.3)
-    owned = not (plain or indefinite or public) and dice.chance(0.08)
-    adjectives = [] if plain or owned or not dice.chance(0.35) else [dice.choice(_OF_KIND[kind])]
-    very = bool(adjectives) and adjectives[0].gradable and dice.chance(0.15)
+    plural = not noun.mass and draws.chance(0.1 if public else 0.3)
+    owned = not (plain or indefinite or public) and draws.chance(0.08)
+    adjectives = [] if plain or owned or not draws.chance(0.35) else [draws.choice(_OF_KIND[kind])]
+    very = bool(adjectives) and adjectives[0].gradable and draws.chance(0.15)
     if owned:
-        return _owned(dice, noun, plural)
-    determiner = dice.weighted(_CHOICES[plural, noun.mass, indefinite, public])
+        return _owned(draws, noun, plural)
+    determiner = draws.weighted(_CHOICES[plural, noun.mass, indefinite, public])
     return _described(determiner, noun, plural, adjectives, very)
 
 
@@ -206,11 +206,11 @@ def _described(determiner: str, noun: Noun, plural: bool, adjectives: list[Adjec
     return Phrase([*source, head], target, "3p" if plural else "3s", noun.gender, noun.kind == "person")
 
 
-def _owned(dice: Dice, noun: Noun, plural: bool) -> Phrase:
+def _owned(draws: RandomDraws, noun: Noun, plural: bool) -> Phrase:
     # the boy's dog: el perro del niño
-    owner = noun_phrase(dice, ["person"], plain=True)
+    owner = noun_phrase(draws, ["person"], plain=True)
     if owner.plural:
-        owner = name(dice)
+        owner = name(draws)
     whose = owner.source[-1]
     whose.text += "'s"
     head = Source(noun.english_plural if plural else noun.english)

@@ -10,7 +10,7 @@ from regard.data.grammar.clauses import (
     transitive,
 )
 from regard.data.grammar.morphology import english_plural
-from regard.data.grammar.phrases import Dice, Phrase, Source, Target, name, noun_phrase
+from regard.data.grammar.phrases import Phrase, RandomDraws, Source, Target, name, noun_phrase
 from regard.data.grammar.spanish_verbs import spanish_verb
 from regard.data.grammar.verb_groups import choose_tense, conjugated
 
@@ -21,91 +21,91 @@ _SAYING = (("think", "pensar"), ("know", "saber"), ("say", "decir"), ("believe",
 _ASKING = (("where", ("dónde",)), ("when", ("cuándo",)), ("why", ("por", "qué")))
 
 
-def sentence(dice: Dice) -> tuple[list[Source], list[Target], bool]:
+def sentence(draws: RandomDraws) -> tuple[list[Source], list[Target], bool]:
     """A sentence of any length, without its mark.
 
     Returns:
         its English words, its Spanish words, and whether it is a question.
     """
-    form, question = dice.weighted(_FORMS)
-    source, target = form(dice)
+    form, question = draws.weighted(_FORMS)
+    source, target = form(draws)
     return source, target, question
 
 
-def statement(dice: Dice) -> Words:
+def statement(draws: RandomDraws) -> Words:
     """E.g. *The girl eats the apple in the kitchen today.*"""
-    many = dice.weighted(((None, 8.0), (_relative, 1.0), (_and, 1.0)))
+    many = draws.weighted(((None, 8.0), (_relative, 1.0), (_and, 1.0)))
     if many is None:
-        clause = dice.weighted(CLAUSES)(dice)
+        clause = draws.weighted(CLAUSES)(draws)
     else:
-        clause = dice.choice((transitive, intransitive))(dice, subject=many(dice))
-    return _situated(dice, clause, *clause.statement(), place=clause.roomy)
+        clause = draws.choice((transitive, intransitive))(draws, subject=many(draws))
+    return _situated(draws, clause, *clause.statement(), place=clause.accepts_place)
 
 
-def yes_or_no(dice: Dice) -> Words:
+def yes_or_no(draws: RandomDraws) -> Words:
     """E.g. *Does the girl eat the apple?*"""
-    clause = dice.weighted(CLAUSES)(dice, asked=True)
-    return _situated(dice, clause, *clause.question(), place=False)
+    clause = draws.weighted(CLAUSES)(draws, asked=True)
+    return _situated(draws, clause, *clause.question(), place=False)
 
 
-def where_when_why(dice: Dice) -> Words:
+def where_when_why(draws: RandomDraws) -> Words:
     """E.g. *Why does the girl eat the apple?*"""
-    clause = dice.choice((transitive, intransitive))(dice, asked=True, plain=True)
+    clause = draws.choice((transitive, intransitive))(draws, asked=True, plain=True)
     source, target = clause.question()
-    english, spanish = dice.choice(_ASKING)
+    english, spanish = draws.choice(_ASKING)
     word = Source(english)
     *before, last = spanish
     asking = [*(Target(text, (), (word,)) for text in before), Target(last, (word,))]
     return [word, *source], [*asking, *target]
 
 
-def who(dice: Dice) -> Words:
+def who(draws: RandomDraws) -> Words:
     """E.g. *Who eats the apple?*"""
     word = Source("who")
     subject = Phrase([word], [Target("quién", (word,))], "3s", "m", True)
-    clause = dice.choice((transitive, intransitive))(dice, subject=subject)
-    return _situated(dice, clause, *clause.statement(), place=False)
+    clause = draws.choice((transitive, intransitive))(draws, subject=subject)
+    return _situated(draws, clause, *clause.statement(), place=False)
 
 
-def what(dice: Dice) -> Words:
+def what(draws: RandomDraws) -> Words:
     """E.g. *What does the girl eat?*"""
-    verb = dice.choice([verb for verb in lexicon.TRANSITIVE if "person" not in verb.objects])
-    subject = subject_of(dice)
-    tense = choose_tense(dice, verb, asked=True)
-    group = conjugated(verb, tense, subject, dice, asked=True)
+    verb = draws.choice([verb for verb in lexicon.TRANSITIVE if "person" not in verb.objects])
+    subject = subject_of(draws)
+    tense = choose_tense(draws, verb, asked=True)
+    group = conjugated(verb, tense, subject, draws, asked=True)
     word = Source("what")
     clause = Clause(subject, group.helper, group.rest, [*group.before, *group.finite], [], tense)
     source, target = clause.question()
-    return _situated(dice, clause, [word, *source], [Target("qué", (word,)), *target], place=False)
+    return _situated(draws, clause, [word, *source], [Target("qué", (word,)), *target], place=False)
 
 
-def there_is(dice: Dice) -> Words:
+def there_is(draws: RandomDraws) -> Words:
     """E.g. *There are two books on the table*: *hay dos libros sobre la mesa*."""
     kinds = ["person", "animal", "food", "text", "thing", "clothes", "vehicle"]
-    thing = noun_phrase(dice, kinds, indefinite=True)
-    english, spanish = dice.choice(((("is", "are"), "hay"), (("was", "were"), "había")))
+    thing = noun_phrase(draws, kinds, indefinite=True)
+    english, spanish = draws.choice(((("is", "are"), "hay"), (("was", "were"), "había")))
     source = [Source("there"), Source(english[thing.plural])]
-    place, lugar = where(dice)
+    place, lugar = where(draws)
     return [*source, *thing.source, *place], [Target(spanish, (source[1],), (source[0],)), *thing.target, *lugar]
 
 
-def two(dice: Dice) -> Words:
+def two(draws: RandomDraws) -> Words:
     """E.g. *The girl eats the apple and the dog sleeps.*"""
-    clauses = [dice.weighted(CLAUSES)(dice) for _ in range(2)]
+    clauses = [draws.weighted(CLAUSES)(draws) for _ in range(2)]
     (source, target), (further, mas) = (clause.statement() for clause in clauses)
-    english, spanish = dice.choice(_CONNECTIVES)
+    english, spanish = draws.choice(_CONNECTIVES)
     word = Source(english)
     return [*source, word, *further], [*target, Target(spanish, (word,)), *mas]
 
 
-def saying(dice: Dice) -> Words:
+def saying(draws: RandomDraws) -> Words:
     """E.g. *She thinks that the girl eats the apple.*"""
-    english, spanish = dice.choice(_SAYING)
-    subject = subject_of(dice)
+    english, spanish = draws.choice(_SAYING)
+    subject = subject_of(draws)
     verb = Source(english_plural(english) if subject.person == "3s" else english)
     that = Source("that")
     said = Target(spanish_verb(spanish).conjugate("present", subject.person), (verb,), subject.dropped)
-    source, target = dice.weighted(CLAUSES)(dice).statement()
+    source, target = draws.weighted(CLAUSES)(draws).statement()
     return [*subject.source, verb, that, *source], [*subject.target, said, Target("que", (that,)), *target]
 
 
@@ -121,29 +121,29 @@ _FORMS = (
 )
 
 
-def _situated(dice: Dice, clause: Clause, source: list[Source], target: list[Target], *, place: bool) -> Words:
+def _situated(draws: RandomDraws, clause: Clause, source: list[Source], target: list[Target], *, place: bool) -> Words:
     # Perhaps with where and when it happens.
-    if place and dice.chance(0.2):
-        english, spanish = where(dice)
+    if place and draws.chance(0.2):
+        english, spanish = where(draws)
         source, target = [*source, *english], [*target, *spanish]
-    if dice.chance(0.2):
-        english, spanish = when(dice, clause.tense)
+    if draws.chance(0.2):
+        english, spanish = when(draws, clause.tense)
         source, target = [*source, *english], [*target, *spanish]
     return source, target
 
 
-def _relative(dice: Dice) -> Phrase:
+def _relative(draws: RandomDraws) -> Phrase:
     # the boy who sleeps: el niño que duerme
-    head = noun_phrase(dice, ["person"], plain=True, names=0.0)
+    head = noun_phrase(draws, ["person"], plain=True, names=0.0)
     word = Source("who")
     inner = Phrase([word], [Target("que", (word,))], head.person, head.gender, True)
-    source, target = dice.choice((transitive, intransitive))(dice, subject=inner, plain=True).statement()
+    source, target = draws.choice((transitive, intransitive))(draws, subject=inner, plain=True).statement()
     return Phrase([*head.source, *source], [*head.target, *target], head.person, head.gender, True)
 
 
-def _and(dice: Dice) -> Phrase:
+def _and(draws: RandomDraws) -> Phrase:
     # Ana and my brother: Ana y mi hermano
-    first, second = name(dice), noun_phrase(dice, ["person"], plain=True, names=0.0)
+    first, second = name(draws), noun_phrase(draws, ["person"], plain=True, names=0.0)
     word = Source("and")
     gender = "f" if first.gender == second.gender == "f" else "m"
     target = [*first.target, Target("y", (word,)), *second.target]

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from regard.data.grammar.lexicon import Verb
 from regard.data.grammar.morphology import EnglishVerb
-from regard.data.grammar.phrases import Dice, Phrase, Source, Target
+from regard.data.grammar.phrases import Phrase, RandomDraws, Source, Target
 from regard.data.grammar.spanish_verbs import spanish_verb
 
 TENSES = (
@@ -53,10 +53,10 @@ def be(person: str) -> str:
     return _BE.get(person, "are")
 
 
-def choose_tense(dice: Dice, verb: Verb, *, asked: bool) -> str:
+def choose_tense(draws: RandomDraws, verb: Verb, *, asked: bool) -> str:
     """One of `TENSES` that the verb has."""
     while True:
-        tense = dice.weighted(TENSES)
+        tense = draws.weighted(TENSES)
         # "They read" would be present and past at once, and Spanish tells them apart.
         ambiguous = tense == "past" and verb.english.base == verb.english.past
         if not (ambiguous or (verb.stative and tense == "progressive") or (asked and tense == "used")):
@@ -64,7 +64,7 @@ def choose_tense(dice: Dice, verb: Verb, *, asked: bool) -> str:
 
 
 def conjugated(
-    verb: Verb, tense: str, subject: Phrase, dice: Dice, *, asked: bool = False, plain: bool = False
+    verb: Verb, tense: str, subject: Phrase, draws: RandomDraws, *, asked: bool = False, plain: bool = False
 ) -> VerbGroup:
     """The verb in one of `TENSES`, agreeing with its subject.
 
@@ -72,12 +72,12 @@ def conjugated(
         verb: which verb.
         tense: one of the names in `TENSES`.
         subject: who does it.
-        dice: chooses whether it is negated and how often it happens.
+        draws: chooses whether it is negated and how often it happens.
         asked: whether it stands in a question that puts the helper before the subject.
         plain: whether to leave out negation and adverb.
     """
-    negated = not plain and tense != "used" and dice.chance(0.15)
-    often = None if plain or negated or asked or not dice.chance(0.1) else dice.choice(_HOW_OFTEN)
+    negated = not plain and tense != "used" and draws.chance(0.15)
+    often = None if plain or negated or asked or not draws.chance(0.1) else draws.choice(_HOW_OFTEN)
     group = _helped(verb, tense, subject, supported=asked or negated)
     if negated and tense == "can" and not asked:
         group.helper[0].text = "cannot"

@@ -1,12 +1,12 @@
-"""How a decoder's next-word probabilities become sentences: greedy, sampled and beam search.
+"""Search for the sentences that a decoder predicts: greedy search, sampling, beam search.
 
-All sentences of a batch, and all their hypotheses, are rows of one tensor; a sentence that is done leaves the batch.
-Any decoder with the two methods of `Searchable` can be searched.
+All sentences of a batch, and all their hypotheses, are rows of one tensor; a finished sentence is removed from it.
+A search runs on any decoder with the methods of `SearchableDecoder`.
 """
 
 from regard.models.search.beam_search import beam
-from regard.models.search.searchable import Hypothesis, Searchable, SearchState
-from regard.models.search.unknown import replace_unknown
-from regard.models.search.walk import greedy, sample
+from regard.models.search.decoder_protocol import Hypothesis, SearchableDecoder, SearchState
+from regard.models.search.greedy_and_sampling import greedy, sample
+from regard.models.search.unknown_words import replace_unknown
 
-__all__ = ["Hypothesis", "SearchState", "Searchable", "beam", "greedy", "replace_unknown", "sample"]
+__all__ = ["Hypothesis", "SearchState", "SearchableDecoder", "beam", "greedy", "replace_unknown", "sample"]

@@ -1,4 +1,4 @@
-"""Beam search: the best of several hypotheses for each sentence, all sentences at once."""
+"""Beam search for all sentences of a batch at once."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -8,12 +8,12 @@ from torch import Tensor
 
 from regard.errors import ArgumentError
 from regard.models.encoders import Encoded
-from regard.models.search.searchable import Hypothesis, Limits, Searchable
+from regard.models.search.decoder_protocol import Hypothesis, Limits, SearchableDecoder
 
 
 @torch.no_grad()
 def beam(
-    decoder: Searchable,
+    decoder: SearchableDecoder,
     encoded: Encoded,
     *,
     bos: int,
@@ -23,26 +23,26 @@ def beam(
     max_length: int = 100,
     forbidden: Sequence[int] = (),
 ) -> list[Hypothesis]:
-    """The best finished hypothesis of each sentence among those that a beam of ``width`` passes through.
+    """Beam search: the best finished hypothesis of each sentence, with ``width`` hypotheses at each step.
 
         score(Y) = log p(Y) / ((5 + |Y|) / 6)^α
 
-    Wu et al. 2016, §7, eq. 14 (without the coverage penalty); ``|Y|`` counts ``eos``. A hypothesis that ends while it
-    is among the ``width`` best extensions is finished. A sentence is done when it has ``width`` finished ones, or when
-    no unfinished one can still get a better score. With ``width=1`` this is `greedy`.
+    Wu et al. 2016, §7, eq. 14 (without the coverage penalty); ``|Y|`` counts ``eos``. A hypothesis that ends in ``eos``
+    and is among the ``width`` best extensions is finished. The search of a sentence ends when it has ``width`` finished
+    hypotheses, or when no unfinished one can get a better score. With ``width=1`` this is `greedy`.
 
     Args:
-        decoder: what to search.
-        encoded: the encoder's annotations of a batch.
-        bos: token to begin with.
+        decoder: the decoder.
+        encoded: the encoder's output for a batch.
+        bos: token before the first one.
         eos: token that ends a sentence.
-        width: hypotheses kept for each sentence.
+        width: hypotheses of each sentence.
         length_penalty: α, 0 or more; 0 ranks by probability, which favours short sentences.
-        max_length: most tokens before ``eos``.
-        forbidden: tokens that are never written; ``bos`` never is.
+        max_length: largest number of tokens before ``eos``.
+        forbidden: tokens that are never chosen; ``bos`` is never chosen either.
 
     Returns:
-        One hypothesis for each row.
+        one hypothesis for each row.
 
     Raises:
         ArgumentError: ``width`` is below 1, or ``length_penalty`` is negative.
@@ -54,62 +54,62 @@ def beam(
     if not len(encoded.lengths):
         return []
     limits = Limits(bos, eos, max_length, forbidden)
-    search = _Search(len(encoded.lengths), width, length_penalty, max_length)
+    record = _BeamRecord(len(encoded.lengths), width, length_penalty, max_length)
     device = encoded.lengths.device
-    alive = torch.arange(len(encoded.lengths), device=device)  # the sentences still searched
+    alive = torch.arange(len(encoded.lengths), device=device)  # the unfinished sentences
     state = decoder.start(encoded).select(alive.repeat_interleave(width))
     tokens = torch.full((len(alive) * width,), bos, device=device)
     totals = torch.full((len(alive), width), -torch.inf, device=device)
-    totals[:, 0] = 0  # all hypotheses begin alike: only the first may branch
+    totals[:, 0] = 0  # all hypotheses of a sentence start equal, so only the first is extended
 
     for length in range(max_length + 1):
         log_probabilities, state, weights = decoder.step(tokens, state)
         vocabulary = log_probabilities.shape[1]
         extended = totals[:, :, None] + limits.restrict(log_probabilities, length).view(len(alive), width, vocabulary)
-        # Among 2·width extensions at least width do not end, since each hypothesis ends in one way only.
-        best, place = extended.flatten(1).topk(min(2 * width, width * vocabulary), dim=1)
-        origin = place.div(vocabulary, rounding_mode="floor")
-        word = place % vocabulary
-        ends = word == eos
-        search.finish(length, alive, best[:, :width], origin[:, :width], ends[:, :width])
+        # Each hypothesis has one extension by eos, so at least width of the best 2·width extensions do not end.
+        best, index = extended.flatten(1).topk(min(2 * width, width * vocabulary), dim=1)
+        origin = index.div(vocabulary, rounding_mode="floor")
+        token = index % vocabulary
+        ends = token == eos
+        record.finish(length, alive, best[:, :width], origin[:, :width], ends[:, :width])
 
-        onward = best.masked_fill(ends, -torch.inf)
-        onward, chosen = onward.topk(width, dim=1) if onward.shape[1] > width else onward.sort(dim=1, descending=True)
-        origin, word = origin.gather(1, chosen), word.gather(1, chosen)
-        search.extend(alive, origin, word, weights)
-        kept = search.unfinished(alive, onward[:, 0])
-        if not len(kept):
+        totals = best.masked_fill(ends, -torch.inf)
+        totals, chosen = totals.topk(width, dim=1) if totals.shape[1] > width else totals.sort(dim=1, descending=True)
+        origin, token = origin.gather(1, chosen), token.gather(1, chosen)
+        record.extend(alive, origin, token, weights)
+        unfinished = record.unfinished(alive, totals[:, 0])
+        if not len(unfinished):
             break
-        rows = (kept[:, None] * width + origin[kept]).flatten()
-        state = state.reorder(rows) if len(kept) == len(alive) else state.select(rows)
-        alive, totals, tokens = alive[kept], onward[kept], word[kept].flatten()
-    return search.best(encoded.lengths)
+        rows = (unfinished[:, None] * width + origin[unfinished]).flatten()
+        state = state.reorder(rows) if len(unfinished) == len(alive) else state.select(rows)
+        alive, totals, tokens = alive[unfinished], totals[unfinished], token[unfinished].flatten()
+    return record.best(encoded.lengths)
 
 
 class _Finished(NamedTuple):
     score: float
     log_probability: float
     length: int
-    origin: int  # the hypothesis that ended, as the beam stood after ``length`` tokens
+    origin: int  # index of the hypothesis in the beam after ``length`` tokens
 
 
-class _Search:
-    """What a beam search remembers: the words it passed through, backwards linked, and the ends it found."""
+class _BeamRecord:
+    """The record of a beam search: the tokens of each step with links to the previous step; finished hypotheses."""
 
     def __init__(self, sentences: int, width: int, length_penalty: float, max_length: int):
         self.sentences, self.width = sentences, width
         self.length_penalty, self.max_length = length_penalty, max_length
         self._finished: list[list[_Finished]] = [[] for _ in range(sentences)]
-        self._origins: list[Tensor] = []  # each [sentences, width]: where this hypothesis came from
-        self._words: list[Tensor] = []  # each [sentences, width]
-        self._weights: list[Tensor] = []  # each [sentences, width, source], by hypothesis before the step
+        self._origins: list[Tensor] = []  # each [sentences, width]: index of the extended hypothesis
+        self._tokens: list[Tensor] = []  # each [sentences, width]
+        self._weights: list[Tensor] = []  # each [sentences, width, source], of the hypotheses before the step
 
     def penalty(self, length: int) -> float:
-        """By what a hypothesis of ``length`` tokens and ``eos`` is divided."""
+        """The divisor of the log-probability of a hypothesis of ``length`` tokens and ``eos``."""
         return ((5 + length + 1) / 6) ** self.length_penalty
 
     def finish(self, length: int, alive: Tensor, totals: Tensor, origin: Tensor, ends: Tensor) -> None:
-        """Note the hypotheses that end after ``length`` tokens; all tensors ``[alive, width]``."""
+        """Record the hypotheses that end after ``length`` tokens; the tensors are ``[alive, width]``."""
         ends = ends & (totals > -torch.inf)
         rows, places = ends.nonzero(as_tuple=True)
         found = zip(alive[rows].tolist(), totals[rows, places].tolist(), origin[rows, places].tolist(), strict=True)
@@ -118,45 +118,45 @@ class _Search:
                 score = total / self.penalty(length)
                 self._finished[sentence].append(_Finished(score, total, length, hypothesis))
 
-    def extend(self, alive: Tensor, origin: Tensor, word: Tensor, weights: Tensor | None) -> None:
-        """Note one more word of each hypothesis; ``weights [alive · width, source]`` of the hypotheses before it."""
-        blank = origin.new_zeros(self.sentences, self.width)
-        self._origins.append(blank.index_copy(0, alive, origin))
-        self._words.append(blank.index_copy(0, alive, word))
+    def extend(self, alive: Tensor, origin: Tensor, token: Tensor, weights: Tensor | None) -> None:
+        """Record a step: ``origin`` and ``token [alive, width]``, ``weights [alive · width, source]``."""
+        zeros = origin.new_zeros(self.sentences, self.width)
+        self._origins.append(zeros.index_copy(0, alive, origin))
+        self._tokens.append(zeros.index_copy(0, alive, token))
         if weights is not None:
-            looked = weights.view(len(alive), self.width, -1)
-            everywhere = looked.new_zeros(self.sentences, *looked.shape[1:])
-            self._weights.append(everywhere.index_copy(0, alive, looked))
+            step_weights = weights.view(len(alive), self.width, -1)
+            all_weights = step_weights.new_zeros(self.sentences, *step_weights.shape[1:])
+            self._weights.append(all_weights.index_copy(0, alive, step_weights))
 
     def unfinished(self, alive: Tensor, best_total: Tensor) -> Tensor:
-        """Which of the sentences ``alive`` go on, as indices into it.
+        """The indices into ``alive`` of the sentences whose search continues.
 
         Args:
-            alive: ``[alive]``.
+            alive: ``[alive]``, the sentences.
             best_total: ``[alive]``, log-probability of the best hypothesis that has not ended.
         """
-        # A log-probability only falls, and the longest sentence has the largest divisor.
+        # An upper bound: log-probabilities do not increase, and the longest sentence has the largest divisor.
         bounds = (best_total / self.penalty(self.max_length)).tolist()
-        kept = [
-            place
-            for place, (sentence, bound) in enumerate(zip(alive.tolist(), bounds, strict=True))
+        unfinished = [
+            index
+            for index, (sentence, bound) in enumerate(zip(alive.tolist(), bounds, strict=True))
             if len(self._finished[sentence]) < self.width
             and bound > max((end.score for end in self._finished[sentence]), default=-torch.inf)
         ]
-        return torch.tensor(kept, dtype=torch.int64, device=alive.device)
+        return torch.tensor(unfinished, dtype=torch.int64, device=alive.device)
 
     def best(self, source_lengths: Tensor) -> list[Hypothesis]:
-        """The best end of each sentence, with its words and weights traced back."""
-        origins, words = torch.stack(self._origins).tolist(), torch.stack(self._words).tolist()
+        """The best finished hypothesis of each sentence, with its tokens and weights."""
+        origins, all_tokens = torch.stack(self._origins).tolist(), torch.stack(self._tokens).tolist()
         found = []
         for sentence, source in enumerate(source_lengths.tolist()):
             end = max(self._finished[sentence], key=lambda finished: finished.score)
-            place, tokens, rows = end.origin, [], []
+            index, tokens, rows = end.origin, [], []
             for time in reversed(range(end.length)):
-                tokens.append(words[time][sentence][place])
-                place = origins[time][sentence][place]
+                tokens.append(all_tokens[time][sentence][index])
+                index = origins[time][sentence][index]
                 if self._weights:
-                    rows.append(self._weights[time][sentence, place, :source].float().cpu())
+                    rows.append(self._weights[time][sentence, index, :source].float().cpu())
             weights = None
             if self._weights:
                 weights = torch.stack(rows[::-1]) if rows else torch.zeros(0, source)

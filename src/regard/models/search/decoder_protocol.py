@@ -1,4 +1,4 @@
-"""What a decoder must offer to be searched, and what a search finds."""
+"""The interface of a decoder for a search, the limits of a search, and its result."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,33 +12,33 @@ from regard.models.encoders import Encoded
 
 
 class SearchState(Protocol):
-    """Where a decoder stands, for a batch of rows."""
+    """The state of a decoder for a batch of rows."""
 
     def select(self, index: Tensor) -> Self:
-        """The rows ``index [rows]``, in that order; a row may come twice."""
+        """The rows ``index [rows]``, in that order; a row may occur several times."""
         ...
 
     def reorder(self, index: Tensor) -> Self:
-        """As `select`, where each row is replaced by one with the same source: what was kept of the source can stay."""
+        """As `select`, if each new row has the same source as the row that it replaces."""
         ...
 
 
-class Searchable(Protocol):
-    """A decoder that can be searched."""
+class SearchableDecoder(Protocol):
+    """A decoder on which a search can run."""
 
     def start(self, encoded: Encoded) -> Any:
-        """The `SearchState` before the first word."""
+        """The `SearchState` before the first token."""
         ...
 
     def step(self, tokens: Tensor, state: Any) -> tuple[Tensor, Any, Tensor | None]:
-        """One more word.
+        """Run one step.
 
         Args:
-            tokens: ``int64 [rows]``, the last word of each row.
-            state: the `SearchState` before it.
+            tokens: ``int64 [rows]``, the last token of each row.
+            state: the `SearchState` before the step.
 
         Returns:
-            Log-probabilities of the next word, float32 ``[rows, vocabulary]``; the state after; attention
+            log-probabilities of the next token, float32 ``[rows, vocabulary]``; the state after the step; weights
             ``[rows, source]`` or None.
         """
         ...
@@ -49,10 +49,10 @@ class Hypothesis:
     """A sentence that a search found.
 
     Attributes:
-        tokens: without ``bos`` and ``eos``.
-        score: what the search ranks by, nats: the log-probability, for a beam divided by its length penalty.
-        log_probability: nats, of all tokens and ``eos``.
-        weights: float32 ``[len(tokens), source tokens]`` on the CPU: where each token looked; None without attention.
+        tokens: the tokens without ``bos`` and ``eos``.
+        score: the log-probability in nats; in a beam search, divided by the length penalty.
+        log_probability: log-probability of all tokens and ``eos``, in nats.
+        weights: attention weights, float32 ``[len(tokens), source tokens]`` on the CPU; None without attention.
     """
 
     tokens: list[int]
@@ -63,13 +63,13 @@ class Hypothesis:
 
 @dataclass(frozen=True)
 class Limits:
-    """Which sentences may be written.
+    """The limits of a search.
 
     Attributes:
-        bos: token to begin with; never written.
+        bos: token before the first one; never part of a hypothesis.
         eos: token that ends a sentence.
-        max_length: most tokens before ``eos``; after so many only ``eos`` may follow, at its own probability.
-        forbidden: tokens that are never written, such as padding.
+        max_length: largest number of tokens before ``eos``; then ``eos`` must follow, with its own probability.
+        forbidden: tokens that are never part of a hypothesis, such as padding.
     """
 
     bos: int
@@ -82,7 +82,7 @@ class Limits:
             raise ArgumentError(f"max_length must be 0 or more; it is {self.max_length}")
 
     def restrict(self, log_probabilities: Tensor, length: int) -> Tensor:
-        """Log-probabilities ``[rows, vocabulary]`` with −inf for what may not follow ``length`` tokens."""
+        """Log-probabilities ``[rows, vocabulary]`` with −inf for tokens that must not follow ``length`` tokens."""
         if length >= self.max_length:
             only = torch.full_like(log_probabilities, -torch.inf)
             only[:, self.eos] = log_probabilities[:, self.eos]

@@ -1,4 +1,4 @@
-"""The pictures of a run: its curves, BLEU by source length, and where it looked."""
+"""The pictures of a run: training curves, BLEU by source length, attention weights."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -9,7 +9,7 @@ from regard.training.trained_translator import Translation
 
 
 def draw_curves(folder: RunFolder) -> Path | None:
-    """``pictures/curves.png``: loss, BLEU and chrF over the steps; None when nothing was validated yet."""
+    """Draw ``pictures/curves.png``: loss, BLEU and chrF over the steps; None before the first validation."""
     from regard.pictures import save, training_curves
 
     rows = folder.read_metrics()
@@ -20,7 +20,7 @@ def draw_curves(folder: RunFolder) -> Path | None:
 
 
 def draw_lengths(folder: RunFolder, evaluation: Evaluation, name: str) -> Path | None:
-    """``pictures/<name>.png``: BLEU by source length; None when there is nothing to draw."""
+    """Draw ``pictures/<name>.png``: BLEU by source length; None if the evaluation has no sentences."""
     from regard.pictures import bleu_by_length, save
 
     if not evaluation.by_length:
@@ -39,13 +39,16 @@ def draw_lengths(folder: RunFolder, evaluation: Evaluation, name: str) -> Path |
 def draw_alignments(
     folder: Path, translations: Iterable[Translation], *, words: bool = True, prefix: str = "alignment"
 ) -> list[Path]:
-    """A picture of the attention of each translation, ``<prefix>-1.png``, ``-2``, ...
+    """Draw the attention weights of each translation, as ``<prefix>-1.png``, ``<prefix>-2.png``, ...
 
     Args:
-        folder: where; made if it is missing.
-        translations: those without weights or without words are left out.
-        words: merge sub-words to words.
-        prefix: of the file names.
+        folder: folder of the pictures; created if it does not exist.
+        translations: the translations; those without weights or without words are left out.
+        words: whether sub-words are merged to words.
+        prefix: start of the file names.
+
+    Returns:
+        the files.
     """
     from regard.pictures import alignment, save
 

@@ -1,4 +1,4 @@
-"""SIGINT and SIGTERM, turned from an exception into a wish that the training loop grants between two steps."""
+"""SIGINT and SIGTERM: the training loop stops after the current step instead of in the middle of it."""
 
 import signal
 import threading
@@ -8,10 +8,11 @@ from typing import Any
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
-class Interruption:
-    """While installed, the first signal is only remembered; a second one interrupts at once.
+class SignalHandler:
+    """Records the first signal in ``received``; a second signal raises KeyboardInterrupt.
 
-    Signals can only be caught in the main thread; elsewhere nothing is installed and nothing is ever wished.
+    Python delivers signals to the main thread only. In another thread `install` does nothing, and ``received`` stays
+    None.
     """
 
     def __init__(self) -> None:
@@ -19,17 +20,17 @@ class Interruption:
         self._previous: dict[signal.Signals, Any] = {}
 
     def install(self) -> None:
-        """Start to catch both signals."""
+        """Replace the handlers of both signals."""
         if threading.current_thread() is threading.main_thread():
-            self._previous = {number: signal.signal(number, self._remember) for number in _SIGNALS}
+            self._previous = {number: signal.signal(number, self._record) for number in _SIGNALS}
 
     def remove(self) -> None:
-        """Give both signals back to whoever caught them before."""
+        """Restore the previous handlers."""
         for number, handler in self._previous.items():
             signal.signal(number, handler)
         self._previous = {}
 
-    def _remember(self, number: int, frame: FrameType | None) -> None:
+    def _record(self, number: int, frame: FrameType | None) -> None:
         if self.received is not None:
             raise KeyboardInterrupt
         self.received = signal.Signals(number)

@@ -1,4 +1,4 @@
-"""Unknown words, replaced by the source words that they were looking at."""
+"""Replaces unknown target words by the source words with the largest attention weights."""
 
 from collections.abc import Sequence
 
@@ -10,14 +10,14 @@ from regard.errors import ArgumentError
 def replace_unknown(
     tokens: Sequence[str], weights: Tensor | None, source_words: Sequence[str], unknown: str = "<unk>"
 ) -> list[str]:
-    """The target words, each unknown one replaced by its most attended source word (Luong et al. 2015, §4.1).
+    """Replace each unknown target word by the source word with its largest weight (Luong et al. 2015, §4.1).
 
     Args:
         tokens: target words.
-        weights: ``[len(tokens), len(source_words)]``; None (a model without attention) leaves unknown words as they
-            are.
+        weights: ``[len(tokens), len(source_words)]``; None (a model without attention): no word is
+            replaced.
         source_words: source words, one for each key.
-        unknown: how an unknown word is written.
+        unknown: the text of an unknown word.
 
     Raises:
         ArgumentError: ``weights`` has another shape.

@@ -1,4 +1,4 @@
-"""What happens between two steps: validation, the best model, checkpoints, the end."""
+"""The Lightning callback of a training run: counting, validation, the best model, checkpoints, the end."""
 
 import math
 import time
@@ -9,29 +9,27 @@ import lightning.pytorch as pl
 from lightning.pytorch import Callback
 
 from regard.models.checkpoint import save_model
-from regard.training.batch_stream import Progress
 from regard.training.checkpoint_io import checkpoint_path, prune_checkpoints
 from regard.training.config import TrainingConfig
-from regard.training.interruption import Interruption
 from regard.training.module import TranslationModule
-from regard.training.progress import Reporter, duration
+from regard.training.progress import Progress
+from regard.training.reporter import Reporter, duration
 from regard.training.run_folder import RunFolder
-from regard.training.validation import Validated, Validation
+from regard.training.signal_handler import SignalHandler
+from regard.training.validation import Validation, ValidationResult
 
-SAMPLES = 4
 
-
-class Conductor(Callback):
-    """Decides after each step, in this order: count, validate, keep the best model, save a checkpoint, stop.
+class RunCallback(Callback):
+    """After each step, in this order: counts, validates, saves the best model, saves a checkpoint, ends the run.
 
     Args:
-        folder: where everything is written.
-        config: of the training.
-        progress: of the run; counted here.
-        batches: of an epoch.
-        validation: what is validated on.
+        folder: the run folder; all files are written into it.
+        config: the configuration of the training.
+        progress: the counters of the run; this callback updates them.
+        batches: number of batches of an epoch.
+        validation: runs a validation.
         pairs: source and target of the first validation sentences, for ``samples.jsonl``.
-        reporter: shows what happens.
+        reporter: prints the progress.
     """
 
     def __init__(
@@ -51,16 +49,16 @@ class Conductor(Callback):
         self.validation = validation
         self.pairs = pairs
         self.reporter = reporter
-        self.interruption = Interruption()
-        self._clock = 0.0  # when progress.seconds was last brought up to date
+        self.signals = SignalHandler()
+        self._clock = 0.0  # time of the last update of progress.seconds
         self._saved_at = 0.0
-        self._loss = math.nan  # running mean, for display
+        self._loss = math.nan  # running mean; only printed
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if trainer.is_global_zero:
-            self._forget_what_follows()
+            self._delete_later_rows()
         self._clock = self._saved_at = time.monotonic()
-        self.interruption.install()
+        self.signals.install()
         self.reporter.start(self.fraction)
 
     def on_train_batch_end(
@@ -79,12 +77,13 @@ class Conductor(Callback):
         self._clock = now
 
         out_of_time = config.max_minutes > 0 and progress.seconds >= 60 * config.max_minutes
-        wished = self.interruption.received is not None
+        stop_requested = self.signals.received is not None
         save_due = config.checkpoint_minutes > 0 and now - self._saved_at >= 60 * config.checkpoint_minutes
-        if trainer.world_size > 1:  # clocks and signals differ between processes; what they decide must not
-            out_of_time, wished, save_due = (
+        # Clocks and signals differ between processes, but all processes must decide alike.
+        if trainer.world_size > 1:
+            out_of_time, stop_requested, save_due = (
                 trainer.strategy.reduce_boolean_decision(decision, all=False)
-                for decision in (out_of_time, wished, save_due)
+                for decision in (out_of_time, stop_requested, save_due)
             )
         save_due = save_due or (config.checkpoint_steps > 0 and progress.step % config.checkpoint_steps == 0)
 
@@ -97,72 +96,72 @@ class Conductor(Callback):
         if validate_due or reason:
             reason = self._validate(trainer, pl_module) or reason
             save_due = True
-        self._show(outputs)
+        self._report_step(outputs)
         progress.finished = reason
-        if save_due or wished:
+        if save_due or stop_requested:
             self._save(trainer)
-        if reason or wished:
+        if reason or stop_requested:
             trainer.should_stop = True
 
     def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
-        self._release()
+        self._remove_handlers()
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self._release()
+        self._remove_handlers()
 
     @property
     def fraction(self) -> float:
-        """How much of the run is done at least: of its epochs, or of its minutes if they end first."""
+        """The completed fraction of the run, in [0, 1]: of its epochs or of its minutes, whichever is larger."""
         epochs = (self.progress.epoch + self.progress.position / max(1, self.batches)) / self.config.epochs
         minutes = self.progress.seconds / 60 / self.config.max_minutes if self.config.max_minutes else 0.0
         return min(1.0, max(epochs, minutes))
 
     def _validate(self, trainer: pl.Trainer, module: TranslationModule) -> str:
-        # Returns why the run should end, if it should.
+        # Returns the reason to end the run, or "".
         progress = self.progress
-        found = self.validation.run(module.model, trainer.precision_plugin.forward_context)
-        module.schedule.observe(found.loss)
+        result = self.validation.run(module.model, trainer.precision_plugin.forward_context)
+        module.schedule.observe(result.loss)
         progress.seconds += time.monotonic() - self._clock
         self._clock = time.monotonic()
-        better = found.scores.bleu > progress.best_bleu
+        better = result.scores.bleu > progress.best_bleu
         if better:
-            progress.best_bleu, progress.best_step, progress.waited = found.scores.bleu, progress.step, 0
+            progress.best_bleu, progress.best_step, progress.waited = result.scores.bleu, progress.step, 0
         else:
             progress.waited += 1
         if trainer.is_global_zero:
             if better:
                 save_model(self.folder.path, module.model)
-            self._record(trainer, found, better)
+            self._record(trainer, result, better)
         progress.loss_sum, progress.tokens, progress.training_seconds = 0.0, 0, 0.0
         if self.config.patience and progress.waited >= self.config.patience:
             return f"validation BLEU has not improved {progress.waited} times"
         return ""
 
-    def _record(self, trainer: pl.Trainer, found: Validated, better: bool) -> None:
+    def _record(self, trainer: pl.Trainer, result: ValidationResult, better: bool) -> None:
         progress = self.progress
         row = {
             "step": progress.step,
             "epoch": round(progress.epoch + progress.position / self.batches, 4),
             "seconds": round(progress.seconds, 1),
             "train_loss": progress.loss_sum / max(1, progress.tokens),
-            "val_loss": found.loss,
-            "val_bleu": found.scores.bleu,
-            "val_chrf": found.scores.chrf,
+            "val_loss": result.loss,
+            "val_bleu": result.scores.bleu,
+            "val_chrf": result.scores.chrf,
             "tokens_per_second": round(trainer.world_size * progress.tokens / max(1e-9, progress.training_seconds)),
             "learning_rate": trainer.optimizers[0].param_groups[0]["lr"],
         }
         self.folder.write_metrics([*self.folder.read_metrics(), row])
         samples = [
             {"step": progress.step, "source": source, "reference": reference, "translation": translation}
-            for (source, reference), translation in zip(self.pairs, found.translations, strict=False)
+            for (source, reference), translation in zip(self.pairs, result.translations, strict=False)
         ]
         self.folder.write_samples([*self.folder.read_samples(), *samples])
         for logger in trainer.loggers:
             logger.log_metrics({name: float(value) for name, value in row.items()}, step=progress.step)
-        self.reporter.say(
+        self.reporter.print_line(
             f"step {progress.step} · epoch {row['epoch']:g} · {duration(progress.seconds)} · "
-            f"train loss {row['train_loss']:.3f} · val loss {found.loss:.3f} · BLEU {found.scores.bleu:.2f} · "
-            f"chrF {found.scores.chrf:.2f} · {row['tokens_per_second']} tokens/s{' · best so far' if better else ''}"
+            f"train loss {row['train_loss']:.3f} · val loss {result.loss:.3f} · BLEU {result.scores.bleu:.2f} · "
+            f"chrF {result.scores.chrf:.2f} · {row['tokens_per_second']} tokens/s{' · best so far' if better else ''}"
         )
 
     def _save(self, trainer: pl.Trainer) -> None:
@@ -171,7 +170,7 @@ class Conductor(Callback):
             prune_checkpoints(self.folder.checkpoints)
         self._saved_at = time.monotonic()
 
-    def _show(self, outputs: Any) -> None:
+    def _report_step(self, outputs: Any) -> None:
         loss = float(outputs["loss"] if isinstance(outputs, dict) else outputs)
         self._loss = loss if math.isnan(self._loss) else 0.98 * self._loss + 0.02 * loss
         speed = self.progress.tokens / max(1e-9, self.progress.training_seconds)
@@ -180,12 +179,12 @@ class Conductor(Callback):
         )
         self.reporter.step(self.fraction, text + (f" · {speed:.0f} tokens/s" if self.progress.tokens else ""))
 
-    def _forget_what_follows(self) -> None:
-        # A run that was killed after its last checkpoint has written rows that it is about to write again.
+    def _delete_later_rows(self) -> None:
+        # A run that was killed after its last checkpoint has already written rows that it will write again.
         step = self.progress.step
         self.folder.write_metrics([row for row in self.folder.read_metrics() if row["step"] <= step])
         self.folder.write_samples([row for row in self.folder.read_samples() if row["step"] <= step])
 
-    def _release(self) -> None:
-        self.interruption.remove()
+    def _remove_handlers(self) -> None:
+        self.signals.remove()
         self.reporter.stop()

@@ -1,4 +1,4 @@
-"""Embeddings and weights for a sentence that nobody trained: random, but the same for a seed."""
+"""Random embeddings and weights for a sentence, the same for the same seed."""
 
 import torch
 from torch import Tensor
@@ -7,16 +7,16 @@ from regard.shapes import whole_number
 
 
 def seeded_sentence(words: list[str], dim: int, head_dim: int, heads: int, seed: int) -> dict[str, Tensor]:
-    """What a sentence attends with, by the names of the options that could give it.
+    """Inputs and weights for a sentence, by the names of the options for the same tensors.
 
-    Embeddings are standard normal, a word that comes again has the same one; weights have variance 1 / rows. All are
-    rounded to two decimals, so that one can calculate with what is shown.
+    Embeddings are standard normal, and equal words have equal embeddings; weights have variance 1 / rows. All numbers
+    are rounded to two decimals, so that the user can calculate with them.
 
     Args:
-        words: of the sentence.
+        words: the words of the sentence.
         dim: features of an embedding.
         head_dim: features of a head's query, key and value.
-        heads: how many; more than one get ``--w-output`` as well, which projects them back to ``dim``.
+        heads: number of heads; with several heads there is also ``--w-output``, which projects them back to ``dim``.
         seed: an integer.
 
     Returns:

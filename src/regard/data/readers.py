@@ -1,6 +1,6 @@
-"""Rows of each kind of file, streamed: pairs of texts, or a `DataError` that names the file and the line.
+"""Readers of all kinds of files: each yields pairs of texts, or raises a `DataError` that names the file and the line.
 
-Nothing here holds more of a file than one line (at most 16 MiB) or one block of rows.
+A reader stores only one line (at most 16 MiB) or one block of rows at a time.
 """
 
 import codecs
@@ -24,7 +24,7 @@ _CHUNK = 1 << 20  # bytes
 
 
 def text_lines(path: Path) -> Iterator[str]:
-    """The lines of a UTF-8 file without their ends, the byte order mark taken off; lines end with LF or CRLF only."""
+    """The lines of a UTF-8 file without line ends (LF or CRLF) and byte order mark."""
     offset = 0
     with path.open("rb") as file:
         for number in itertools.count(1):
@@ -53,7 +53,7 @@ def _not_utf8(path: Path, line: int, offset: int, byte: int) -> DataError:
 
 
 def count_lines(path: Path) -> int:
-    """How many lines a file has; a last line without an end counts too."""
+    """The number of lines of a file; a last line without a line end counts."""
     lines, last = 0, b"\n"
     with path.open("rb") as file:
         while chunk := file.read(_CHUNK):
@@ -63,24 +63,24 @@ def count_lines(path: Path) -> int:
 
 
 def aligned_lines(source: Path, target: Path) -> Iterator[Pair]:
-    """Line by line from two files, which must have the same number of lines."""
+    """Pairs of lines from two files, which must have the same number of lines."""
     counts = count_lines(source), count_lines(target)
     if counts[0] != counts[1]:
         raise DataError(
             f"{source} has {counts[0]} lines and {target} has {counts[1]}; "
-            "line n of one must translate line n of the other: check where they part"
+            "line n of one must translate line n of the other: check where they differ"
         )
     yield from zip(text_lines(source), text_lines(target), strict=True)
 
 
 def tab_separated(path: Path, source_column: str | None, target_column: str | None) -> Iterator[Pair]:
-    """Raw TSV with a header line: fields between tabs, no quoting."""
+    """The rows of a TSV file with a header line; without quoting."""
     table = (line.split("\t") for line in text_lines(path))
     return _fields(path, enumerate(table, 1), source_column, target_column)
 
 
 def comma_separated(path: Path, source_column: str | None, target_column: str | None) -> Iterator[Pair]:
-    """CSV with a header line and quoting as in RFC 4180."""
+    """The rows of a CSV file with a header line and the quoting of RFC 4180."""
 
     def table() -> Iterator[tuple[int, list[str]]]:
         reader = csv.reader((line + "\n" for line in text_lines(path)), strict=True)
@@ -108,13 +108,13 @@ def _fields(
                 continue  # an empty line, at the end or between blocks
             raise DataError(
                 f"{path}: line {line} has {_counted(len(fields), 'field')} where the header has {width} "
-                f"({', '.join(header)}); mend or remove that line"
+                f"({', '.join(header)}); correct or remove that line"
             )
         yield fields[at], fields[to]
 
 
 def json_objects(path: Path, source_column: str | None, target_column: str | None) -> Iterator[Pair]:
-    """JSON objects, one a line, or all of them in one array."""
+    """JSON objects, one on each line or all in one array."""
     with path.open("rb") as file:
         start = file.read(_CHUNK).removeprefix(codecs.BOM_UTF8).lstrip()
     records = _json_array(path) if start.startswith(b"[") else _json_lines(path)
@@ -134,14 +134,14 @@ def _json_lines(path: Path) -> Iterator[tuple[str, Any]]:
             try:
                 yield f"line {number}", json.loads(line)
             except (ValueError, RecursionError) as error:
-                raise DataError(f"{path}: line {number} is not JSON ({error}); mend or remove that line") from error
+                raise DataError(f"{path}: line {number} is not JSON ({error}); correct or remove that line") from error
 
 
 def _json_array(path: Path) -> Iterator[tuple[str, Any]]:
     decoder, text, position, count = json.JSONDecoder(), "", 0, 0
     chunks = _decoded(path)
     while True:
-        # Between two objects stand white space and a comma; the array's own brackets are skipped with them.
+        # Skip white space and commas between two objects, and the opening bracket of the array.
         while position < len(text) and text[position] in " \t\r\n,[\ufeff":
             position += 1
         if position < len(text) and text[position] == "]":
@@ -153,7 +153,7 @@ def _json_array(path: Path) -> Iterator[tuple[str, Any]]:
             text, position = text[position:] + chunk, 0
             if not chunk or len(text) > _LONGEST_LINE:
                 raise DataError(
-                    f"{path}: object {count + 1} of the array is not JSON ({error}); mend or remove it"
+                    f"{path}: object {count + 1} of the array is not JSON ({error}); correct or remove it"
                 ) from error
             continue
         count += 1
@@ -229,11 +229,11 @@ READERS: dict[str, Callable[[Path, str | None, str | None], Iterator[Pair]]] = {
     ".json": json_objects,
     ".parquet": parquet,
 }
-"""What reads a file, by the end of its name."""
+"""The reader of a file, by the suffix of its name."""
 
 
 def _choose(where: str, names: list[str], source: str | None, target: str | None) -> tuple[str, str]:
-    # The two columns that were asked for, or the only two that there are.
+    # The two named columns, or the only two columns of the table.
     listed = ", ".join(repr(name) for name in names) or "none"
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
@@ -270,13 +270,13 @@ def _text(path: Path, place: str, record: dict[str, Any], column: str) -> str:
     try:
         value.encode("utf-8")
     except UnicodeEncodeError as error:
-        raise DataError(f"{path}: {place}, column {column!r} holds half a surrogate pair; mend that text") from error
+        raise DataError(f"{path}: {place}, column {column!r} holds half a surrogate pair; correct that text") from error
     return value
 
 
 def _not_text(where: str, place: str, column: str, value: Any) -> DataError:
     if value is None:
-        return DataError(f"{where}: {place} has no field {column!r}; mend or remove it")
+        return DataError(f"{where}: {place} has no field {column!r}; correct or remove it")
     return DataError(f"{where}: {place}, column {column!r} must be text; it is {_json_kind(value)}")
 
 

@@ -1,4 +1,4 @@
-"""What a task is asked to reach, and whether it did."""
+"""The requirements on regard's time and memory, and whether a measurement meets them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,15 +12,15 @@ Kind = Literal["faster", "slower", "overhead", "memory", "memory share", "reside
 
 
 @dataclass(frozen=True)
-class Verdict:
-    """A bar held against what was measured.
+class Outcome:
+    """The result of checking a requirement.
 
     Attributes:
-        value: what was measured, in the bar's unit; None if that is not known.
-        met: whether the bar was reached; None: not known, or not to be judged.
-        aim_met: the same of the aim.
-        shown: the value for people.
-        shortfall: how far it is from the bar, for people; empty where it is met.
+        value: the measured value, in the unit of the requirement; None: not measured.
+        met: whether the requirement is met; None: not measured, or not checked.
+        aim_met: whether the aim is met, likewise.
+        shown: the value as text.
+        shortfall: the distance to the threshold as text; empty if the requirement is met.
     """
 
     value: float | None
@@ -31,21 +31,21 @@ class Verdict:
 
 
 @dataclass(frozen=True)
-class Bar:
-    """One demand on regard.
+class Requirement:
+    """A requirement on regard in one task.
 
     Attributes:
-        kind: ``faster``: so many times as fast as the other, at least. ``slower``: at most so many times its time.
-            ``overhead``: at most so many seconds a call above it. ``memory``: at most so many extra bytes.
-            ``memory share``: at most this part of the other's extra bytes. ``resident``: at most so many bytes of the
-            whole process.
-        least: what must be reached.
-        against: the column that it is about; empty where regard stands alone.
-        aim: what is hoped for.
+        kind: the meaning of the threshold. ``faster``: least ratio of the other's time to regard's. ``slower``:
+            largest ratio of regard's time to the other's. ``overhead``: largest difference of the times of a call, in
+            seconds. ``memory``: largest extra memory in bytes. ``memory share``: largest ratio of regard's extra memory
+            to the other's. ``resident``: largest memory of the process in bytes.
+        threshold: the value that must be reached.
+        against: column of the implementation that regard is compared with; empty: none.
+        aim: a stricter threshold, which is not required.
     """
 
     kind: Kind
-    least: float
+    threshold: float
     against: str = ""
     aim: float | None = None
 
@@ -57,11 +57,11 @@ class Bar:
         return words[self.kind].strip()
 
     def limit(self, number: float) -> str:
-        """A number of this bar's unit for people, e.g. ``≥ 20×``."""
+        """A threshold as text, e.g. ``≥ 20×``."""
         return f"{'≥' if self.kind == 'faster' else '≤'} {self.show(number)}"
 
     def show(self, number: float) -> str:
-        """A number of this bar's unit for people."""
+        """A value as text."""
         match self.kind:
             case "faster" | "slower":
                 return f"{number:.2f}×" if number < 10 else f"{number:.1f}×"
@@ -71,31 +71,31 @@ class Bar:
                 return f"{100 * number:.1f} %"
         return in_bytes(number)
 
-    def judge(self, results: Mapping[str, Measurement], *, quick: bool = False) -> Verdict:
-        """Hold the bar against the measurements of its task.
+    def check(self, results: Mapping[str, Measurement], *, quick: bool = False) -> Outcome:
+        """Check the measurements of the task.
 
         Args:
             results: column → measurement.
-            quick: the sizes were small ones: the value is given, and not judged.
+            quick: whether small sizes were measured: then the value is given but not checked.
         """
         value = self._value(results)
         if value is None:
-            return Verdict(None, None, None, "not measured", self._why_not(results))
+            return Outcome(None, None, None, "not measured", self._why_not(results))
         if quick:
-            return Verdict(value, None, None, self.show(value), "small sizes, not judged")
-        met = self._reaches(value, self.least)
+            return Outcome(value, None, None, self.show(value), "small sizes, not checked")
+        met = self._reaches(value, self.threshold)
         aim_met = None if self.aim is None else self._reaches(value, self.aim)
-        return Verdict(value, met, aim_met, self.show(value), "" if met else self._shortfall(value))
+        return Outcome(value, met, aim_met, self.show(value), "" if met else self._shortfall(value))
 
-    def _reaches(self, value: float, bar: float) -> bool:
-        return value >= bar if self.kind == "faster" else value <= bar
+    def _reaches(self, value: float, threshold: float) -> bool:
+        return value >= threshold if self.kind == "faster" else value <= threshold
 
     def _shortfall(self, value: float) -> str:
         if self.kind == "faster":
-            return f"{100 * (1 - value / self.least):.0f} % below"
+            return f"{100 * (1 - value / self.threshold):.0f} % below"
         if self.kind == "overhead":
-            return f"{in_seconds(value - self.least)} above"
-        return f"{100 * (value / self.least - 1):.1f} % above" if value < 10 * self.least else "far above"
+            return f"{in_seconds(value - self.threshold)} above"
+        return f"{100 * (value / self.threshold - 1):.1f} % above" if value < 10 * self.threshold else "far above"
 
     def _value(self, results: Mapping[str, Measurement]) -> float | None:
         own, other = results.get("regard"), results.get(self.against)

@@ -1,0 +1,117 @@
+"""Greedy search and sampling: one hypothesis for each sentence."""
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from regard.errors import ArgumentError
+from regard.models.encoders import Encoded
+from regard.models.search.decoder_protocol import Hypothesis, Limits, SearchableDecoder
+
+
+def greedy(
+    decoder: SearchableDecoder,
+    encoded: Encoded,
+    *,
+    bos: int,
+    eos: int,
+    max_length: int = 100,
+    forbidden: Sequence[int] = (),
+) -> list[Hypothesis]:
+    """Greedy search: each token is the most likely one.
+
+    Args:
+        decoder: the decoder.
+        encoded: the encoder's output for a batch.
+        bos: token before the first one.
+        eos: token that ends a sentence.
+        max_length: largest number of tokens before ``eos``.
+        forbidden: tokens that are never chosen; ``bos`` is never chosen either.
+
+    Returns:
+        one hypothesis for each row.
+    """
+    return _search(decoder, encoded, Limits(bos, eos, max_length, forbidden), lambda scores: scores.argmax(-1))
+
+
+def sample(
+    decoder: SearchableDecoder,
+    encoded: Encoded,
+    *,
+    bos: int,
+    eos: int,
+    max_length: int = 100,
+    temperature: float = 1.0,
+    top_k: int = 0,
+    generator: torch.Generator | None = None,
+    forbidden: Sequence[int] = (),
+) -> list[Hypothesis]:
+    """Sampling: each token is drawn from ``softmax(log p / temperature)``.
+
+    Args:
+        decoder: the decoder.
+        encoded: the encoder's output for a batch.
+        bos: token before the first one.
+        eos: token that ends a sentence.
+        max_length: largest number of tokens before ``eos``.
+        temperature: above 0; below 1, likely tokens become more likely; above 1, less likely.
+        top_k: number of most likely tokens to draw from; 0: all.
+        generator: random number generator; None: PyTorch's default.
+        forbidden: tokens that are never chosen; ``bos`` is never chosen either.
+
+    Returns:
+        one hypothesis for each row; its score is the log-probability without temperature.
+
+    Raises:
+        ArgumentError: ``temperature`` isn't above 0, or ``top_k`` is negative.
+    """
+    if not temperature > 0:
+        raise ArgumentError(f"temperature must be above 0; it is {temperature}")
+    if top_k < 0:
+        raise ArgumentError(f"top_k must be 0 or more; it is {top_k}")
+
+    def draw(scores: Tensor) -> Tensor:
+        scores = scores / temperature
+        if 0 < top_k < scores.shape[-1]:
+            most_likely = scores.topk(top_k, dim=-1)
+            index = torch.multinomial(most_likely.values.softmax(-1), 1, generator=generator)
+            return most_likely.indices.gather(1, index).squeeze(1)
+        return torch.multinomial(scores.softmax(-1), 1, generator=generator).squeeze(1)
+
+    return _search(decoder, encoded, Limits(bos, eos, max_length, forbidden), draw)
+
+
+@torch.no_grad()
+def _search(
+    decoder: SearchableDecoder, encoded: Encoded, limits: Limits, pick: Callable[[Tensor], Tensor]
+) -> list[Hypothesis]:
+    """One hypothesis for each row; ``pick`` chooses tokens from log-probabilities ``[rows, vocabulary]``."""
+    rows = len(encoded.lengths)
+    alive = torch.arange(rows, device=encoded.lengths.device)  # the unfinished sentence of each row of the state
+    tokens = torch.full_like(alive, limits.bos)
+    totals = torch.zeros(rows, dtype=torch.float64, device=alive.device)
+    chosen: list[Tensor] = []  # each [rows]; eos for finished sentences
+    step_weights: list[Tensor] = []  # each [rows, source]
+    state = decoder.start(encoded) if rows else None
+    while len(alive):
+        log_probabilities, state, weights = decoder.step(tokens, state)
+        tokens = pick(limits.restrict(log_probabilities, len(chosen)))
+        totals[alive] += log_probabilities.gather(1, tokens[:, None]).squeeze(1).double()
+        chosen.append(torch.full_like(totals, limits.eos, dtype=torch.int64).index_copy(0, alive, tokens))
+        if weights is not None:
+            step_weights.append(weights.new_zeros(rows, weights.shape[1]).index_copy(0, alive, weights))
+        unfinished = (tokens != limits.eos).nonzero().squeeze(1)
+        if len(unfinished) < len(alive):
+            alive, tokens = alive[unfinished], tokens[unfinished]
+            state = state.select(unfinished) if len(unfinished) else state
+    if not rows:
+        return []
+    sentences = torch.stack(chosen, dim=1).cpu()
+    attention = torch.stack(step_weights, dim=1).float().cpu() if step_weights else None
+    found = []
+    for row, (total, source) in enumerate(zip(totals.tolist(), encoded.lengths.tolist(), strict=True)):
+        length = int((sentences[row] != limits.eos).sum())
+        weights = None if attention is None else attention[row, :length, :source].clone()
+        found.append(Hypothesis(sentences[row, :length].tolist(), total, total, weights))
+    return found

@@ -1,0 +1,133 @@
+"""Reporters print the progress of a training run: a progress bar in a terminal, plain lines elsewhere."""
+
+import sys
+import time
+from typing import Any, Protocol
+
+
+class Reporter(Protocol):
+    """Prints the progress of a run."""
+
+    def start(self, fraction: float) -> None:
+        """Training starts or resumes; ``fraction`` of the run is already done."""
+        ...
+
+    def step(self, fraction: float, text: str) -> None:
+        """A step has ended; ``fraction`` of the run is done, and ``text`` describes the step."""
+        ...
+
+    def print_line(self, text: str) -> None:
+        """Print a line that stays on the screen."""
+        ...
+
+    def stop(self) -> None:
+        """Training has ended."""
+        ...
+
+
+class PlainReporter:
+    """Prints a line every ``interval`` seconds, with the remaining time: for logs, pipes and continuous integration."""
+
+    def __init__(self, interval: float = 15.0):
+        self.interval = interval
+        self._estimate = Estimate()
+        self._last = 0.0
+
+    def start(self, fraction: float) -> None:
+        self._estimate = Estimate(fraction)
+        self._last = time.monotonic()
+
+    def step(self, fraction: float, text: str) -> None:
+        now = time.monotonic()
+        if now - self._last >= self.interval:
+            self._last = now
+            self.print_line(f"{text} · {self._estimate.remaining(fraction)} left at most")
+
+    def print_line(self, text: str) -> None:
+        print(text, file=sys.stderr, flush=True)
+
+    def stop(self) -> None:
+        pass
+
+
+class BarReporter:
+    """A progress bar with the remaining time, drawn by Rich at most four times a second."""
+
+    def __init__(self) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
+
+        self._console = Console(stderr=True)
+        self._progress: Any = Progress(
+            TextColumn("{task.fields[text]}"),
+            BarColumn(bar_width=24),
+            TaskProgressColumn(),
+            TextColumn("{task.fields[left]} left"),
+            console=self._console,
+            refresh_per_second=4,
+            transient=True,
+        )
+        self._task = self._progress.add_task("train", total=1.0, text="", left="?")
+        self._estimate = Estimate()
+        self._last = 0.0
+
+    def start(self, fraction: float) -> None:
+        self._estimate = Estimate(fraction)
+        self._progress.start()
+
+    def step(self, fraction: float, text: str) -> None:
+        now = time.monotonic()
+        if now - self._last >= 0.25:
+            self._last = now
+            remaining = self._estimate.remaining(fraction)
+            self._progress.update(self._task, completed=fraction, text=text, left=remaining)
+
+    def print_line(self, text: str) -> None:
+        self._console.print(text, highlight=False, markup=False)
+
+    def stop(self) -> None:
+        self._progress.stop()
+
+
+class SilentReporter:
+    """Prints nothing."""
+
+    def start(self, fraction: float) -> None:
+        pass
+
+    def step(self, fraction: float, text: str) -> None:
+        pass
+
+    def print_line(self, text: str) -> None:
+        pass
+
+    def stop(self) -> None:
+        pass
+
+
+class Estimate:
+    """Estimates the remaining time from the time since the start, when ``fraction`` of the run was done."""
+
+    def __init__(self, fraction: float = 0.0):
+        self._fraction = fraction
+        self._began = time.monotonic()
+
+    def remaining(self, fraction: float) -> str:
+        """E.g. ``"2 min"``; ``"?"`` before the first step."""
+        done = fraction - self._fraction
+        if done <= 0:
+            return "?"
+        return duration((time.monotonic() - self._began) * (1 - fraction) / done)
+
+
+def duration(seconds: float) -> str:
+    """Seconds as text: ``"45 s"``, ``"12 min"``, ``"3 h 05 min"``."""
+    if seconds < 90:
+        return f"{max(0, round(seconds))} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60:02d} min"
+
+
+def reporter_for_terminal() -> Reporter:
+    """A progress bar if standard error is a terminal, else plain lines."""
+    return BarReporter() if sys.stderr.isatty() else PlainReporter()

@@ -1,0 +1,127 @@
+"""One word for one thing: retired words do not come back into identifiers, comments or docstrings."""
+
+import ast
+import io
+import re
+import tokenize
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SOURCE = ROOT / "src" / "regard"
+
+ROOMS = ("training", "data", "models", "cli", "bench", "errors.py")
+"""The rooms that are held to these words; a room is added when its words are settled."""
+
+TENSORS = "query|key|value|bias|weight|features|annotations?|scores?|hidden|input|output|total|nll|parameters?"
+
+IDENTIFIERS = {
+    r"(?:.*_)?door": "validation",
+    r"teams?": "threads",
+    r"Held": "CachedMemory",
+    r"RowInteger": "BatchInteger",
+    r"open_problem": "validate",
+    rf"by_(?:{TENSORS})": "grad_*",
+    rf"(?:{TENSORS})_gradient": "grad_*",
+    rf"d(?:{TENSORS})": "grad_*",
+    r"[Cc]onductor": "callback",
+    r"(?:.*_)?walk": "search",
+    r"[Ii]nterruption": "signal handler",
+    r"(?:.*_)?[Cc]ontenders?|rivals?": "implementation",
+    r"Bars?|bars?|[Vv]erdicts?": "requirement, outcome",
+    r"[Rr]ace|[Pp]ace": "time_interleaved, timing budget",
+    r"[Dd]ice": "random draws",
+    r"(?:.*_)?weighed|_?weigh": "memory_measured, measure_memory",
+    r"wished": "stop_requested",
+}
+"""Pattern of a whole identifier: the name to use instead."""
+
+WORDS = {
+    r"at the door|the door": "validation",
+    r"teams? of threads|OpenMP team|one team": "threads, thread pool",
+    r"dealt out|leaves? behind|left behind|at hand|hands? over|handed out|gives? its word": "say what happens",
+    r"conducts?|conductor": "callback",
+    r"contenders?|rivals?": "implementation",
+    r"where (?:it|they|he|each token|the model) look(?:s|ed)": "attention weights",
+    r"whoever|whosoever|nobody|anybody|everybody": "name the subject",
+    r"grants?|wished": "say what happens",
+    r"mend(?:s|ed)?": "correct",
+    r"of our own|of one's own": "say whose",
+}
+"""Pattern in a comment or a docstring: what to write instead."""
+
+
+def files():
+    for room in ROOMS:
+        path = SOURCE / room
+        yield from [path] if path.is_file() else sorted(path.rglob("*.py"))
+
+
+def identifiers(text):
+    """Each name that the source defines or uses, with its line."""
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type == tokenize.NAME:
+            yield token.string, token.start[0]
+
+
+def prose(text):
+    """Each comment and each docstring (also those below an assignment), with its line."""
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type == tokenize.COMMENT:
+            yield token.string, token.start[0]
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+            yield node.value.value, node.lineno
+
+
+def retired_identifiers(text):
+    return [
+        f"line {line}: {name!r}; use: {instead}"
+        for name, line in identifiers(text)
+        for pattern, instead in IDENTIFIERS.items()
+        if re.fullmatch(pattern, name)
+    ]
+
+
+def retired_words(text):
+    return [
+        f"line {line}: {found[0]!r}; use: {instead}"
+        for words, line in prose(text)
+        for pattern, instead in WORDS.items()
+        if (found := re.search(rf"\b(?:{pattern})\b", " ".join(words.split()), re.IGNORECASE))
+    ]
+
+
+@pytest.mark.parametrize("file", list(files()), ids=lambda file: str(file.relative_to(SOURCE)))
+def test_retired_words_stay_away(file):
+    text = file.read_text(encoding="utf-8")
+    assert not retired_identifiers(text)
+    assert not retired_words(text)
+    assert not [pattern for pattern in IDENTIFIERS if re.fullmatch(pattern, file.stem)], f"rename {file.name}"
+
+
+def test_the_rooms_exist():
+    for room in ROOMS:
+        assert (SOURCE / room).exists(), f"no room {room}"
+
+
+@pytest.mark.parametrize(
+    ("text", "instead"),
+    [
+        ("by_query = 1", "grad_*"),
+        ("def backward(ctx, key_gradient): pass", "grad_*"),
+        ("class Held: pass", "CachedMemory"),
+        ("import regard.attention.door", "validation"),
+        ("# Sizes are checked at the door.", "validation"),
+        ('x = 1\n"""A team of threads."""', "threads, thread pool"),
+    ],
+)
+def test_a_retired_word_is_found_and_its_successor_named(text, instead):
+    found = retired_identifiers(text) + retired_words(text)
+    assert [line for line in found if line.endswith(f"use: {instead}")]
+
+
+@pytest.mark.parametrize("text", ["by_rows = 1", "grad_query = 1", "# The backdoor criterion."])
+def test_other_words_are_free(text):
+    assert not retired_identifiers(text) + retired_words(text)
