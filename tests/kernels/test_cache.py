@@ -71,13 +71,13 @@ def run(code, **environment):
     return done.stderr
 
 
-TINY = """
+TINY = f"""
 import sys, torch
-sys.path.insert(0, {folder!r})
+sys.path.insert(0, {os.path.dirname(__file__)!r})
 from test_cache import call, tiny
 assert call(tiny()) == 7
 print("done")
-""".format(folder=os.path.dirname(__file__))
+"""
 
 
 def tiny(step=7):
@@ -429,7 +429,7 @@ def test_a_folder_that_vanishes_is_one_warning(folder, said):
 
 def test_kernels_are_loaded_from_a_folder_that_can_only_be_read(folder, said, monkeypatch):
     call(tiny())
-    monkeypatch.setattr(cache, "_is_writable", lambda _: False)
+    monkeypatch.setattr(cache, "is_writable", lambda _: False)
     compiled.cache_folder.cache_clear()
     said()
     assert compiled.cache_folder() == folder

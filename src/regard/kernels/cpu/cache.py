@@ -110,7 +110,7 @@ def _read(path: Path) -> bytes:
             raise DamagedKernelError("it is not a file")
         if hasattr(os, "getuid") and status.st_uid != os.getuid():
             raise DamagedKernelError("it belongs to another user")
-        if hasattr(os, "getuid") and status.st_mode & 0o022:
+        if hasattr(os, "getuid") and status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
             raise DamagedKernelError("other users can write it")
         if status.st_size > _LARGEST:
             raise DamagedKernelError("it is too large")
@@ -130,7 +130,7 @@ def open_folder(fingerprint: str) -> Path | None:
         try:
             folder = _trusted(root, names, f"kernels-{fingerprint}", make=True)
             # A folder that can only be read is worth it for the kernels in it.
-            if _is_writable(folder) or files_of(folder):
+            if is_writable(folder) or files_of(folder):
                 return folder
         except OSError:
             continue
@@ -139,7 +139,7 @@ def open_folder(fingerprint: str) -> Path | None:
     return None
 
 
-def _is_writable(folder: Path) -> bool:
+def is_writable(folder: Path) -> bool:
     try:
         with tempfile.TemporaryFile(dir=folder):
             return True
@@ -234,7 +234,7 @@ def _check_owner(folder: Path, shared: bool) -> None:
             raise _UntrustedFolderError(f"{folder} belongs to another user (uid {owner})")
     if not stat.S_ISDIR(status.st_mode):
         raise _UntrustedFolderError(f"{folder} is not a folder")
-    others = 0o002 if shared and not status.st_mode & stat.S_ISVTX else 0 if shared else 0o022
-    if status.st_mode & others:
+    others = stat.S_IWOTH if shared else stat.S_IWGRP | stat.S_IWOTH
+    if status.st_mode & others and not (shared and status.st_mode & stat.S_ISVTX):
         mode = stat.S_IMODE(status.st_mode)
-        raise _UntrustedFolderError(f"other users can write {folder} (mode {mode:04o}); chmod go-w makes it yours")
+        raise _UntrustedFolderError(f"other users can write {folder} (mode {mode:04o}); chmod go-w would close it")

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from types import FunctionType
+from types import BuiltinFunctionType, FunctionType
 from typing import Any
 
 import llvmlite
@@ -57,8 +57,8 @@ class Kernel:
     """A function of one address, compiled when it is first wanted.
 
     Args:
-        body: ``(address) -> None``, in the part of Python that Numba compiles; every thread calls it with the address of
-            the same parameters. What it encloses must be numbers, strings, types and functions.
+        body: ``(address) -> None``, in the part of Python that Numba compiles; every thread calls it with the address
+            of the same parameters. What it encloses must be numbers, strings, types and functions.
     """
 
     def __init__(self, body: Callable[[int], None]):
@@ -142,6 +142,10 @@ def _say_once(message: str) -> None:
     LOG.warning("%s", message)
 
 
+_LASTING = (int, float, str, bytes, type, np.generic, np.dtype, np.ufunc, numba.types.Type, BuiltinFunctionType)
+"""Types of values that look the same in every process."""
+
+
 def _identity(value: Any) -> str:
     """What tells a kernel, or a part of one, from others of the same sources: its place in them, and what it encloses.
 
@@ -155,7 +159,7 @@ def _identity(value: Any) -> str:
         return f"{place} {function.__code__.co_code.hex()} {_identity(tuple(enclosed))}"
     if isinstance(value, tuple | list):
         return f"({', '.join(map(_identity, value))})"
-    if value is None or isinstance(value, bool | int | float | str | type | np.generic | np.dtype | numba.types.Type):
+    if value is None or isinstance(value, _LASTING):
         return f"{type(value).__qualname__} {value!r}"
     raise TypeError(f"a kernel encloses numbers, strings, types and functions; got {value!r}")
 
