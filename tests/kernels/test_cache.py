@@ -1,15 +1,20 @@
 """Machine code is compiled once and kept; where nothing can be kept or compiled, attention works all the same."""
 
+import ctypes
+import errno
+import logging
 import os
 import subprocess
 import sys
+import threading
 
 import pytest
 
 pytest.importorskip("numba", reason="kernels are compiled by Numba")
 
 from regard.kernels import availability
-from regard.kernels.cpu import compiled
+from regard.kernels.cpu import cache, compiled
+from regard.kernels.cpu.intrinsics import array_at
 
 ATTEND = """
 import torch, regard
@@ -66,6 +71,60 @@ def run(code, **environment):
     return done.stderr
 
 
+TINY = f"""
+import sys, torch
+sys.path.insert(0, {os.path.dirname(__file__)!r})
+from test_cache import call, tiny
+assert call(tiny()) == 7
+print("done")
+"""
+
+
+def tiny(step=7):
+    """A kernel that is compiled in a moment: it adds ``step`` to the number at its address."""
+    zero = compiled.np.int64(0)
+
+    def tiny_kernel(address):
+        number = array_at(address, 1, zero)
+        scratch = compiled.np.empty(3)
+        scratch[:] = step
+        number[0] += int(scratch[1])
+
+    return compiled.Kernel(tiny_kernel)
+
+
+def call(kernel):
+    """What the kernel makes of 0."""
+    number = ctypes.c_int64(0)
+    ctypes.CFUNCTYPE(None, ctypes.c_int64)(kernel.address)(ctypes.addressof(number))
+    return number.value
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch, _forgotten):
+    """The folder of this test's kernels."""
+    monkeypatch.setenv("REGARD_CACHE", str(tmp_path))
+    return compiled.cache_folder()
+
+
+@pytest.fixture
+def said(caplog):
+    """What the logger was told since it was asked last, a list of lines."""
+
+    def lines():
+        found = [record.getMessage() for record in caplog.records if record.name == "regard"]
+        caplog.clear()
+        return found
+
+    with caplog.at_level(logging.INFO, logger="regard"):
+        yield lines
+
+
+def only_file(folder):
+    (path,) = cache.files_of(folder)
+    return path
+
+
 @pytest.mark.slow
 def test_a_kernel_is_compiled_once(tmp_path):
     first = run(ATTEND, REGARD_CACHE=str(tmp_path))
@@ -94,10 +153,12 @@ def test_importing_and_planning_imports_no_compiler():
 
 @pytest.fixture(autouse=True)
 def _forgotten():
-    """What was found out about this machine's folders and packages is found out again."""
-    compiled.cache_folder.cache_clear()
+    """What was found out about this machine's folders and packages is found out again, and said again."""
+    for function in (compiled.cache_folder, compiled._say_once):
+        function.cache_clear()
     yield
-    compiled.cache_folder.cache_clear()
+    for function in (compiled.cache_folder, compiled._say_once):
+        function.cache_clear()
 
 
 def test_the_folder_is_named_after_the_sources(tmp_path, monkeypatch):
@@ -115,7 +176,7 @@ def test_the_users_cache_is_used_and_then_the_temporary_folder(tmp_path, monkeyp
     assert compiled.cache_folder().is_relative_to(tmp_path / "regard")
     compiled.cache_folder.cache_clear()
     monkeypatch.setenv("XDG_CACHE_HOME", f"{os.devnull}/nowhere")
-    monkeypatch.setattr(compiled.tempfile, "gettempdir", lambda: str(tmp_path / "temporary"))
+    monkeypatch.setattr(cache.tempfile, "gettempdir", lambda: str(tmp_path / "temporary"))
     (tmp_path / "temporary").mkdir()
     assert compiled.cache_folder().is_relative_to(tmp_path / "temporary")
 
@@ -124,10 +185,412 @@ def test_a_folder_of_somebody_else_is_not_trusted(tmp_path, monkeypatch):
     monkeypatch.setenv("REGARD_CACHE", str(tmp_path))
     if not hasattr(os, "getuid"):
         pytest.skip("there are no owners here")
-    monkeypatch.setattr(compiled.os, "getuid", lambda: tmp_path.stat().st_uid + 1)
+    monkeypatch.setattr(cache.os, "getuid", lambda: tmp_path.stat().st_uid + 1)
     assert compiled.cache_folder() is None
 
 
 def test_without_numba_the_reason_tells_what_to_install(monkeypatch):
     monkeypatch.setattr(availability, "_NUMBA", False)
     assert "pip install" in availability.why_missing()
+
+
+def test_a_kept_kernel_is_loaded_and_gives_the_same(folder, said):
+    assert call(tiny()) == 7
+    assert len(said()) == 2
+    before = only_file(folder).stat()
+    assert call(tiny()) == 7
+    assert not said()
+    assert only_file(folder).stat().st_mtime_ns == before.st_mtime_ns
+    assert before.st_mode & 0o777 == 0o600
+
+
+def test_kernels_of_one_name_that_enclose_different_numbers_are_different(folder):
+    for step in (2, 3, 2, 3):
+        assert call(tiny(step)) == step
+    assert len(cache.files_of(folder)) == 2
+
+
+def test_what_has_no_lasting_name_cannot_be_enclosed():
+    with pytest.raises(TypeError, match="encloses"):
+        compiled._identity((object(),))
+
+
+def overwrite(path, start, stop, content=None):
+    data = bytearray(path.read_bytes())
+    start, stop = int(start * len(data)), int(stop * len(data))
+    data[start:stop] = os.urandom(stop - start) if content is None else content
+    path.write_bytes(data)
+
+
+def flip(path, place):
+    data = bytearray(path.read_bytes())
+    data[int(place * (len(data) - 1))] ^= 0b100
+    path.write_bytes(data)
+
+
+def make_folder(path, *inside):
+    path.unlink()
+    path.mkdir()
+    for name in inside:
+        (path / name).write_text("somebody's")
+
+
+def link_elsewhere(path):
+    path.rename(path.with_name("elsewhere"))
+    path.symlink_to("elsewhere")
+
+
+def make_pipe(path):
+    path.unlink()
+    os.mkfifo(path)
+
+
+DAMAGE = {
+    "empty": lambda path: path.write_bytes(b""),
+    "one byte": lambda path: path.write_bytes(b"r"),
+    "truncated in its head": lambda path: os.truncate(path, 37),
+    "truncated in its middle": lambda path: os.truncate(path, path.stat().st_size // 2),
+    "one byte short": lambda path: os.truncate(path, path.stat().st_size - 1),
+    "one byte long": lambda path: path.write_bytes(path.read_bytes() + b"\0"),
+    "a bit of the magic number": lambda path: flip(path, 0.0),
+    "a bit of the checksum": lambda path: overwrite(path, 0.003, 0.005),
+    "a bit of the code": lambda path: flip(path, 0.5),
+    "the last bit": lambda path: flip(path, 1.0),
+    "a block of machine code": lambda path: overwrite(path, 0.2, 0.6),
+    "a block of zeros": lambda path: overwrite(path, 0.3, 0.4, b"\0" * 257),
+    "garbage": lambda path: overwrite(path, 0.0, 1.0),
+    "a folder": make_folder,
+    "a folder with a file": lambda path: make_folder(path, "notes.txt"),
+    "a symbolic link": link_elsewhere,
+    "a named pipe": make_pipe,
+    "open to all": lambda path: path.chmod(0o666),
+    "of an absurd size": lambda path: os.truncate(path, 1 << 40),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
+def test_a_damaged_file_is_named_and_compiled_again(folder, said, damage):
+    call(tiny())
+    path = only_file(folder)
+    damage(path)
+    said()
+    assert call(tiny()) == 7
+    lines = said()
+    assert len([line for line in lines if "damaged" in line and str(path) in line and "again" in line]) == 1, lines
+    assert len(lines) == 2, lines
+    assert path.is_file()
+    assert call(tiny()) == 7
+    assert not said()
+
+
+def test_what_stood_in_the_place_of_a_file_is_not_lost(folder):
+    call(tiny())
+    path = only_file(folder)
+    make_folder(path, "notes.txt")
+    call(tiny())
+    assert [found.read_text() for found in folder.glob("*/notes.txt")] == ["somebody's"]
+
+
+def test_a_file_of_another_kernel_is_not_taken_for_this_one(folder, said):
+    call(tiny(2))
+    two = only_file(folder)
+    call(tiny(3))
+    (three,) = set(cache.files_of(folder)) - {two}
+    three.write_bytes(two.read_bytes())
+    said()
+    assert call(tiny(3)) == 3
+    assert "damaged" in said()[0]
+
+
+def test_machine_code_is_not_touched_before_its_checksum_is_verified(folder, monkeypatch):
+    """Whatever a file holds, nothing of it reaches the linker unless the sum is right."""
+    call(tiny())
+    path, linked = only_file(folder), []
+    monkeypatch.setattr(compiled.Kernel, "_link", lambda self, found: linked.append(found))
+    content = path.read_bytes()
+    for place in range(0, len(content), len(content) // 53):
+        path.write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
+        with pytest.raises(cache.DamagedKernelError):
+            cache.load(path, compiled._target())
+    assert not linked
+
+
+@pytest.mark.slow
+def test_a_damaged_file_of_a_real_kernel_crashes_no_process(tmp_path):
+    run(ATTEND, REGARD_CACHE=str(tmp_path))
+    (folder,) = (tmp_path / "regard").iterdir()
+    path = next(path for path in cache.files_of(folder) if "attention_forward" in path.name)
+    overwrite(path, 0.3, 0.8)
+    said = run(ATTEND, REGARD_CACHE=str(tmp_path)).splitlines()
+    assert len([line for line in said if str(path) in line and "damaged" in line]) == 1
+    assert "compil" not in run(ATTEND, REGARD_CACHE=str(tmp_path))
+
+
+def test_ten_kinds_of_damage_crash_no_process(tmp_path):
+    code = TINY.replace("assert call", "from test_cache import survive_damage; survive_damage(); assert call")
+    run(code, REGARD_CACHE=str(tmp_path))
+
+
+def survive_damage():
+    for damage in list(DAMAGE.values())[:10]:
+        call(tiny())
+        damage(only_file(compiled.cache_folder()))
+        assert call(tiny()) == 7
+
+
+@pytest.mark.parametrize("fake", ["features", "name", "numba", "settings", "sources"])
+def test_a_cache_made_elsewhere_is_not_loaded(folder, tmp_path, said, monkeypatch, fake):
+    call(tiny())
+    old = only_file(folder)
+    if fake == "features":
+        found = compiled.llvm.get_host_cpu_features()
+        found["avx512vl"] = not found.get("avx512vl", False)
+        monkeypatch.setattr(compiled.llvm, "get_host_cpu_features", lambda: found)
+    elif fake == "name":
+        monkeypatch.setattr(compiled.llvm, "get_host_cpu_name", lambda: "z80")
+    elif fake == "numba":
+        monkeypatch.setattr(compiled.numba, "__version__", "0.0.1")
+    elif fake == "settings":
+        monkeypatch.setattr(compiled.numba.config, "CPU_NAME", "generic")
+    else:
+        monkeypatch.setattr(compiled, "_SOURCES", b"edited")
+    compiled.cache_folder.cache_clear()
+    said()
+    other = compiled.cache_folder()
+    assert other != folder
+    # Somebody who copies the whole folder to another machine under its new name.
+    (other / old.name).write_bytes(old.read_bytes())
+    (other / old.name).chmod(0o600)
+    assert call(tiny()) == 7
+    assert "damaged" in said()[0]
+
+
+def test_the_sources_of_every_kernel_count(tmp_path, monkeypatch):
+    package = tmp_path / "kernels"
+    (package / "cpu").mkdir(parents=True)
+    for name in ("kinds.py", "cpu/compiled.py", "cpu/new.py"):
+        (package / name).write_text("1")
+    monkeypatch.setattr(compiled, "__file__", str(package / "cpu" / "compiled.py"))
+    seen = {compiled._sources()}
+    for name in ("kinds.py", "cpu/compiled.py", "cpu/new.py"):
+        (package / name).write_text("2")
+        seen.add(compiled._sources())
+    assert len(seen) == 4
+
+
+def test_processes_that_compile_the_same_kernel_do_not_meet(tmp_path):
+    environment = os.environ | {"REGARD_CACHE": str(tmp_path)}
+    both = [subprocess.Popen([sys.executable, "-c", TINY], env=environment, stderr=subprocess.PIPE) for _ in range(2)]
+    for process in both:
+        error = process.communicate(timeout=300)[1].decode()
+        assert process.returncode == 0, error
+        assert "damaged" not in error
+    assert "compil" not in run(TINY, REGARD_CACHE=str(tmp_path))
+
+
+def test_whoever_reads_while_others_write_sees_a_whole_file(folder):
+    path, stop = folder / "tiny-0123456789abcdef.kernel", threading.Event()
+    codes = [cache.MachineCode("f", bytes([fill]) * 100_003) for fill in range(2)]
+
+    def write(code):
+        while not stop.is_set():
+            cache.store(path, b"target", code)
+
+    writers = [threading.Thread(target=write, args=(code,)) for code in codes]
+    for writer in writers:
+        writer.start()
+    try:
+        seen = {cache.load(path, b"target") for _ in range(307)}
+    finally:
+        stop.set()
+        for writer in writers:
+            writer.join()
+    assert seen <= {None, *codes}
+    assert list(cache.files_of(folder)) == [path]
+
+
+def test_a_full_disk_is_one_warning(folder, said, monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(cache.os, "replace", full)
+    assert call(tiny(2)) == 2
+    assert call(tiny(3)) == 3
+    assert len([line for line in said() if "cannot be kept" in line and "No space" in line]) == 1
+    assert not list(folder.iterdir())
+
+
+def test_a_folder_that_vanishes_is_one_warning(folder, said):
+    folder.rmdir()
+    assert call(tiny(2)) == 2
+    assert call(tiny(3)) == 3
+    assert len([line for line in said() if "cannot be kept" in line and str(folder) in line]) == 1
+
+
+def test_kernels_are_loaded_from_a_folder_that_can_only_be_read(folder, said, monkeypatch):
+    call(tiny())
+    monkeypatch.setattr(cache, "is_writable", lambda _: False)
+    compiled.cache_folder.cache_clear()
+    said()
+    assert compiled.cache_folder() == folder
+    assert call(tiny()) == 7
+    assert not said()
+    only_file(folder).unlink()
+    compiled.cache_folder.cache_clear()
+    assert compiled.cache_folder() is None
+
+
+@pytest.mark.parametrize("mode", [0o770, 0o707, 0o777, 0o1777])
+@pytest.mark.parametrize("which", ["regard", "kernels", "link"])
+def test_a_folder_that_others_can_write_is_refused_in_one_line(folder, said, mode, which):
+    open_one = folder if which == "kernels" else folder.parent
+    if which == "link":
+        folder.parent.rename(folder.parent.with_name("target"))
+        folder.parent.symlink_to("target")
+    open_one.chmod(mode)
+    compiled.cache_folder.cache_clear()
+    assert compiled.cache_folder() is None
+    (line,) = said()
+    assert str(open_one) in line
+    assert "chmod go-w" in line
+    open_one.chmod(0o700)
+    compiled.cache_folder.cache_clear()
+    assert compiled.cache_folder() == folder
+
+
+def test_a_root_open_to_all_needs_the_sticky_bit(tmp_path, folder, said):
+    tmp_path.chmod(0o777)
+    compiled.cache_folder.cache_clear()
+    assert compiled.cache_folder() is None
+    assert str(tmp_path) in said()[0]
+    tmp_path.chmod(0o1777)
+    compiled.cache_folder.cache_clear()
+    assert compiled.cache_folder() == folder
+
+
+@pytest.mark.parametrize("which", ["root", "regard", "kernels", "link"])
+def test_a_folder_of_another_user_is_refused_in_one_line(tmp_path, folder, said, monkeypatch, which):
+    foreign = {"root": tmp_path, "kernels": folder}.get(which, folder.parent)
+    if which == "link":
+        folder.parent.rename(folder.parent.with_name("target"))
+        folder.parent.symlink_to("target")
+    real = {"stat": os.stat, "lstat": os.lstat}
+
+    def pretend(name):
+        def status(path, *rest, **more):
+            found = real[name](path, *rest, **more)
+            # Another user's symbolic link may well lead to a folder of one's own.
+            foreign_one = str(path) == str(foreign) and (which != "link" or name == "lstat")
+            return os.stat_result((*found[:4], os.getuid() + 1, *found[5:])) if foreign_one else found
+
+        return status
+
+    for name in real:
+        monkeypatch.setattr(cache.os, name, pretend(name))
+    compiled.cache_folder.cache_clear()
+    assert compiled.cache_folder() is None
+    (line,) = said()
+    assert "another user" in line
+    assert str(foreign) in line
+
+
+def test_another_users_folder_in_the_temporary_folder_is_refused(tmp_path, said, monkeypatch):
+    """Who made the folder first, or a link in its place, decides nothing."""
+    shared = tmp_path / "temporary"
+    shared.mkdir()
+    shared.chmod(0o1777)
+    monkeypatch.delenv("REGARD_CACHE", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", f"{os.devnull}/nowhere")
+    monkeypatch.setattr(cache.tempfile, "gettempdir", lambda: str(shared))
+    made = shared / f"regard-{os.getuid()}"
+    made.mkdir()
+    made.chmod(0o777)
+    assert compiled.cache_folder() is None
+    assert str(made) in said()[0]
+
+
+def test_folders_are_made_for_their_owner_alone(tmp_path, monkeypatch):
+    monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "new" / "er"))
+    before = os.umask(0)
+    try:
+        made = compiled.cache_folder()
+    finally:
+        os.umask(before)
+    for each in (made, *made.parents[:3]):
+        assert each.stat().st_mode & 0o777 == 0o700, each
+
+
+def test_what_is_cleared_is_ours_and_nothing_else(tmp_path, folder):
+    call(tiny())
+    old = folder.with_name("kernels-0123456789abcdef")
+    old.mkdir(mode=0o700)
+    (old / only_file(folder).name).write_bytes(b"damaged")
+    (old / f"{only_file(folder).name}.k3_x.part").write_bytes(b"left by a process that was killed")
+    foreign = [folder / "notes.txt", folder.parent / "notes.txt", folder.parent / "kernels-mine" / "a-b.kernel"]
+    foreign.append(folder.parent / "other" / only_file(folder).name)
+    outside = tmp_path / "outside"
+    foreign.append(outside / only_file(folder).name)
+    for path in foreign:
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("somebody's")
+    (folder.parent / "kernels-fedcba9876543210").symlink_to(outside)
+    link = folder / "tiny_kernel-fedcba9876543210.kernel"
+    link.symlink_to(outside)
+    files, size = cache.clear()
+    assert files == 3
+    assert size > 1000
+    assert all(path.read_text() == "somebody's" for path in foreign)
+    assert link.is_symlink()
+    assert not old.exists()
+    assert not cache.files_of(folder)
+
+
+SWITCHED_OFF = """
+import torch, regard
+from regard.kernels.availability import why_missing
+query = torch.randn(1, 1, 5, 3)
+large = torch.randn(1, 1, 3001, 64)
+plan = regard.plan(large, large, large, score=regard.scores.Additive(torch.randn(64)))
+assert plan.backend == "tiled", plan
+assert "NUMBA_DISABLE_JIT" in plan.reasons["cpu"], plan
+regard.attend(query, query, query, normalizer="sparsemax")
+try:
+    regard.attend(query, query, query, backend="cpu")
+except regard.errors.BackendError as error:
+    assert "NUMBA_DISABLE_JIT" in str(error)
+else:
+    raise AssertionError("a named backend runs or raises")
+import numba
+assert "NUMBA_DISABLE_JIT" in why_missing()
+try:
+    import regard.kernels.cpu.operators
+except regard.errors.BackendError as error:
+    assert "NUMBA_DISABLE_JIT" in str(error)
+else:
+    raise AssertionError("kernels that cannot be compiled were defined")
+print("done")
+"""
+
+
+def test_with_the_compiler_switched_off_other_backends_serve():
+    assert not run(SWITCHED_OFF, NUMBA_DISABLE_JIT="1")
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"NUMBA_DISABLE_JIT": "nonsense", "NUMBA_CACHE_DIR": f"{os.devnull}/nowhere"},
+        {"NUMBA_CPU_NAME": "generic", "NUMBA_CPU_FEATURES": ""},
+        {"NUMBA_OPT": "1", "NUMBA_DEBUG_CACHE": "1", "NUMBA_BOUNDSCHECK": "1"},
+    ],
+    ids=["folder", "processor", "debugging"],
+)
+def test_numbas_settings_change_where_kernels_are_kept_but_not_what_they_do(tmp_path, settings):
+    run(TINY, REGARD_CACHE=str(tmp_path), **settings)
+    assert "compil" not in run(TINY, REGARD_CACHE=str(tmp_path), **settings)
+    assert "compiled" in run(TINY, REGARD_CACHE=str(tmp_path)) or "NUMBA_CACHE_DIR" in settings
+
+
+def test_code_that_holds_addresses_of_its_process_is_not_kept(tmp_path):
+    said = run(TINY, REGARD_CACHE=str(tmp_path), NUMBA_OPT="0")
+    assert len([line for line in said.splitlines() if "cannot be kept" in line]) == 1

@@ -14,6 +14,7 @@ COMMANDS = {
     "evaluate": "regard.cli.evaluate:command",
     "predict": "regard.cli.predict:command",
     "bench": "regard.cli.bench:command",
+    "cache": "regard.cli.cache:command",
     "doctor": "regard.cli.doctor:command",
 }
 

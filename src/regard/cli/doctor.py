@@ -92,6 +92,7 @@ def _kernel_cache() -> str:
     missing = why_missing()
     if missing is not None:
         return f"not used: {missing}"
+    from regard.kernels.cpu.cache import is_writable
     from regard.kernels.cpu.compiled import cache_folder
 
     folder = cache_folder()
@@ -99,7 +100,7 @@ def _kernel_cache() -> str:
         return (
             "no folder can be written: each process compiles its kernels again; set REGARD_CACHE to a writable folder"
         )
-    return f"{folder} (writable)"
+    return f"{folder} ({'writable' if is_writable(folder) else 'read only'})"
 
 
 def _device_name(device: object) -> str:

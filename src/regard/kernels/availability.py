@@ -1,6 +1,8 @@
 """What there is here for compiled kernels. Asking imports nothing."""
 
+import os
 import platform
+import sys
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -11,7 +13,21 @@ _NUMBA = find_spec("numba") is not None
 
 def why_missing() -> str | None:
     """Why there are no compiled kernels; None if there are."""
-    return None if _NUMBA else "Numba is not installed (pip install 'regard[cpu]')"
+    if not _NUMBA:
+        return "Numba is not installed (pip install 'regard[cpu]')"
+    return "Numba is told not to compile; unset NUMBA_DISABLE_JIT" if _compiles_nothing() else None
+
+
+def _compiles_nothing() -> bool:
+    """Whether Numba's settings switch its compiler off; they are read when Numba is imported, and not again."""
+    settings = getattr(sys.modules.get("numba"), "config", None)
+    if settings is not None:
+        return bool(settings.DISABLE_JIT)
+    try:
+        return bool(int(os.environ.get("NUMBA_DISABLE_JIT", "0")))
+    except ValueError:
+        # Numba warns and goes on.
+        return False
 
 
 def _maker() -> str:

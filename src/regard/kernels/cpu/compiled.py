@@ -1,22 +1,36 @@
-"""Compiling kernels once for a machine: how, where the results are kept, and what is said while it lasts.
+"""Compiling kernels once for a machine: how, what the machine code depends on, and what is said while it lasts.
 
-A kernel's machine code is kept in a folder of the user's cache that is named after the sources of all kernels, so code
-of another version is never found. Where no folder can be written, kernels are compiled once for each process.
+Machine code is kept in a folder of the user's cache (`cache`) that is named after all that the code depends on, so code
+of another version or processor is never found. Where no folder can be used, kernels are compiled once for each process.
 """
 
 import hashlib
+import inspect
 import logging
-import os
+import platform
+import re
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from types import BuiltinFunctionType, FunctionType
 from typing import Any
 
+import llvmlite
 import numba
+import numpy as np
+from llvmlite import binding as llvm
+from numba.core.registry import cpu_target
+from numba.core.runtime import rtsys
+
+from regard.errors import BackendError
+from regard.kernels.availability import why_missing
+from regard.kernels.cpu.cache import DamagedKernelError, MachineCode, load, open_folder, store
+
+if numba.config.DISABLE_JIT:  # type: ignore[attr-defined]
+    raise BackendError(f"there are no compiled kernels: {why_missing()}")
 
 LOG = logging.getLogger("regard")
 
@@ -24,6 +38,13 @@ _LOCK = threading.RLock()
 
 _ARITHMETIC = {"contract", "arcp", "reassoc", "nsz", "afn"}
 """Liberties with arithmetic that keep NaN and infinities what they are."""
+
+_SETTINGS = (
+    "OPT", "LOOP_VECTORIZE", "SLP_VECTORIZE", "ENABLE_AVX", "CPU_NAME", "CPU_FEATURES", "USING_SVML", "BOUNDSCHECK",
+    "DEBUGINFO_DEFAULT", "EXTEND_VARIABLE_LIFETIMES", "LLVM_REFPRUNE_PASS", "LLVM_REFPRUNE_FLAGS", "DEBUG_NRT",
+    "NRT_STATS",
+)  # fmt: skip
+"""What a user may set in Numba that changes machine code."""
 
 inlined = numba.njit(error_model="numpy", fastmath=_ARITHMETIC, nogil=True)
 """A part of kernels: sums may be taken in another order, products contracted with sums."""
@@ -36,100 +57,134 @@ class Kernel:
     """A function of one address, compiled when it is first wanted.
 
     Args:
-        body: ``(address) -> None``, in the part of Python that Numba compiles; every thread of a team calls it with
-            the address of the same parameters.
+        body: ``(address) -> None``, in the part of Python that Numba compiles; every thread calls it with the address
+            of the same parameters. What it encloses must be numbers, strings, types and functions.
     """
 
     def __init__(self, body: Callable[[int], None]):
         self.name = body.__name__
         self._body = body
-        self._compiled: Any = None
+        self._address: int | None = None
+        # Machine code lives as long as its owner.
+        self._owner: Any = None
 
     @property
     def address(self) -> int:
         """Of the machine code."""
-        if self._compiled is None:
+        if self._address is None:
             with _LOCK:
-                if self._compiled is None:
-                    self._compiled = self._compile()
-        return self._compiled.address
+                if self._address is None:
+                    self._address = self._load_or_compile()
+        return self._address
 
-    def _compile(self) -> Any:
-        signature, folder = numba.types.void(numba.types.int64), cache_folder()
-        started, said = time.monotonic(), _announce(self.name, folder)
-        options: dict[str, Any] = {"error_model": "numpy", "fastmath": _ARITHMETIC}
+    def _load_or_compile(self) -> int:
+        folder = cache_folder()
         if folder is None:
-            compiled = numba.cfunc(signature, **options)(self._body)
+            LOG.warning(
+                "compiling the CPU kernel %r for this machine (for this process only: no cache folder can be written) "
+                "...",
+                self.name,
+            )
+            return self._compile()
+        key = hashlib.sha256(_identity(self._body).encode()).hexdigest()[:16]
+        path = folder / f"{re.sub(r'[^a-zA-Z0-9]', '_', self.name)}-{key}.kernel"
+        try:
+            found = load(path, _target())
+            if found is not None:
+                return self._link(found)
+        except (DamagedKernelError, RuntimeError) as error:
+            LOG.warning("the cached kernel %s is damaged (%s): compiling it again ...", path, error)
         else:
-            settings: Any = numba.config
-            before = settings.CACHE_DIR
-            settings.CACHE_DIR = str(folder)
+            LOG.warning("compiling the CPU kernel %r for this machine (kept in %s) ...", self.name, folder)
+        return self._compile(path)
+
+    def _compile(self, path: Path | None = None) -> int:
+        """Compile the kernel, and store it if there is a path."""
+        started = time.monotonic()
+        signature: Any = numba.types.void(numba.types.int64)
+        compiled: Any = numba.cfunc(signature, error_model="numpy", fastmath=_ARITHMETIC)(self._body)
+        LOG.warning("compiled %r in %.0f s", self.name, time.monotonic() - started)
+        library = compiled._library
+        if path is not None and library.has_dynamic_globals:
+            _say_once("compiled kernels cannot be kept: with Numba's settings, they hold addresses of this process")
+        elif path is not None:
             try:
-                compiled = numba.cfunc(signature, cache=True, **options)(self._body)
+                store(path, _target(), MachineCode(compiled.native_name, library._get_compiled_object()))
             except OSError as error:
-                # A disk that is full or was unmounted meanwhile: what matters is the kernel.
-                LOG.warning("compiled kernels cannot be kept in %s: %s", folder, error)
-                compiled = numba.cfunc(signature, **options)(self._body)
-            finally:
-                settings.CACHE_DIR = before
-        if said:
-            LOG.warning("compiled %r in %.0f s", self.name, time.monotonic() - started)
-        if folder is not None:
-            (folder / f"{self.name}.done").touch(exist_ok=True)
-        return compiled
+                _say_once(f"compiled kernels cannot be kept in {path.parent}: {error.strerror or error}")
+        self._owner = compiled
+        return compiled.address
 
-
-def _announce(name: str, folder: Path | None) -> bool:
-    """Say that a kernel is about to be compiled, unless it was before; whether it was said."""
-    if folder is not None and (folder / f"{name}.done").exists():
-        return False
-    kept = f"kept in {folder}" if folder else "for this process only: no cache folder can be written"
-    LOG.warning("compiling the CPU kernel %r for this machine (%s) ...", name, kept)
-    return True
+    def _link(self, found: MachineCode) -> int:
+        """Make stored machine code ready to run."""
+        # What kernels call of Numba's own, such as its memory allocation, has to be known before they are linked.
+        rtsys.initialize(cpu_target.target_context)
+        target = llvm.Target.from_triple(llvm.get_process_triple())
+        # An engine for each kernel, since parts of different kernels may have the same name.
+        engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), target.create_target_machine())
+        engine.add_object_file(llvm.ObjectFileRef.from_data(found.code))
+        engine.finalize_object()
+        address = engine.get_function_address(found.symbol)
+        if not address:
+            raise RuntimeError(f"it has no function {found.symbol!r}")
+        self._owner = engine
+        return address
 
 
 @cache
 def cache_folder() -> Path | None:
-    """Where machine code is kept; None if nothing can be written.
-
-    ``$REGARD_CACHE`` if it is set, else the user's cache folder, else the folder for temporary files.
-    """
-    own = os.environ.get("REGARD_CACHE")
-    if own is not None:
-        places = [Path(own)]
-    else:
-        user = os.environ.get("XDG_CACHE_HOME")
-        places = [Path(user) if user else _home() / ".cache", Path(tempfile.gettempdir()) / f"regard-{_user()}"]
-    for place in places:
-        folder = place / "regard" / f"kernels-{_fingerprint()}"
-        try:
-            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            with tempfile.TemporaryFile(dir=folder):
-                pass
-        except OSError:
-            continue
-        # Machine code is loaded from here: it must not be a folder that somebody else made for us.
-        if hasattr(os, "getuid") and folder.stat().st_uid != os.getuid():
-            continue
-        return folder
-    return None
-
-
-def _home() -> Path:
-    try:
-        return Path.home()
-    except RuntimeError:
-        return Path(tempfile.gettempdir())
-
-
-def _user() -> str:
-    return str(os.getuid()) if hasattr(os, "getuid") else os.environ.get("USERNAME", "user")
+    """Where machine code is kept; None if nothing can be."""
+    return open_folder(hashlib.sha256(_target()).hexdigest()[:16])
 
 
 @cache
-def _fingerprint() -> str:
-    """Of everything that machine code depends on, besides the processor, which Numba itself tells apart."""
-    digest = hashlib.sha256(f"{sys.version_info[:2]} {numba.__version__}".encode())
-    for source in sorted(Path(__file__).parent.glob("*.py")):
-        digest.update(source.read_bytes())
-    return digest.hexdigest()[:16]
+def _say_once(message: str) -> None:
+    LOG.warning("%s", message)
+
+
+_LASTING = (int, float, str, bytes, type, np.generic, np.dtype, np.ufunc, numba.types.Type, BuiltinFunctionType)
+"""Types of values that look the same in every process."""
+
+
+def _identity(value: Any) -> str:
+    """What tells a kernel, or a part of one, from others of the same sources: its place in them, and what it encloses.
+
+    Raises:
+        TypeError: it encloses something that has no lasting name.
+    """
+    function = inspect.unwrap(value) if callable(value) else value
+    if isinstance(function, FunctionType):
+        enclosed = [cell.cell_contents for cell in function.__closure__ or ()] + list(function.__defaults__ or ())
+        place = f"{function.__module__} {function.__qualname__} {function.__code__.co_firstlineno}"
+        return f"{place} {function.__code__.co_code.hex()} {_identity(tuple(enclosed))}"
+    if isinstance(value, tuple | list):
+        return f"({', '.join(map(_identity, value))})"
+    if value is None or isinstance(value, _LASTING):
+        return f"{type(value).__qualname__} {value!r}"
+    raise TypeError(f"a kernel encloses numbers, strings, types and functions; got {value!r}")
+
+
+def _sources() -> bytes:
+    kernels = Path(__file__).parents[1]
+    digest = hashlib.sha256()
+    for source in sorted(kernels.rglob("*.py")):
+        digest.update(f"{source.relative_to(kernels)}\0".encode())
+        digest.update(hashlib.sha256(source.read_bytes()).digest())
+    return digest.digest()
+
+
+# Taken before any kernel is imported: sources that are edited later are not those that this process compiles.
+_SOURCES = _sources()
+
+
+def _target() -> bytes:
+    """Everything that machine code depends on: the sources, the compiler and its settings, and the processor."""
+    try:
+        features = llvm.get_host_cpu_features().flatten()
+    except RuntimeError:
+        # As Numba does where LLVM cannot tell.
+        features = ""
+    versions = sys.implementation.cache_tag, platform.python_version(), numba.__version__, llvmlite.__version__
+    machine = sys.platform, platform.machine(), llvm.get_process_triple(), llvm.get_host_cpu_name(), features
+    settings = [str(getattr(numba.config, name, None)) for name in _SETTINGS]
+    return repr((versions, np.__version__, machine, settings, _SOURCES)).encode()

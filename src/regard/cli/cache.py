@@ -1,0 +1,190 @@
+"""``regard cache``: where compiled kernels are kept; clearing them; and compiling all usual ones in advance."""
+
+from collections.abc import Callable, Iterator
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from typer import Option
+
+from regard.errors import BackendError, DataError
+
+NORMALIZERS = ("softmax", "sparsemax", "entmax15")
+"""What kernels are compiled for in advance, with both primitives."""
+
+SECONDS_OF_STEP = 15.0
+"""How long a step takes that compiles something, about; only until one was measured."""
+
+
+class Precision(StrEnum):
+    """Which numbers to compile kernels for."""
+
+    float32 = "float32"
+    float64 = "float64"
+    all = "all"
+
+
+def command(
+    clear: Annotated[bool, Option("--clear", help="Remove all compiled kernels, of every version of regard.")] = False,
+    warm: Annotated[
+        bool, Option("--warm", help="Compile all usual kernels now; when interrupted, the next time goes on.")
+    ] = False,
+    dtype: Annotated[Precision, Option(help="With --warm: numbers to compile for.")] = Precision.float32,
+) -> None:
+    """Print where compiled CPU kernels are kept, how many and how large; clear them; compile them in advance."""
+    if clear:
+        _clear()
+    if clear and not warm:
+        return
+    from regard.kernels.availability import why_missing
+
+    missing = why_missing()
+    if missing is not None:
+        raise BackendError(f"there are no compiled kernels: {missing}")
+    if warm:
+        _warm([Precision.float32, Precision.float64] if dtype is Precision.all else [dtype])
+    for name, value in inspect().items():
+        typer.echo(f"{name:<8} {value}")
+
+
+def inspect() -> dict[str, str]:
+    """What ``regard cache`` prints: name → finding."""
+    from regard.kernels.cpu import cache
+    from regard.kernels.cpu.compiled import cache_folder
+
+    folder = cache_folder()
+    kernels = {} if folder is None else cache.files_of(folder)
+    others = [cache.files_of(other) for other in cache.all_folders() if other != folder]
+    usable = "yes"
+    if folder is None:
+        usable = "no: no folder can be written; set REGARD_CACHE to one of your own that can"
+    elif not cache.is_writable(folder):
+        usable = "for reading: the folder cannot be written"
+    found = {
+        "folder": "none" if folder is None else str(folder),
+        "kernels": _amount(kernels),
+        "usable": usable,
+    }
+    if others:
+        count = f"{len(others)} folder{'s' * (len(others) != 1)}"
+        found["others"] = f"{_amount(*others)} in {count} of other versions or processors"
+    return found
+
+
+def _amount(*kernels: dict[Path, int]) -> str:
+    return _size(sum(map(len, kernels)), sum(sum(some.values()) for some in kernels))
+
+
+def _size(count: int, size: int) -> str:
+    return f"{count} ({size / 1e6:.1f} MB)" if size else f"{count}"
+
+
+def _clear() -> None:
+    from regard.kernels.cpu import cache
+
+    try:
+        count, size = cache.clear()
+    except OSError as error:
+        raise DataError(f"cannot remove {error.filename}: {error.strerror or error}") from error
+    typer.echo(f"removed  {_size(count, size)}")
+
+
+def _warm(precisions: list[Precision]) -> None:
+    """Run a tiny problem of every usual kind, so that whatever kernels it needs get compiled and kept."""
+    import sys
+    import time
+
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    from regard.kernels.cpu import cache
+    from regard.kernels.cpu.compiled import cache_folder
+
+    folder = cache_folder()
+    if folder is None or not cache.is_writable(folder):
+        raise DataError("compiled kernels cannot be kept anywhere; set REGARD_CACHE to a folder of your own")
+    steps = [step for precision in precisions for step in problems(precision.value)]
+    columns = (
+        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
+        TextColumn("{task.fields[left]}"),
+    )  # fmt: skip
+    # Steps whose kernels are kept already take no time and say nothing about the others.
+    compiling: list[float] = []
+    try:
+        with Progress(*columns, console=Console(stderr=True), disable=not sys.stderr.isatty()) as progress:
+            row = progress.add_task("", total=len(steps), left=_left(compiling, len(steps)))
+            for number, (name, run) in enumerate(steps, 1):
+                progress.update(row, description=name)
+                before, started = len(cache.files_of(folder)), time.monotonic()
+                run()
+                if len(cache.files_of(folder)) > before:
+                    compiling.append(time.monotonic() - started)
+                left = _left(compiling, len(steps) - number)
+                progress.update(row, advance=1, left=left)
+                if not sys.stderr.isatty():
+                    typer.echo(f"{number}/{len(steps)} {name}; {left}", err=True)
+    except KeyboardInterrupt:
+        typer.echo("interrupted; kernels compiled so far are kept, and the next --warm goes on", err=True)
+        raise typer.Exit(130) from None
+
+
+def _left(compiling: list[float], steps: int) -> str:
+    """An upper bound: as if every step that is left had kernels to compile."""
+    seconds = steps * (sum(compiling) / len(compiling) if compiling else SECONDS_OF_STEP)
+    return "at most about " + (f"{seconds / 60:.0f} min left" if seconds > 90 else f"{seconds:.0f} s left")
+
+
+def problems(dtype: str) -> Iterator[tuple[str, Callable[[], None]]]:
+    """Tiny problems that need every usual kernel, each with what it is called.
+
+    Args:
+        dtype: ``"float32"`` or ``"float64"``.
+    """
+    import torch
+
+    import regard
+    from regard.scores import ScaledDot, Score
+
+    kind = getattr(torch, dtype)
+    dim, heads = 3, 2
+
+    def inputs() -> list[torch.Tensor]:
+        return [torch.ones(1, heads, length, dim, dtype=kind).requires_grad_() for length in (5, 7, 7)]
+
+    def score_of(additive: bool) -> Score:
+        return regard.scores.Additive(torch.ones(dim, dtype=kind).requires_grad_()) if additive else ScaledDot()
+
+    def attend(additive: bool, normalizer: str) -> None:
+        score = score_of(additive)
+        for mask in (None, regard.masks.window(2, 1)):
+            output = regard.attend(*inputs(), score=score, normalizer=normalizer, mask=mask, backend="cpu")
+            output.sum().backward()
+
+    def observe(additive: bool, normalizer: str) -> None:
+        read = regard.Readings(entropy=True, peak=True, top_k=2, received=True, distance=True, weights=True)
+        score = score_of(additive)
+        regard.observe(*inputs(), read=read, score=score, normalizer=normalizer, backend="cpu")
+
+    def look(additive: bool, normalizer: str) -> None:
+        layer = regard.nn.Attention(normalizer=normalizer)
+        if additive:
+            layer = regard.nn.Attention.create("additive", dim, dim, dim, normalizer=normalizer)
+        layer = layer.to(kind)
+        memory = layer.remember(torch.ones(1, 7, dim, dtype=kind).requires_grad_())
+        context, _ = layer(torch.ones(1, dim, dtype=kind).requires_grad_(), memory)
+        context.sum().backward()
+
+    def normalize() -> None:
+        # Fewer scores are normalized without a kernel.
+        scores = torch.zeros(31, 1009, dtype=kind).requires_grad_()
+        for alpha in (2.0, 1.5):
+            regard.normalizers.entmax(alpha)(scores).sum().backward()
+
+    for additive in (False, True):
+        for normalizer in NORMALIZERS:
+            for verb in (attend, observe, look):
+                # Bound now: the loop goes on before the step runs.
+                name = f"{dtype} {'additive' if additive else 'inner product'} {normalizer} {verb.__name__}"
+                yield name, lambda verb=verb, additive=additive, normalizer=normalizer: verb(additive, normalizer)
+    yield f"{dtype} rows", normalize

@@ -1,0 +1,240 @@
+"""The files that compiled kernels are kept in: where, whose they must be, and whether they are undamaged.
+
+A file holds the machine code of one kernel, and a SHA-256 sum over the code, the file's name and all that the code was
+compiled for. The sum is verified before anything of the file is used, and nothing is unpickled. Code is loaded only
+from files and folders that belong to the user and that nobody else can write.
+"""
+
+import hashlib
+import logging
+import os
+import re
+import stat
+import struct
+import tempfile
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+LOG = logging.getLogger("regard")
+
+_MAGIC = b"regard kernel 1\n"
+_SUM = hashlib.sha256().digest_size
+_SYMBOL_LENGTH = struct.Struct("<I")
+_LARGEST = 1 << 28
+"""Bytes; the largest kernel has less than a hundredth of it."""
+
+_FOLDER = re.compile(r"kernels-[0-9a-f]{16}")
+_FILE = re.compile(r"\w+-[0-9a-f]{16}\.kernel(\.\w+\.part)?")
+
+# A named pipe must not block, a symbolic link must not lead elsewhere.
+_READ = os.O_RDONLY | sum(getattr(os, name, 0) for name in ("O_NONBLOCK", "O_NOFOLLOW", "O_BINARY"))
+
+
+class MachineCode(NamedTuple):
+    """Object code of one kernel.
+
+    Attributes:
+        symbol: what the kernel is called in it.
+        code: an object file in the platform's format.
+    """
+
+    symbol: str
+    code: bytes
+
+
+class DamagedKernelError(Exception):
+    """A file does not hold what was stored in it; the message is the reason."""
+
+
+class _UntrustedFolderError(Exception):
+    """Somebody else could put machine code into a folder; the message says why."""
+
+
+def load(path: Path, target: bytes) -> MachineCode | None:
+    """What `store` wrote; None if there is no file.
+
+    Args:
+        path: the file.
+        target: what the code must have been compiled for.
+
+    Raises:
+        DamagedKernelError: the file is not as it was stored, or not the user's own.
+    """
+    try:
+        content = _read(path)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise DamagedKernelError(error.strerror or str(error)) from error
+    head = len(_MAGIC) + _SUM
+    payload = content[head:]
+    if content[:head] != _MAGIC + _checksum(path, target, payload):
+        raise DamagedKernelError("its checksum does not match")
+    (length,) = _SYMBOL_LENGTH.unpack_from(payload)
+    end = _SYMBOL_LENGTH.size + length
+    return MachineCode(payload[_SYMBOL_LENGTH.size : end].decode(), payload[end:])
+
+
+def store(path: Path, target: bytes, machine_code: MachineCode) -> None:
+    """Write a kernel's file at once or not at all, whoever else writes it at the same time.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    symbol = machine_code.symbol.encode()
+    payload = _SYMBOL_LENGTH.pack(len(symbol)) + symbol + machine_code.code
+    handle, part = tempfile.mkstemp(dir=path.parent, prefix=f"{path.name}.", suffix=".part")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(_MAGIC + _checksum(path, target, payload) + payload)
+        if path.is_dir() and not path.is_symlink():
+            # A folder cannot be replaced by a file, and what is in it is not ours to remove.
+            path.rename(tempfile.mktemp(dir=path.parent, prefix=f"{path.name}.", suffix=".damaged"))
+        os.replace(part, path)
+    finally:
+        Path(part).unlink(missing_ok=True)
+
+
+def _checksum(path: Path, target: bytes, payload: bytes) -> bytes:
+    # Each part's length is fixed or ends with a byte that the part cannot have.
+    return hashlib.sha256(hashlib.sha256(target).digest() + path.name.encode() + b"\0" + payload).digest()
+
+
+def _read(path: Path) -> bytes:
+    handle = os.open(path, _READ)
+    try:
+        status = os.fstat(handle)
+        if not stat.S_ISREG(status.st_mode):
+            raise DamagedKernelError("it is not a file")
+        if hasattr(os, "getuid") and status.st_uid != os.getuid():
+            raise DamagedKernelError("it belongs to another user")
+        if hasattr(os, "getuid") and status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+            raise DamagedKernelError("other users can write it")
+        if status.st_size > _LARGEST:
+            raise DamagedKernelError("it is too large")
+        with os.fdopen(handle, "rb", closefd=False) as file:
+            return file.read(_LARGEST)
+    finally:
+        os.close(handle)
+
+
+def open_folder(fingerprint: str) -> Path | None:
+    """The folder for kernels of this fingerprint, made if need be; None if there is no place for one.
+
+    ``$REGARD_CACHE`` if it is set, else the user's cache folder, else the folder for temporary files. A place that
+    other users could change is named in one line, and not used.
+    """
+    for root, names in _places():
+        try:
+            folder = _trusted(root, names, f"kernels-{fingerprint}", make=True)
+            # A folder that can only be read is worth it for the kernels in it.
+            if is_writable(folder) or files_of(folder):
+                return folder
+        except OSError:
+            continue
+        except _UntrustedFolderError as error:
+            LOG.warning("no compiled kernels are kept in %s: %s", root.joinpath(*names), error)
+    return None
+
+
+def is_writable(folder: Path) -> bool:
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            return True
+    except OSError:
+        return False
+
+
+def all_folders() -> Iterator[Path]:
+    """Every folder of kernels of this user that exists, of whatever version and processor."""
+    for root, names in _places():
+        try:
+            folder = _trusted(root, names, make=False)
+            for entry in sorted(folder.iterdir()):
+                if _FOLDER.fullmatch(entry.name) and not entry.is_symlink() and entry.is_dir():
+                    yield _trusted(root, names, entry.name, make=False)
+        except (OSError, _UntrustedFolderError):
+            continue
+
+
+def files_of(folder: Path) -> dict[Path, int]:
+    """The files in a folder that `store` wrote, finished or not, damaged or not, and how many bytes each has."""
+    found = {}
+    for path in sorted(folder.iterdir()):
+        status = path.lstat()
+        if _FILE.fullmatch(path.name) and stat.S_ISREG(status.st_mode):
+            found[path] = status.st_size
+    return found
+
+
+def clear() -> tuple[int, int]:
+    """Remove every file that `store` wrote, and folders that are empty then; how many files and bytes it were.
+
+    Raises:
+        OSError: a file cannot be removed.
+    """
+    files = size = 0
+    for folder in list(all_folders()):
+        for path, length in files_of(folder).items():
+            path.unlink(missing_ok=True)
+            files, size = files + 1, size + length
+        with suppress(OSError):
+            folder.rmdir()
+    return files, size
+
+
+def _places() -> Iterator[tuple[Path, tuple[str, ...]]]:
+    """Where to look, best first: a folder that is the user's own affair, and the folders in it that are regard's."""
+    own = os.environ.get("REGARD_CACHE")
+    if own is not None:
+        yield Path(own), ("regard",)
+        return
+    user = os.environ.get("XDG_CACHE_HOME")
+    with suppress(RuntimeError):
+        yield Path(user) if user else Path.home() / ".cache", ("regard",)
+    # In a folder that all users share, each needs a name of their own.
+    name = str(os.getuid()) if hasattr(os, "getuid") else os.environ.get("USERNAME", "user")
+    yield Path(tempfile.gettempdir()), (f"regard-{name}", "regard")
+
+
+def _trusted(root: Path, names: tuple[str, ...], *more: str, make: bool) -> Path:
+    """The folder of these names in the root, if no other user can change what is in it."""
+    folder = root
+    for name in (None, *names, *more):
+        folder = folder / name if name else root
+        if make:
+            _make(folder)
+        _check_owner(folder, shared=folder == root)
+    return folder
+
+
+def _make(folder: Path) -> None:
+    if not folder.is_dir():
+        _make(folder.parent)
+        with suppress(FileExistsError):
+            folder.mkdir(mode=0o700)
+
+
+def _check_owner(folder: Path, shared: bool) -> None:
+    """Raise _UntrustedFolderError unless the folder is the user's own.
+
+    Args:
+        folder: exists; a symbolic link must itself be the user's own, and lead to such a folder.
+        shared: whether it may also be the system's, and then open to all if the sticky bit keeps each user's
+            entries apart; or open to the user's group, as all folders are where each user has a group.
+    """
+    if not hasattr(os, "getuid"):
+        return
+    owners = {os.getuid(), 0} if shared else {os.getuid()}
+    status = os.stat(folder)
+    for owner in (os.lstat(folder).st_uid, status.st_uid):
+        if owner not in owners:
+            raise _UntrustedFolderError(f"{folder} belongs to another user (uid {owner})")
+    if not stat.S_ISDIR(status.st_mode):
+        raise _UntrustedFolderError(f"{folder} is not a folder")
+    others = stat.S_IWOTH if shared else stat.S_IWGRP | stat.S_IWOTH
+    if status.st_mode & others and not (shared and status.st_mode & stat.S_ISVTX):
+        mode = stat.S_IMODE(status.st_mode)
+        raise _UntrustedFolderError(f"other users can write {folder} (mode {mode:04o}); chmod go-w would close it")
