@@ -1,4 +1,4 @@
-"""Worked calculations: every number of an attention by name, as tables, as pictures, as arithmetic, as JSON."""
+"""Worked calculations: every number of an attention by name, as tables, figures, arithmetic or JSON."""
 
 from regard.explanations.explain import explain
 from regard.explanations.explanation import Explanation

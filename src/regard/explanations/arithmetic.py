@@ -1,4 +1,4 @@
-"""One query's attention, spelled out as the sums and products that anyone can check with a pencil."""
+"""The attention of one query as sums and products that can be checked by hand."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -19,10 +19,10 @@ MOST_LINES = 12
 
 
 def arithmetic(explanation: Explanation, query: int, *, head: int = 0, decimals: int = 4) -> str:
-    """How the output of one query comes about, number by number.
+    """How the output of one query is computed, number by number.
 
-    Only what is true of these numbers is spelled: a score that is no sum of products, or weights that are no softmax,
-    are given without how they came about.
+    A formula is written only if it gives these numbers: scores that are not inner products, and weights that are not a
+    softmax, are given without a formula.
 
     Args:
         explanation: without a batch axis.
@@ -72,10 +72,10 @@ class _QueryArithmetic:
         yield from ("", "Output: each value times its weight, feature by feature, and all added.")
         output = self.rows["output"]
         weights = self.rows["weights"]
-        spelled = torch.allclose(weights @ self.value, output)
+        matches = torch.allclose(weights @ self.value, output)
         sums = [
             f"{self._sum(weights, self.value[:, feature])} = {self.text(output[feature])}"
-            if spelled
+            if matches
             else self.text(output[feature])
             for feature in range(len(output))
         ]

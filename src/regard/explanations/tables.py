@@ -75,7 +75,7 @@ def as_text(renderable: RenderableType, width: int = 160) -> str:
 
 
 class MatrixTable:
-    """A matrix with labels, as wide as the terminal allows: columns of its middle are left out, digits never.
+    """A matrix with labels, as wide as the terminal allows: columns of its middle are left out, never digits.
 
     Args:
         matrix: ``[rows, columns]``.

@@ -125,7 +125,7 @@ def _scale_note(explanation: Explanation) -> str:
 
 
 def decoder_output(state: Tensor, context: Tensor, weight: Tensor) -> Tensor:
-    """What a decoder makes of its state and of what it attended to.
+    """The output of a decoder, computed from its state and its context.
 
     .. math:: \\tanh(W [state; context])
 

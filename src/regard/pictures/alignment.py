@@ -96,7 +96,7 @@ def alignment(
 
     Raises:
         ShapeError: ``weights`` does not fit the tokens, or is not finite.
-        ArgumentError: groups that are no partition, or links to nowhere.
+        ArgumentError: groups that are no partition, or links outside the picture.
         UnknownNameError: no such colour map.
         MissingPartError: matplotlib is not installed.
     """
@@ -243,7 +243,7 @@ def _starts(name: str, groups: Sequence[range], length: int) -> list[int]:
 
 
 def _cell_size(longest: int, annotate: bool) -> float:
-    """The side of a cell in inches: large when there are few, readable for sentences, small before the page bursts."""
+    """The side of a cell in inches: large when there are few, readable for sentences, smaller for long ones."""
     smallest = 0.34 if annotate else 0.19
     return min(max(smallest, min(0.42, 7.0 / longest)), LONGEST_SIDE / longest)
 

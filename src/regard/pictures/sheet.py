@@ -19,7 +19,7 @@ MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 
 
 def new_sheet(width: float, height: float, *, layout: Literal["constrained"] | None = None) -> Figure:
-    """An empty figure that belongs to nobody.
+    """An empty figure that no global list keeps.
 
     pyplot keeps every figure it makes in a global list and may open a window; this one is freed with its last
     reference and draws on the Agg canvas on any machine.
@@ -48,7 +48,7 @@ def new_sheet(width: float, height: float, *, layout: Literal["constrained"] | N
 def text_extent(text: Text) -> tuple[float, float]:
     """Width and height in inches of a text that stands on a sheet, turned as it is drawn."""
     figure = text.get_figure(root=True)
-    assert figure is not None, "only a text on a sheet has an extent"
+    assert figure is not None, "the text must be part of a figure"
     box = text.get_window_extent(figure.canvas.get_renderer())  # pyright: ignore[reportAttributeAccessIssue]
     return box.width / figure.dpi, box.height / figure.dpi
 
@@ -56,6 +56,6 @@ def text_extent(text: Text) -> tuple[float, float]:
 def place(axes: Axes, left: float, bottom: float, width: float, height: float) -> None:
     """Give axes their place on the sheet in inches from its lower left corner."""
     figure = axes.get_figure(root=True)
-    assert figure is not None, "axes stand on a sheet"
+    assert figure is not None, "the axes must be part of a figure"
     full_width, full_height = figure.get_size_inches()
     axes.set_position((left / full_width, bottom / full_height, width / full_width, height / full_height))

@@ -1,4 +1,7 @@
-"""Where a vector stands: encodings of the input, and the names of the biases by position (`regard.biases`)."""
+"""Encodings of positions: added to the input, or applied to queries and keys as rotations.
+
+The biases that depend on positions are those of `regard.biases`; their names can be imported from here as well.
+"""
 
 from regard.biases import Alibi, Bias, RelativeBias, RelativePosition, TensorBias, alibi, as_bias
 from regard.positions.learned import Learned

@@ -51,8 +51,10 @@ class Learned(nn.Module):
         length = input.shape[-2]
         if isinstance(offset, Tensor):
             positions = position_index(input, offset)
-            # Read back before the look-up: on a GPU, an index out of range ends the process.
-            if positions.numel():
+            # Checked before the look-up: on a GPU, an index out of range ends the process. Meta and fake tensors have
+            # no numbers to check.
+            has_numbers = type(positions) is Tensor and not positions.is_meta
+            if positions.numel() and has_numbers:
                 self._check_range(int(positions.min()), int(positions.max()))
             vectors = self.weight[positions]
         else:

@@ -1,4 +1,4 @@
-"""Rotary positions: queries and keys turned by angles that grow with their position."""
+"""Rotary positions: queries and keys rotated by angles that grow with their position."""
 
 import torch
 from torch import Tensor, nn
@@ -10,7 +10,7 @@ from regard.shapes import accurate, whole_number
 
 
 class Rotary(nn.Module):
-    """Turns pairs of features by ``position · θ_i``, so that an inner product depends on relative position only.
+    """Rotates pairs of features by ``position · θ_i``, so that an inner product depends on relative position only.
 
         (a, b) at position m  →  (a cos mθ_i − b sin mθ_i,  a sin mθ_i + b cos mθ_i),    θ_i = base^(−2i / dim)
 
@@ -19,25 +19,25 @@ class Rotary(nn.Module):
     ``offset = keys − queries``.
 
     Args:
-        dim: how many features are turned, even. Of wider inputs the first ``dim`` are turned and the rest left alone
+        dim: how many features are rotated, even. Of wider inputs the first ``dim`` are rotated, the rest is unchanged
             (partial rotary, GPT-NeoX).
         base: 1 / θ of the slowest pair, about.
         interleaved: which features are pairs: ``(2i, 2i + 1)`` as in the paper if True, ``(i, i + dim / 2)`` as in
             GPT-NeoX and Llama checkpoints if False. They differ by a fixed permutation of features.
 
-    Numerics: angles are computed in float64, the turn in float32 for half-precision inputs.
+    Numerics: angles are computed in float64, the rotation in float32 for half-precision inputs.
     """
 
     def __init__(self, dim: int, base: float = 10000.0, interleaved: bool = False):
         super().__init__()
         self.dim = whole_number("dim", dim, low=2)
         if self.dim % 2:
-            raise ArgumentError(f"dim must be even (features are turned in pairs); it is {dim}")
+            raise ArgumentError(f"dim must be even (features are rotated in pairs); it is {dim}")
         self.interleaved = interleaved
         self.waves = Sinusoidal(self.dim, base)
 
     def forward(self, input: Tensor, offset: int | Tensor = 0) -> Tensor:
-        """The input, turned.
+        """The input, rotated.
 
         Args:
             input: queries or keys ``[..., length, features]``, ``features >= dim``.
@@ -53,14 +53,14 @@ class Rotary(nn.Module):
         sin, cos = waves[..., 0::2], waves[..., 1::2]
         if self.interleaved:
             a, b = exact[..., 0::2], exact[..., 1::2]
-            turned = torch.stack((a * cos - b * sin, a * sin + b * cos), dim=-1).flatten(-2)
+            rotated = torch.stack((a * cos - b * sin, a * sin + b * cos), dim=-1).flatten(-2)
         else:
             a, b = exact.chunk(2, dim=-1)
-            turned = torch.cat((a * cos - b * sin, a * sin + b * cos), dim=-1)
-        turned = turned.to(input.dtype)
+            rotated = torch.cat((a * cos - b * sin, a * sin + b * cos), dim=-1)
+        rotated = rotated.to(input.dtype)
         if input.shape[-1] == self.dim:
-            return turned
-        return torch.cat((turned, input[..., self.dim :]), dim=-1)
+            return rotated
+        return torch.cat((rotated, input[..., self.dim :]), dim=-1)
 
     def extra_repr(self) -> str:
         return f"{self.dim}, base={self.waves.base:g}, interleaved={self.interleaved}"

@@ -8,7 +8,7 @@ from regard.shapes import positive_number, whole_number
 
 
 class Sinusoidal(nn.Module):
-    """Adds waves of falling frequency, from which a model can read where a vector stands and how far two are apart.
+    """Adds sines and cosines of falling frequency, from which a model can learn positions and distances.
 
         PE(pos, 2i)     = sin(pos / base^(2i / dim))
         PE(pos, 2i + 1) = cos(pos / base^(2i / dim))
@@ -28,8 +28,8 @@ class Sinusoidal(nn.Module):
         super().__init__()
         self.dim = whole_number("dim", dim, low=1)
         self.base = positive_number("base", base)
-        # The longest table so far, in the dtype and on the device of the last input: not a buffer, because `.half()`
-        # would round it and `state_dict` would keep it.
+        # The longest table so far, in the dtype and on the device of the last input. Not a buffer, because `.half()`
+        # would round it and `state_dict` would save it.
         self._longest: Tensor | None = None
 
     def table(
@@ -83,17 +83,23 @@ class Sinusoidal(nn.Module):
         stop = first + input.shape[-2]
         if first < 0:
             return self.at(torch.arange(first, stop)).to(input.device, dtype)
-        return self._upto(stop, dtype, input.device)[first:stop]
+        return self._from_start(stop, dtype, input)[first:]
 
-    def _upto(self, length: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-        kept = self._longest
-        if kept is None or kept.dtype != dtype or kept.device != device or len(kept) < length:
-            # Room to grow, so that decoding step by step makes few tables. No gradient or inference-mode flag may
-            # stick to a tensor that outlives this call.
-            with torch.inference_mode(False):
-                kept = self.table(1 << max(length - 1, 0).bit_length(), dtype=dtype, device=device)
-            self._longest = kept
-        return kept
+    def _from_start(self, length: int, dtype: torch.dtype, input: Tensor) -> Tensor:
+        """The encodings of positions ``0 .. length − 1`` on the input's device; from the cached table, if possible."""
+        cached, device = self._longest, input.device
+        # A fake tensor cannot be added to a real table, and an exported program does not keep one.
+        may_read = type(input) is Tensor and not torch.compiler.is_exporting()
+        same_kind = cached is not None and (cached.dtype, cached.device) == (dtype, device)
+        if cached is not None and may_read and same_kind and len(cached) >= length:
+            return cached[:length]
+        if not may_read or torch.compiler.is_compiling():
+            return self.at(torch.arange(length, device=device)).to(dtype)
+        # A power of two, so that decoding step by step makes few tables. The table outlives this call, so it must not
+        # be an inference tensor.
+        with torch.inference_mode(False):
+            self._longest = self.table(1 << max(length - 1, 0).bit_length(), dtype=dtype, device=device)
+        return self._longest[:length]
 
     def extra_repr(self) -> str:
         return f"{self.dim}, base={self.base:g}"
