@@ -6,7 +6,7 @@ from torch import Tensor
 from regard.normalizers.normalizer import Normalizer
 from regard.normalizers.parameter import along_heads, set_parameter
 from regard.normalizers.row_primitive import RowPrimitive
-from regard.normalizers.rows import check_rows
+from regard.normalizers.rows import check_rows, hidden_pairs
 from regard.shapes import accurate
 
 
@@ -37,9 +37,12 @@ class Sigmoid(Normalizer):
     def forward(self, scores: Tensor, dim: int = -1) -> Tensor:
         check_rows(scores, dim)
         row = accurate(scores)
+        hidden = hidden_pairs(row)
+        shown = row if hidden is None else row.masked_fill(hidden, 0.0)
         bias = along_heads("bias", self.bias, row, dim)
-        shifted = row + bias if isinstance(bias, Tensor) or bias != 0.0 else row
-        return torch.sigmoid(shifted).to(scores.dtype)
+        shifted = shown + bias if isinstance(bias, Tensor) or bias != 0.0 else shown
+        weights = torch.sigmoid(shifted)
+        return (weights if hidden is None else weights.masked_fill(hidden, 0.0)).to(scores.dtype)
 
     def lower(self) -> RowPrimitive | None:
         return RowPrimitive("sigmoid", shift=self.bias)

@@ -1,6 +1,6 @@
 """Hard attention: all the weight on one key, chosen or drawn."""
 
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
@@ -70,13 +70,13 @@ class Hard(Normalizer):
         if self.mode == "argmax":
             weights = _one_hot(row.detach(), dim)
         elif self.mode == "straight_through":
-            weights = _StraightThrough.apply(self._soft(row, dim), _one_hot(row.detach(), dim))
+            weights = _straight_through(self._soft(row, dim), _one_hot(row.detach(), dim))
         elif self.mode == "sample":
             logits = tempered(row, self.temperature, dim).detach()
             weights = _one_hot(logits + self._noise(logits), dim)
         else:
             noisy = row + self._noise(row)
-            weights = _StraightThrough.apply(self._soft(noisy, dim), _one_hot(noisy.detach(), dim))
+            weights = _straight_through(self._soft(noisy, dim), _one_hot(noisy.detach(), dim))
         return weights.to(scores.dtype)
 
     def _soft(self, scores: Tensor, dim: int) -> Tensor:
@@ -85,10 +85,11 @@ class Hard(Normalizer):
     def _noise(self, scores: Tensor) -> Tensor:
         """Standard Gumbel noise: minus the logarithm of an exponential variable, kept above 0."""
         exponential = torch.empty_like(scores, requires_grad=False).exponential_(generator=self.generator)
-        return exponential.clamp_(min=torch.finfo(scores.dtype).tiny).log_().neg_()
+        return exponential.clamp_min_(torch.finfo(scores.dtype).tiny).log_().neg_()
 
     def extra_repr(self) -> str:
-        return f"mode={self.mode!r}" + ("" if self.temperature == 1.0 else f", temperature={self.temperature}")
+        plain = not isinstance(self.temperature, Tensor) and self.temperature == 1.0
+        return f"mode={self.mode!r}" + ("" if plain else f", temperature={self.temperature}")
 
 
 def hard(
@@ -100,21 +101,15 @@ def hard(
 
 def _one_hot(scores: Tensor, dim: int) -> Tensor:
     """1 at the first largest score of each row; 0 for a row of −inf only, and NaN for one with NaN."""
-    weights = torch.zeros_like(scores)
     if scores.shape[dim] == 0:
-        return weights
+        return torch.zeros_like(scores)
     top, empty = largest(scores, dim)
     one = torch.where(top.isnan(), top, (~empty).to(scores.dtype))
-    return weights.scatter_(dim, scores.argmax(dim, keepdim=True), one)
+    return torch.zeros_like(scores).scatter(dim, scores.argmax(dim, keepdim=True), one)
 
 
-class _StraightThrough(torch.autograd.Function):
-    """The hard weights, with the gradient of the soft ones; exactly 0 and 1, which ``hard + soft − soft`` is not."""
-
-    @staticmethod
-    def forward(ctx: Any, soft: Tensor, hard: Tensor) -> Tensor:
-        return hard.view_as(hard)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
-        return gradients[0], None
+def _straight_through(soft: Tensor, hard: Tensor) -> Tensor:
+    """The hard weights with the derivatives of the soft ones: ``hard + (soft − soft)``, so exactly 0 and 1."""
+    difference = soft - soft.detach()
+    # The soft weights of a row with NaN or +inf are NaN; the hard ones are NaN on one key only, or nowhere.
+    return hard + difference.masked_fill(difference.isnan() & ~hard.isnan(), 0.0)

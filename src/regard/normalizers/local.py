@@ -9,7 +9,7 @@ from regard.errors import KindError
 from regard.normalizers.normalizer import Normalizer
 from regard.normalizers.parameter import check_range, hold
 from regard.normalizers.row_primitive import RowPrimitive
-from regard.normalizers.rows import check_rows
+from regard.normalizers.rows import check_rows, hidden_pairs
 from regard.shapes import Grid, accurate, check_broadcast, check_floating
 
 
@@ -64,7 +64,7 @@ class LocalGaussian(Normalizer):
         if isinstance(sigma, Tensor):
             sigma = sigma.expand(rows).unsqueeze(axis)
         window = _window(positions, center.expand(rows).unsqueeze(axis), sigma, row.dtype)
-        return (self.normalizer(row, dim) * window).to(scores.dtype)
+        return _windowed(self.normalizer(row, dim), window, row).to(scores.dtype)
 
     def weigh(self, scores: Tensor, grid: Grid) -> Tensor:
         row = accurate(scores)
@@ -72,7 +72,7 @@ class LocalGaussian(Normalizer):
         if isinstance(sigma, Tensor):
             sigma = grid.cut(sigma.unsqueeze(-1))
         window = _window(grid.key_index, grid.cut(center.unsqueeze(-1)), sigma, row.dtype)
-        return (self.normalizer.weigh(row, grid) * window).to(scores.dtype)
+        return _windowed(self.normalizer.weigh(row, grid), window, row).to(scores.dtype)
 
     def _checked(self, rows: tuple[int, ...], axes: str) -> tuple[Tensor, float | Tensor]:
         check_broadcast("center", self.center, rows, axes)
@@ -91,6 +91,12 @@ class LocalGaussian(Normalizer):
 
     def extra_repr(self) -> str:
         return f"center={list(self.center.shape)}" + ("" if isinstance(self.sigma, Tensor) else f", sigma={self.sigma}")
+
+
+def _windowed(weights: Tensor, window: Tensor, scores: Tensor) -> Tensor:
+    hidden = hidden_pairs(scores)
+    # Also the window gets no gradient from hidden pairs, whatever comes in there.
+    return weights * window if hidden is None else (weights * window).masked_fill(hidden, 0.0)
 
 
 def _window(positions: Tensor, center: Tensor, sigma: float | Tensor, dtype: torch.dtype) -> Tensor:

@@ -6,7 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from regard.normalizers.row_primitive import RowPrimitive
-from regard.shapes import Grid
+from regard.normalizers.rows import log_sum_exp
+from regard.shapes import Grid, accurate
 
 
 class Normalizer(nn.Module, ABC):
@@ -52,7 +53,7 @@ class Normalizer(nn.Module, ABC):
 
     def log_sum_exp(self, scores: Tensor) -> Tensor:
         """``log Σ exp`` of each row, as tempered here, ``[batch, heads, queries]``; −inf for an empty row."""
-        return torch.logsumexp(scores, dim=-1)
+        return log_sum_exp(accurate(scores)).to(scores.dtype)
 
     def lower(self) -> RowPrimitive | None:
         """What this does to a row, in primitives that backends implement; None if they do not express it.

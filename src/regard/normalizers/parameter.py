@@ -6,6 +6,7 @@ from numbers import Real
 from torch import Tensor, nn
 
 from regard.errors import ArgumentError, KindError, ShapeError
+from regard.normalizers.transforms import has_numbers
 from regard.shapes import check_floating
 
 
@@ -48,8 +49,7 @@ def check_range(name: str, value: float | Tensor, above: float = -math.inf) -> N
     expected = "finite" if above == -math.inf else f"finite and greater than {above:g}"
     if isinstance(value, Tensor):
         check_floating(name, value)
-        # A tensor on the meta device has no numbers yet.
-        if not value.is_meta and not bool((value.isfinite() & (value > above)).all()):
+        if has_numbers(value) and not bool((value.isfinite() & (value > above)).all()):
             shown = value.item() if value.numel() == 1 else value.tolist()
             raise ArgumentError(f"{name} must be {expected} everywhere; it is {shown}")
         return

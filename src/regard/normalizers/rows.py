@@ -1,9 +1,12 @@
-"""The rows that a normalizer works on: their check at the door, and the largest score of each."""
+"""The rows that a normalizer works on: their check, their hidden pairs, their largest scores and their log-sum-exp."""
+
+import math
 
 import torch
 from torch import Tensor
 
 from regard.errors import ShapeError
+from regard.normalizers.transforms import has_numbers
 from regard.shapes import check_floating
 
 
@@ -12,6 +15,21 @@ def check_rows(scores: Tensor, dim: int) -> None:
     check_floating("scores", scores)
     if not -scores.dim() <= dim < scores.dim():
         raise ShapeError(f"dim must be an axis of scores, which have shape {list(scores.shape)}; it is {dim}")
+
+
+def hidden_pairs(scores: Tensor) -> Tensor | None:
+    """Bool, true where a score is −inf; None if all scores are known to be finite.
+
+    One sum tells that they are, on a CPU; on other devices reading it would cost more than it saves.
+    """
+    if scores.device.type == "cpu" and has_numbers(scores) and math.isfinite(scores.detach().sum().item()):
+        return None
+    return scores == -torch.inf
+
+
+def first_is_finite(rows: Tensor, dim: int) -> bool:
+    """Whether the sum of the first elements of all rows is finite: a cheap test for rows that are NaN throughout."""
+    return math.isfinite(rows.detach().narrow(dim, 0, min(1, rows.shape[dim])).sum().item())
 
 
 def largest(scores: Tensor, dim: int) -> tuple[Tensor, Tensor]:
@@ -28,3 +46,12 @@ def largest(scores: Tensor, dim: int) -> tuple[Tensor, Tensor]:
     top = scores.amax(dim, keepdim=True)
     empty = top == -torch.inf
     return top.masked_fill(empty, 0.0), empty
+
+
+def log_sum_exp(scores: Tensor) -> Tensor:
+    """``log Σ exp`` of the last axis's rows: −inf, with gradient 0, for a row of −inf only; NaN for a row with NaN."""
+    hidden = scores == -torch.inf
+    empty = hidden.all(-1, keepdim=True)
+    # The first filling changes no number: it only stops gradients at hidden pairs.
+    shown = scores.masked_fill(hidden, -torch.inf).masked_fill(empty, 0.0)
+    return torch.logsumexp(shown, dim=-1).masked_fill(empty.squeeze(-1), -torch.inf)

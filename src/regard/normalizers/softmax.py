@@ -8,7 +8,8 @@ from torch import Tensor
 from regard.normalizers.normalizer import Normalizer
 from regard.normalizers.parameter import along_heads, set_parameter
 from regard.normalizers.row_primitive import RowPrimitive
-from regard.normalizers.rows import check_rows, largest
+from regard.normalizers.rows import check_rows, first_is_finite, hidden_pairs, largest, log_sum_exp
+from regard.normalizers.transforms import reverse_mode_only
 from regard.shapes import accurate
 
 
@@ -38,19 +39,17 @@ class Softmax(Normalizer):
 
     def forward(self, scores: Tensor, dim: int = -1) -> Tensor:
         check_rows(scores, dim)
-        return safe_softmax(self._tempered(accurate(scores), dim), dim).to(scores.dtype)
+        return safe_softmax(tempered(accurate(scores), self.temperature, dim), dim).to(scores.dtype)
 
     def log_sum_exp(self, scores: Tensor) -> Tensor:
-        return torch.logsumexp(self._tempered(scores, -1), dim=-1)
+        return log_sum_exp(tempered(accurate(scores), self.temperature, -1)).to(scores.dtype)
 
     def lower(self) -> RowPrimitive | None:
         return RowPrimitive("softmax", temperature=self.temperature)
 
-    def _tempered(self, scores: Tensor, dim: int) -> Tensor:
-        return tempered(scores, self.temperature, dim)
-
     def extra_repr(self) -> str:
-        return "" if self.temperature == 1.0 else f"temperature={self.temperature}"
+        plain = not isinstance(self.temperature, Tensor) and self.temperature == 1.0
+        return "" if plain else f"temperature={self.temperature}"
 
 
 softmax = Softmax()
@@ -88,8 +87,7 @@ class SoftmaxWithSink(Normalizer):
         shape = list(row.shape)
         shape[dim] = 1
         sinks = sink.expand(shape) if isinstance(sink, Tensor) else row.new_full(shape, sink)
-        weights, _ = _SinkSoftmax.apply(row, sinks, dim)
-        return weights.to(scores.dtype)
+        return sink_softmax(row, sinks, dim).to(scores.dtype)
 
     def lower(self) -> RowPrimitive | None:
         return RowPrimitive("softmax", sink=self.sink)
@@ -114,52 +112,102 @@ def tempered(scores: Tensor, temperature: float | Tensor, dim: int) -> Tensor:
 
 
 def safe_softmax(scores: Tensor, dim: int) -> Tensor:
-    """``torch.softmax``, but weights 0 and gradient 0 for rows of −inf only; at nearly its cost."""
-    return _Softmax.apply(scores, dim)
+    """``torch.softmax``, but weight 0 and gradient 0 for scores of −inf, also in rows that have no others."""
+    hidden = hidden_pairs(scores)
+    if hidden is None:
+        return torch.softmax(scores, dim)
+    if scores.device.type == "cpu" and reverse_mode_only(scores):
+        return _Softmax.apply(scores, hidden, dim)
+    # The first filling changes no number: it only stops gradients at hidden pairs.
+    shown = scores.masked_fill(hidden, -torch.inf).masked_fill(hidden.all(dim, keepdim=True), 0.0)
+    return torch.softmax(shown, dim).masked_fill(hidden, 0.0)
+
+
+def sink_softmax(scores: Tensor, sinks: Tensor, dim: int) -> Tensor:
+    """Softmax over each row and its sink, without joining them.
+
+    Args:
+        scores: any shape.
+        sinks: of the shape of scores, but with length 1 along ``dim``.
+        dim: the axis to normalize.
+    """
+    hidden = hidden_pairs(scores)
+    if reverse_mode_only(scores):
+        return _SinkSoftmax.apply(scores, sinks, hidden, dim)[0]
+    if hidden is None:
+        hidden = scores == -torch.inf
+    # The first filling changes no number: it only stops gradients at hidden pairs.
+    shown = scores.masked_fill(hidden, -torch.inf)
+    top = _top_with_sink(shown.detach(), sinks.detach(), dim)
+    powers, sink_powers = (shown - top).exp(), (sinks - top).exp()
+    return (powers / (powers.sum(dim, keepdim=True) + sink_powers)).masked_fill(hidden, 0.0)
+
+
+def _top_with_sink(scores: Tensor, sinks: Tensor, dim: int) -> Tensor:
+    top, empty = largest(scores, dim)
+    return torch.where(empty, sinks, torch.maximum(top, sinks))
 
 
 class _Softmax(torch.autograd.Function):
-    """PyTorch's softmax makes such a row NaN, and keeps the NaN for its backward pass; here it is mended in place."""
+    """`safe_softmax` of scores with −inf, at nearly the cost of ``torch.softmax``; reverse mode only."""
 
     @staticmethod
-    def forward(ctx: Any, scores: Tensor, dim: int) -> Tensor:
+    def forward(ctx: Any, scores: Tensor, hidden: Tensor, dim: int) -> Tensor:
         weights = torch.softmax(scores, dim)
-        # A broken row is NaN throughout, so one element of each tells. Asking costs little where nothing has to wait
-        # for the answer; elsewhere it is cheaper to mend without asking.
-        first = weights.narrow(dim, 0, min(1, weights.shape[dim]))
-        if scores.device.type != "cpu" or torch.compiler.is_compiling() or bool(first.sum().isnan()):
-            weights.masked_fill_(largest(scores, dim)[1], 0.0)
+        # PyTorch makes rows of −inf only NaN throughout, and rows with NaN or +inf also where they are hidden.
+        if not first_is_finite(weights, dim):
+            weights.masked_fill_(hidden, 0.0)
         ctx.dim = dim
-        ctx.save_for_backward(weights)
+        ctx.save_for_backward(weights, hidden)
         return weights
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
-        (weights,) = ctx.saved_tensors
-        # PyTorch's own kernel for softmax's backward pass: half the time of the same in public operations.
-        return torch.ops.aten._softmax_backward_data(gradients[0], weights, ctx.dim, weights.dtype), None
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
+        (weights, hidden), (grad_weights,) = ctx.saved_tensors, gradients
+        if not torch.is_grad_enabled() and reverse_mode_only(grad_weights):
+            # PyTorch's own kernel for softmax's backward pass: half the time of the same in public operations.
+            grad_scores = torch.ops.aten._softmax_backward_data(grad_weights, weights, ctx.dim, weights.dtype)
+            # One gradient that is not finite, at a hidden pair too, makes the whole row so.
+            if first_is_finite(grad_scores, ctx.dim):
+                return grad_scores, None, None
+        product = grad_weights.masked_fill(hidden, 0.0) * weights
+        grad_scores = product - weights * product.sum(ctx.dim, keepdim=True)
+        return grad_scores.masked_fill(hidden, 0.0), None, None
 
 
 class _SinkSoftmax(torch.autograd.Function):
-    """Softmax over a row and its sink, without joining them: ``(weights, the sink's own weight)``."""
+    """`sink_softmax`, ``(weights, the sink's own weight)``; reverse mode only."""
 
     @staticmethod
-    def forward(ctx: Any, scores: Tensor, sinks: Tensor, dim: int) -> tuple[Tensor, Tensor]:
-        top, empty = largest(scores, dim)
-        top = torch.where(empty, sinks, torch.maximum(top, sinks))
+    def forward(ctx: Any, scores: Tensor, sinks: Tensor, hidden: Tensor | None, dim: int) -> tuple[Tensor, Tensor]:
+        top = _top_with_sink(scores, sinks, dim)
         weights = (scores - top).exp_()
         sink_weights = (sinks - top).exp_()
         total = weights.sum(dim, keepdim=True).add_(sink_weights)
         weights.div_(total)
         sink_weights.div_(total)
+        if hidden is not None and not first_is_finite(weights, dim):
+            weights.masked_fill_(hidden, 0.0)
         ctx.dim = dim
-        ctx.save_for_backward(weights, sink_weights)
+        ctx.save_for_backward(weights, sink_weights, *([] if hidden is None else [hidden]))
         return weights, sink_weights
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None]:
-        weights, sink_weights = ctx.saved_tensors
-        by_weights, by_sinks = gradients
-        product, sink_product = by_weights * weights, by_sinks * sink_weights
-        mean = product.sum(ctx.dim, keepdim=True) + sink_product
-        return product.addcmul_(weights, mean, value=-1), sink_product - sink_weights * mean, None
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None, None]:
+        weights, sink_weights, *hidden = ctx.saved_tensors
+        grad_weights, grad_sink_weights = gradients
+        product, grad_sinks = grad_weights * weights, grad_sink_weights * sink_weights
+        mean = product.sum(ctx.dim, keepdim=True) + grad_sinks
+        if not torch.is_grad_enabled() and reverse_mode_only(grad_weights):
+            grad_scores = product.addcmul_(weights, mean, value=-1)
+            # One gradient that is not finite, at a hidden pair too, makes the whole row so.
+            if not hidden or first_is_finite(grad_scores, ctx.dim):
+                return grad_scores, grad_sinks - sink_weights * mean, None, None
+            product = grad_weights * weights
+        if hidden:
+            product = grad_weights.masked_fill(hidden[0], 0.0) * weights
+            mean = product.sum(ctx.dim, keepdim=True) + grad_sinks
+        grad_scores = product - weights * mean
+        if hidden:
+            grad_scores = grad_scores.masked_fill(hidden[0], 0.0)
+        return grad_scores, grad_sinks - sink_weights * mean, None, None

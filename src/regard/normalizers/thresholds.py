@@ -5,8 +5,10 @@ All take scores in float32 or float64, with −inf for what may not be seen, and
 
 import torch
 from torch import Tensor
+from torch.library import Library
 
 from regard.normalizers.rows import largest
+from regard.normalizers.transforms import has_numbers
 
 # Scores this far below the largest (in units where weights are (z − τ)₊ ^ …, and τ ≥ −1) have weight 0 in any case;
 # lifting them to it keeps −inf and huge numbers out of the sums.
@@ -16,26 +18,27 @@ _FLOOR = -2.0
 def sparsemax_by_sort(scores: Tensor, dim: int) -> Tensor:
     """``(s − τ)₊`` with sum 1, the threshold τ by sorting (Martins & Astudillo 2016, algorithm 1)."""
     top, empty = largest(scores, dim)
-    shifted = (scores - top).clamp_(min=_FLOOR)
+    shifted = (scores - top).clamp_min_(_FLOOR)
     ordered = shifted.sort(dim, descending=True).values
     rank = _ranks(ordered, dim)
     excess = ordered.cumsum(dim).sub_(1.0)
-    support = (rank * ordered > excess).sum(dim, keepdim=True).clamp_(min=1)
+    support = (rank * ordered > excess).sum(dim, keepdim=True).clamp_min_(1)
     threshold = excess.gather(dim, support - 1) / support
-    return shifted.sub_(threshold).clamp_(min=0.0).masked_fill_(empty, 0.0)
+    return shifted.sub_(threshold).clamp_min_(0.0).masked_fill_(empty, 0.0)
 
 
 def entmax15_by_sort(scores: Tensor, dim: int) -> Tensor:
     """``(s/2 − τ)₊²`` with sum 1, the threshold τ by sorting (Peters, Niculae & Martins 2019, algorithm 2)."""
     top, empty = largest(scores, dim)
-    halved = (scores - top).div_(2.0).clamp_(min=_FLOOR)
+    halved = (scores - top).div_(2.0).clamp_min_(_FLOOR)
     ordered = halved.sort(dim, descending=True).values
     rank = _ranks(ordered, dim)
     mean = ordered.cumsum(dim).div_(rank)
     spread = ordered.square().cumsum(dim).div_(rank).sub_(mean.square())
-    candidates = mean.sub_((1.0 / rank - spread).clamp_(min=0.0).sqrt_())
-    support = (candidates <= ordered).sum(dim, keepdim=True).clamp_(min=1)
-    weights = halved.sub_(candidates.gather(dim, support - 1)).clamp_(min=0.0).square_()
+    candidates = mean.sub_((1.0 / rank - spread).clamp_min_(0.0).sqrt_())
+    support = (candidates <= ordered).sum(dim, keepdim=True).clamp_min_(1)
+    weights = halved.sub_(candidates.gather(dim, support - 1)).clamp_min_(0.0)
+    weights.mul_(weights)
     return weights.div_(weights.sum(dim, keepdim=True)).masked_fill_(empty, 0.0)
 
 
@@ -65,6 +68,7 @@ def entmax_by_root(scores: Tensor, alpha: Tensor, dim: int) -> Tensor:
     high = torch.ones_like(top)
     best = high
     moving = ~empty
+    readable = has_numbers(scores) and has_numbers(alpha)
     # Newton takes five to ten steps; bisection as many as the mantissa has bits, and a few.
     for _ in range(80):
         ratio, base = _ratios(shifted, power, best)
@@ -76,7 +80,7 @@ def entmax_by_root(scores: Tensor, alpha: Tensor, dim: int) -> Tensor:
         usable = (power <= 1.0) & (newton >= low) & (newton <= high)
         better = torch.where(usable, newton, (low + high) / 2.0)
         moving = moving & (excess.abs() > close) & ((better - best).abs() > close * best)
-        if not bool(moving.any()):
+        if readable and not bool(moving.any()):
             break
         best = torch.where(moving, better, best)
     weights = _ratios(shifted, power, best)[0].mul_(best)
@@ -87,7 +91,7 @@ def _ratios(shifted: Tensor, power: Tensor, best: Tensor) -> tuple[Tensor, Tenso
     """``p / q`` for each score, and what the power 1/a was taken of."""
     # Finite, so that the largest score's 0 stays 0 in the product.
     steepness = (power * best.pow(-power)).clamp(max=torch.finfo(best.dtype).max)
-    step = (shifted * steepness).clamp_(min=-1.0)
+    step = (shifted * steepness).clamp_min_(-1.0)
     base = step + 1.0
     return step.log1p_().div_(power).exp_(), base
 
@@ -97,3 +101,17 @@ def _ranks(ordered: Tensor, dim: int) -> Tensor:
     shape = [1] * ordered.dim()
     shape[dim] = -1
     return torch.arange(1, ordered.shape[dim] + 1, dtype=ordered.dtype, device=ordered.device).view(shape)
+
+
+# What compilers and exporters call in place of the loop, whose length depends on numbers that they do not have.
+_LIBRARY = Library("regard", "FRAGMENT")
+_LIBRARY.define("entmax_by_root(Tensor scores, Tensor alpha, int dim) -> Tensor", tags=(torch.Tag.pt2_compliant_tag,))
+_LIBRARY.impl("entmax_by_root", entmax_by_root, "CompositeExplicitAutograd")
+
+
+@torch.library.register_fake("regard::entmax_by_root", lib=_LIBRARY)
+def _(scores: Tensor, alpha: Tensor, dim: int) -> Tensor:
+    return torch.empty_like(scores)
+
+
+root_operator = torch.ops.regard.entmax_by_root.default

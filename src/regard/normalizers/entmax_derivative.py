@@ -1,0 +1,186 @@
+"""Entmax's weights with their derivatives, which follow from the weights alone, whichever solver found them.
+
+With :math:`g_j = p_j^{2-\\alpha}` on the support (the keys with weight above 0) and 0 elsewhere,
+
+.. math:: \\partial p / \\partial s = \\mathrm{diag}(g) - g g^\\top / \\textstyle\\sum_k g_k
+
+(Peters, Niculae & Martins 2019, proposition 2).
+"""
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from regard.kernels.availability import why_missing
+from regard.normalizers.rows import first_is_finite, largest
+from regard.normalizers.thresholds import entmax15_by_sort, entmax_by_root, root_operator, sparsemax_by_sort
+from regard.normalizers.transforms import derivative_levels, has_numbers, is_transformed, reverse_mode_only
+
+KERNEL_NUMBERS = 1 << 14
+"""From how many scores on compiled loops are worth their call (`make bench`, task rows)."""
+
+
+class Solution(torch.autograd.Function):
+    """``(scores, alpha, hidden, dim) -> weights``; reverse mode only, to any order."""
+
+    @staticmethod
+    def forward(ctx: Any, scores: Tensor, alpha: float | Tensor, hidden: Tensor | None, dim: int) -> Tensor:
+        weights = _solve(scores, alpha, dim)
+        ctx.dim, ctx.alpha = dim, alpha
+        ctx.by_loops = _suits_kernels(scores, alpha)
+        tensors = [tensor for tensor in (hidden, alpha) if isinstance(tensor, Tensor)]
+        ctx.has_hidden = hidden is not None
+        if isinstance(alpha, Tensor):
+            ctx.alpha = None
+        ctx.save_for_backward(weights, *tensors)
+        return weights
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor | None, None, None]:
+        weights, *rest = ctx.saved_tensors
+        hidden = rest.pop(0) if ctx.has_hidden else None
+        alpha = ctx.alpha if ctx.alpha is not None else rest[0]
+        # The loops' gradient has no derivative; where one is wanted, the lines below have.
+        if ctx.by_loops and not torch.is_grad_enabled() and reverse_mode_only(gradients[0]):
+            from regard.kernels.cpu import row_operators
+
+            rows = gradients[0].movedim(ctx.dim, -1), weights.movedim(ctx.dim, -1)
+            grad_scores = row_operators.entmax_backward(*rows, ctx.alpha).movedim(-1, ctx.dim)
+            # One gradient that is not finite, at a hidden pair too, makes the whole row so. The loops count a weight that
+            # is NaN as one of the support.
+            if hidden is None or (first_is_finite(grad_scores, ctx.dim) and math.isfinite(weights.sum().item())):
+                return grad_scores, None, None, None
+        wants_alpha = ctx.needs_input_grad[1]
+        return *_backward(gradients[0], weights, alpha, hidden, ctx.dim, wants_alpha), None, None
+
+
+def transformable(scores: Tensor, alpha: float | Tensor, dim: int) -> Tensor:
+    """The weights in plain operations, whose derivatives of every kind are true up to the order that is asked for.
+
+    With the support held, the weight :math:`q` that a key with the row's largest score has is a simple root of the
+    equation in `thresholds.entmax_by_root`. Newton's step from the solution changes no number, but its derivative is
+    that of the root; each further step doubles the order to which it is.
+    """
+    hidden = scores == -torch.inf
+    weights = _solve(scores.detach(), alpha.detach() if isinstance(alpha, Tensor) else alpha, dim)
+    if scores.shape[dim] == 0:
+        return weights
+    support = weights != 0.0
+    power = alpha - 1.0
+    top, _ = largest(scores.detach(), dim)
+    shifted = (scores - top).masked_fill(~support, 0.0)
+    # Rows of −inf only have no root; any number that is not 0 does.
+    largest_weight = weights.amax(dim, keepdim=True)
+    largest_weight = largest_weight.masked_fill(largest_weight == 0.0, 1.0)
+    for _ in range(max(3, (derivative_levels() + 4).bit_length())):
+        difference = shifted * largest_weight.pow(-power)
+        ratio = _power_of_sum(difference, power).masked_fill(~support, 0.0)
+        slope = ratio / (1.0 + power * difference)
+        slope = slope.sum(dim, keepdim=True)
+        excess = largest_weight * ratio.sum(dim, keepdim=True) - 1.0
+        largest_weight = largest_weight - excess / slope.masked_fill(slope == 0.0, 1.0)
+    difference = shifted * largest_weight.pow(-power)
+    smooth = (largest_weight * _power_of_sum(difference, power)).masked_fill(~support, 0.0)
+    return (weights + (smooth - smooth.detach())).masked_fill(hidden, 0.0)
+
+
+def _power_of_sum(difference: Tensor, power: float | Tensor) -> Tensor:
+    """``(1 + a z)^{1/a}`` as ``exp(z · log(1 + a z) / (a z))``, whose last factor is smooth at 0, and 1."""
+    y = power * difference
+    series = torch.zeros_like(y)
+    for k in range(17, 0, -1):
+        series = 1.0 / k - series * y
+    small = y.abs() < 0.1
+    large = y.masked_fill(small, 1.0)
+    return (difference * torch.where(small, series, torch.log1p(large) / large)).exp()
+
+
+def _solve(scores: Tensor, alpha: float | Tensor, dim: int) -> Tensor:
+    """The weights by the solver that suits; what is hidden has weight 0, also in a row with NaN or +inf."""
+    if scores.numel() == 0:
+        return torch.zeros_like(scores)
+    if _suits_kernels(scores, alpha) and not isinstance(alpha, Tensor):
+        from regard.kernels.cpu import row_operators
+
+        weights = row_operators.entmax(scores.movedim(dim, -1), alpha).movedim(-1, dim)
+    elif not isinstance(alpha, Tensor) and alpha == 2.0:
+        weights = sparsemax_by_sort(scores, dim)
+    elif not isinstance(alpha, Tensor) and alpha == 1.5:
+        weights = entmax15_by_sort(scores, dim)
+    else:
+        learned = alpha if isinstance(alpha, Tensor) else scores.new_full((), alpha)
+        weights = _by_root(scores, learned, dim)
+    # Rows with NaN or +inf are NaN throughout.
+    if not has_numbers(weights) or not first_is_finite(weights, dim):
+        weights = weights.masked_fill(scores == -torch.inf, 0.0)
+    return weights
+
+
+def _by_root(scores: Tensor, alpha: Tensor, dim: int) -> Tensor:
+    traced = torch.compiler.is_compiling() or not (is_transformed() or has_numbers(scores))
+    return (root_operator if traced else entmax_by_root)(scores, alpha, dim)
+
+
+def _suits_kernels(row: Tensor, alpha: float | Tensor) -> bool:
+    """Whether the compiled loops run this: they know rows on a CPU and an alpha that is a number."""
+    return (
+        row.numel() >= KERNEL_NUMBERS
+        and row.device.type == "cpu"
+        and row.dtype in (torch.float32, torch.float64)
+        and not isinstance(alpha, Tensor)
+        and has_numbers(row)
+        and why_missing() is None
+    )
+
+
+def _slopes(weights: Tensor, alpha: float | Tensor, dim: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Where the support is, the weights with 1 elsewhere, ``g`` of the equation above, and its sum over each row."""
+    # Not ``> 0``: the weights of a row with NaN stay in, so that its gradient is NaN.
+    support = weights != 0.0
+    inside = weights.masked_fill(~support, 1.0)
+    if not isinstance(alpha, Tensor) and alpha == 2.0:
+        slopes = torch.where(weights.isnan(), weights.detach(), support.to(weights.dtype))
+    else:
+        # For α > 2 this is huge where weights are small; sums of it must stay finite.
+        ceiling = math.sqrt(torch.finfo(weights.dtype).max)
+        slopes = inside.pow(2.0 - alpha).clamp(max=ceiling).masked_fill(~support, 0.0)
+    total = slopes.sum(dim, keepdim=True)
+    return support, inside, slopes, total.masked_fill(total == 0.0, 1.0)
+
+
+def _backward(
+    grad_weights: Tensor, weights: Tensor, alpha: float | Tensor, hidden: Tensor | None, dim: int, wants_alpha: bool
+) -> tuple[Tensor, Tensor | None]:
+    """Gradients to the scores and, if it is a tensor and wanted, to alpha; in differentiable operations."""
+    support, inside, slopes, total = _slopes(weights, alpha, dim)
+    if hidden is not None:
+        grad_weights = grad_weights.masked_fill(hidden, 0.0)
+    centred = grad_weights - (grad_weights * slopes).sum(dim, keepdim=True) / total
+    grad_alpha = None
+    if isinstance(alpha, Tensor) and wants_alpha:
+        grad_alpha = (centred * _slope_by_alpha(inside, alpha)).masked_fill(~support, 0.0).sum_to_size(alpha.shape)
+    grad_scores = slopes * centred
+    return grad_scores if hidden is None else grad_scores.masked_fill(hidden, 0.0), grad_alpha
+
+
+def _slope_by_alpha(weights: Tensor, alpha: Tensor) -> Tensor:
+    """The derivative of each weight by alpha at a fixed threshold, but for a part that the threshold's own cancels.
+
+    Correia et al. 2019 (proposition 1) divide differences by (α − 1)², which loses every digit near 1. With
+    :math:`y = -(\\alpha - 1) \\log p \\ge 0` the same derivative is
+
+    .. math:: -p \\log^2 p \\; (e^y - 1 - y) / y^2
+
+    whose last factor is smooth, and ½ at 0.
+    """
+    log = weights.log()
+    y = (1.0 - alpha) * log
+    series = torch.zeros_like(y)
+    for k in range(11, 1, -1):
+        series = series * y + 1.0 / math.factorial(k)
+    small = y < 0.1
+    large = y.masked_fill(small, 1.0).clamp(max=math.log(torch.finfo(y.dtype).max) / 2.0)
+    factor = torch.where(small, series, (torch.expm1(large) - large) / large.square())
+    return -weights * log.square() * factor
