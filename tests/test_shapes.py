@@ -13,7 +13,7 @@ from torch._subclasses.functional_tensor import FunctionalTensor, FunctionalTens
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from regard.errors import ArgumentError, KindError
-from regard.shapes import check_dense, check_floating, check_integers, has_data, positive_number, whole_number
+from regard.shapes import check_dense, check_floating, check_integers, has_data, kind_of, positive_number, whole_number
 
 
 def quiet(make: Callable[[], Tensor]) -> Tensor:
@@ -58,9 +58,12 @@ def test_other_numbers_are_not_floating_point(dtype: torch.dtype):
 
 @pytest.mark.parametrize("value", [[1.0], np.ones(3), None, 1.0, "query"])
 def test_what_is_no_tensor_is_named_by_its_type(value: object):
-    article = "None" if value is None else f"a {type(value).__name__}"
-    with pytest.raises(KindError, match=f"query must be a tensor; it is {article}$"):
+    with pytest.raises(KindError, match=f"query must be a tensor; it is {kind_of(value)}$"):
         check_floating("query", value)
+
+
+def test_kinds_are_named_as_they_are_spoken():
+    assert [kind_of(value) for value in (1, [], None, SQUARE)] == ["an int", "a list", "None", "a Tensor"]
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])

@@ -155,7 +155,7 @@ def check_broadcast(name: str, tensor: Tensor, shape: tuple[int, ...], axes: str
 def check_dense(name: str, tensor: object) -> None:
     """Raise KindError unless ``tensor`` is a tensor that is neither sparse nor nested nor quantized."""
     if not isinstance(tensor, Tensor):
-        raise KindError(f"{name} must be a tensor; it is {_with_article(tensor)}")
+        raise KindError(f"{name} must be a tensor; it is {kind_of(tensor)}")
     if tensor.is_nested:
         raise KindError(f"{name} must be a dense tensor; it is a nested one (pad it, and mask with masks.lengths)")
     if tensor.layout is not torch.strided:
@@ -188,6 +188,12 @@ def check_device(name: str, tensor: Tensor, grid: Grid) -> None:
     """Raise KindError unless ``tensor`` lies where the problem does."""
     if tensor.device != grid.device:
         raise KindError(f"{name} must be on {grid.device}, where query is; it is on {tensor.device}")
+
+
+def kind_of(value: object) -> str:
+    """What a value is, for a message: "a list", "an int", "None"."""
+    kind = type(value).__name__
+    return "None" if value is None else f"{'an' if kind[0] in 'aeio' else 'a'} {kind}"
 
 
 def has_data(tensor: Tensor) -> bool:
@@ -247,9 +253,4 @@ def positive_number(name: str, value: object) -> float:
 def _with_type(value: object) -> str:
     """A value and its type, for a message: a number or a short text literally, anything else by its type alone."""
     literal = repr(value) if isinstance(value, bool | float | complex | str | bytes) else ""
-    return f"{literal} ({type(value).__name__})" if 0 < len(literal) <= 40 else _with_article(value)
-
-
-def _with_article(value: object) -> str:
-    kind = type(value).__name__
-    return "None" if value is None else f"{'an' if kind[0].lower() in 'aeio' else 'a'} {kind}"
+    return f"{literal} ({type(value).__name__})" if 0 < len(literal) <= 40 else kind_of(value)

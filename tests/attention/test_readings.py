@@ -1,5 +1,8 @@
 """Readings gathered tile by tile are what the whole matrix of weights says."""
 
+import math
+
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -9,7 +12,9 @@ import regard
 from cases import MASKS, NORMALIZERS, B, H, K, Q, problem
 from regard import masks
 from regard.attention.planner import BACKENDS
-from regard.errors import ArgumentError, BackendError
+from regard.errors import ArgumentError, BackendError, KindError
+
+FLAGS = ("entropy", "peak", "received", "distance", "weights")
 
 
 @pytest.fixture(autouse=True)
@@ -128,3 +133,85 @@ def test_readings_carry_no_gradient():
 def test_readings_that_the_problem_does_not_have(change, message):
     with pytest.raises(ArgumentError, match=message):
         regard.observe(*problem(), read=every_reading(**change))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        *(
+            ({name: wrong}, f"{name} must be True or False; it is ")
+            for name in FLAGS
+            for wrong in (1, "yes", None, 0.0)
+        ),
+        ({"top_k": 2.5}, r"top_k must be an integer; it is 2\.5"),
+        ({"top_k": True}, "top_k must be an integer; it is True"),
+        ({"top_k": torch.tensor(2)}, "top_k must be an integer; it is a Tensor"),
+        ({"pooled": 3}, r"pooled must be \(rows, columns\); it is an int"),
+        ({"pooled": (2.5, 3)}, r"each entry of pooled must be an integer; it is 2\.5"),
+        ({"pooled": (2, math.nan)}, "each entry of pooled must be an integer; it is nan"),
+        ({"pooled": "23"}, r"pooled must be \(rows, columns\); it is a str"),
+        ({"rows": 3}, "rows must be a sequence of integers or an integer tensor; it is an int"),
+        ({"rows": "01"}, "rows must be a sequence of integers"),
+        ({"rows": {0: 1}}, "rows must be a sequence of integers or an integer tensor; it is a dict"),
+        ({"rows": [0, 0.5]}, r"rows\[1\] must be an integer; it is 0\.5"),
+        ({"rows": [True]}, r"rows\[0\] must be an integer; it is True"),
+        ({"rows": np.zeros((2, 2), dtype=int)}, r"rows\[0\] must be an integer; it is a list"),
+        ({"rows": np.zeros(2)}, r"rows\[0\] must be an integer; it is 0\.0"),
+        ({"rows": torch.zeros(2)}, "rows must hold integers; it holds torch.float32"),
+        ({"rows": torch.ones(2).bool()}, "rows must hold integers; it holds torch.bool"),
+        ({"rows": torch.ones(2).long().to_sparse()}, "rows must be a dense tensor"),
+        ({"rows": torch.ones(2, device="meta").long()}, "rows must hold integers that can be read"),
+        ({"tile": 3}, r"tile must be \(\(first query, end\), \(first key, end\)\); it is an int"),
+        ({"tile": ((0, 1.5), (0, 1))}, r"each entry of tile must be an integer; it is 1\.5"),
+        ({"tile": (0, 1)}, "tile must be .*; it is an int"),
+        ({"tile": ((0, 1), (0, torch.tensor(1)))}, "each entry of tile must be an integer; it is a Tensor"),
+    ],
+)
+def test_readings_of_another_kind(change, message):
+    with pytest.raises(KindError, match=message):
+        regard.observe(*problem(), read=every_reading(**change))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"top_k": 2**70}, "top_k must be at most 65536; it is an integer of 71 bits"),
+        ({"top_k": 2**16 + 1}, "top_k must be at most 65536; it is 65537"),
+        ({"top_k": -(2**70)}, "top_k must be 0 or more"),
+        ({"pooled": (2, -(2**70))}, r"pooled must be \(rows, columns\), each 1 or more"),
+        ({"pooled": (2, 3, 5)}, r"pooled must be \(rows, columns\); it has 3 entries"),
+        ({"rows": [2**70]}, f"rows must be indices of the {Q} queries"),
+        ({"rows": torch.tensor([0, 2**62])}, f"rows must be indices of the {Q} queries; got {2**62}"),
+        ({"rows": torch.zeros(2, 2).long()}, r"rows must have one axis; it has shape \[2, 2\]"),
+        ({"rows": torch.tensor(0)}, r"rows must have one axis; it has shape \[\]"),
+        ({"tile": ((0, 2**70), (0, 1))}, "tile must be .* within 5 queries and 7 keys"),
+        ({"tile": ((-1, 1), (0, 1))}, "tile must be .* within 5 queries and 7 keys"),
+        ({"tile": ((2, 1), (0, 1))}, "tile must be .* within 5 queries and 7 keys"),
+        ({"tile": ((0, 1),)}, "tile must be .*; it has 1 entries"),
+        ({"tile": ((0, 1), (0, 1, 2))}, "tile must be .*; it has 3 entries"),
+    ],
+)
+def test_readings_of_huge_or_too_many_integers(change, message):
+    with pytest.raises(ArgumentError, match=message):
+        regard.observe(*problem(), read=every_reading(**change))
+
+
+def test_readings_must_be_readings():
+    with pytest.raises(KindError, match="read must be a Readings; it is a dict"):
+        regard.observe(*problem(), read={"entropy": True})
+
+
+def test_integers_of_numpy_and_huge_maps_are_taken():
+    inputs = problem()
+    expected = regard.observe(*inputs, read=every_reading(pooled=(Q, K)))
+    read = every_reading(
+        top_k=np.int64(3),
+        pooled=[2**70, np.int8(127)],
+        rows=np.array([0, 3, -1]),
+        tile=[(np.int32(1), 4), [2, np.uint8(6)]],
+    )
+    for name, reading in zip(expected._fields, regard.observe(*inputs, read=read), strict=True):
+        assert torch.equal(reading, getattr(expected, name)), name
+    for rows in (torch.tensor([0, 3, -1]), torch.tensor([0, 3, -1], dtype=torch.int8), range(3), ()):
+        observed = regard.observe(*inputs, read=regard.Readings(rows=rows))
+        assert observed.rows.shape == (B, H, len(rows), K)

@@ -1,4 +1,4 @@
-"""Bad input is named at the door: the argument, what was expected, what came."""
+"""Validation names bad input: the argument, what was expected, what came."""
 
 import math
 
@@ -26,6 +26,45 @@ QUERY, KEY, VALUE = problem(torch.float32)
         ({"key": KEY[:, :2], "value": VALUE[:, :2]}, ShapeError, "key's heads must divide query's heads, 3; key has 2"),
         ({"key": KEY.double()}, KindError, "must have one dtype.*float32, torch.float64"),
         ({"query": QUERY.long()}, KindError, "query must hold floating-point numbers; it holds torch.int64"),
+        ({"query": torch.tensor(1.0)}, ShapeError, r"query must have 2 to 4 axes.*\[\]"),
+        ({"key": torch.tensor(1.0)}, ShapeError, r"key must have as many axes as query, 4; it has shape \[\]"),
+        ({"value": VALUE[0, 0, 0]}, ShapeError, r"value must have as many axes as query, 4; it has shape \[13\]"),
+        ({"query": QUERY.bool()}, KindError, "query must hold floating-point numbers; it holds torch.bool"),
+        ({"key": KEY.to(torch.complex64)}, KindError, "key must hold floating-point numbers; it holds torch.complex64"),
+        (
+            {"value": VALUE.to(torch.float8_e4m3fn)},
+            KindError,
+            "value must hold float16, .*it holds torch.float8_e4m3fn",
+        ),
+        ({"query": QUERY.to_sparse()}, KindError, "query must be a dense tensor; it has the layout torch.sparse_coo"),
+        (
+            {"value": torch.nested.nested_tensor([VALUE[0]], layout=torch.jagged)},
+            KindError,
+            "value must be a dense tensor; it is a nested",
+        ),
+        ({"bias": torch.zeros(Q, K).to(torch.float8_e5m2)}, KindError, "bias must hold float16.*torch.float8_e5m2"),
+        ({"bias": torch.zeros(Q, K).to_sparse()}, KindError, "bias must be a dense tensor.*torch.sparse_coo"),
+        ({"bias": torch.zeros(Q, K, dtype=torch.bool)}, KindError, "bias must hold floating-point.*torch.bool"),
+        ({"mask": torch.ones(Q, K).bool().to_sparse()}, KindError, "mask must be a dense tensor.*torch.sparse_coo"),
+        (
+            {"mask": torch.ones(Q, K).bool().numpy()},
+            KindError,
+            "mask must be a Mask, a bool tensor or None; it is a nd",
+        ),
+        (
+            {"mask": torch.ones(Q, K).bool().to("meta")},
+            KindError,
+            "mask= must be on cpu, where query is; it is on meta",
+        ),
+        ({"key": KEY.numpy()}, KindError, "key must be a tensor; it is a ndarray"),
+        ({"query": QUERY.tolist()}, KindError, "query must be a tensor; it is a list"),
+        ({"value": None}, KindError, "value must be a tensor; it is None"),
+        ({"query": QUERY.to("meta")}, KindError, "key must be on query's device, meta; it is on cpu"),
+        (
+            {"query": QUERY.to("meta"), "key": KEY.to("meta").double(), "value": VALUE.to("meta")},
+            KindError,
+            "must have one dtype.*float32, torch.float64",
+        ),
         ({"value": [1.0]}, KindError, "value must be a tensor; it is a list"),
         ({"key": KEY.to("meta")}, KindError, "key must be on query's device, cpu; it is on meta"),
         ({"mask": torch.zeros(Q, K)}, KindError, "mask"),
@@ -38,6 +77,12 @@ QUERY, KEY, VALUE = problem(torch.float32)
         ({"dropout": 1.0}, ArgumentError, r"dropout must be in \[0, 1\); it is 1.0"),
         ({"dropout": -0.1}, ArgumentError, "dropout must be in"),
         ({"dropout": math.nan}, ArgumentError, "dropout must be in"),
+        ({"dropout": math.inf}, ArgumentError, "dropout must be in"),
+        ({"dropout": 1}, ArgumentError, "dropout must be in"),
+        ({"dropout": True}, KindError, "dropout must be a number; it is a bool"),
+        ({"dropout": None}, KindError, "dropout must be a number; it is None"),
+        ({"dropout": torch.tensor(0.1)}, KindError, "dropout must be a number; it is a Tensor"),
+        ({"dropout": torch.zeros(2)}, KindError, "dropout must be a number; it is a Tensor"),
         ({"dropout": "0.1"}, KindError, "dropout must be a number; it is a str"),
         ({"score": "scaled_dto"}, UnknownNameError, "did you mean 'scaled_dot'"),
         ({"score": "additive"}, ArgumentError, "Additive"),

@@ -84,6 +84,16 @@ def test_tensors_of_another_type_are_refused(make):
         make([[True]])
 
 
+@pytest.mark.parametrize("make", [keep, ignore, as_mask])
+def test_tensors_that_are_not_dense_are_refused(make):
+    with pytest.raises(KindError, match=r"must be a dense tensor; it has the layout torch\.sparse_coo"):
+        make(torch.eye(5).bool().to_sparse())
+    with pytest.raises(KindError, match="must be a dense tensor; it is a nested one"):
+        make(torch.nested.nested_tensor([torch.ones(2), torch.ones(3)], dtype=torch.bool, layout=torch.jagged))
+    with pytest.raises(KindError, match=r"must hold bools; it holds torch.float8_e5m2 \(numbers that are added"):
+        make(torch.ones(5).to(torch.float8_e5m2))
+
+
 @pytest.mark.parametrize(
     ("mask", "error", "says"),
     [

@@ -1,12 +1,14 @@
 """Causal, window, prefix and dilated masks: each against a loop over pairs."""
 
+import math
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 import torch
 
 from regard.errors import ArgumentError, KindError, ShapeError, UnknownNameError
-from regard.masks import Mask, Visibility, causal, dilated, prefix, window
+from regard.masks import Mask, Visibility, causal, dilated, documents, lengths, prefix, window
 from regard.shapes import Grid
 
 SIZES = [(5, 7), (7, 5), (7, 7), (1, 7), (7, 1), (1, 1)]
@@ -205,3 +207,101 @@ def test_problems_without_pairs(batch: int, queries: int, keys: int):
     for mask in (causal(), window(2, 1), prefix(0), dilated(2), causal(offset=[1] * batch)):
         assert dense(mask, queries, keys, batch).shape == (batch, 3, queries, keys)
         mask.visibility(Grid.whole(batch, 3, queries, keys))
+
+
+EDGE = 2**61
+
+
+@pytest.mark.parametrize("distance", [0, 2, 10**12, EDGE])
+@pytest.mark.parametrize("place", [-EDGE, -3, 0, 2, EDGE])
+@pytest.mark.parametrize("kind", ["integer", "list", "tensor"])
+def test_nothing_overflows_up_to_the_largest_integers(distance: int, place: int, kind: str):
+    offset = place if kind == "integer" else [place, 1] if kind == "list" else torch.tensor([place, 1])
+    grid = Grid.whole(2, 3, 5, 7)
+    for before, after in ((distance, 0), (None, distance), (distance, distance), (3, distance)):
+        mask = window(before, after, offset=offset)
+        mask.check(grid)
+        expected = by_loop(
+            5,
+            7,
+            lambda i, j, b=before, a=after: (b is None or i + place - b <= j) and j <= i + place + a,
+        )
+        assert torch.equal(mask.dense(grid)[0, 0], expected)
+        row = grid.tile(batch=range(1))
+        spans = mask.spans(row)
+        assert spans is not None
+        key = torch.arange(7)
+        assert torch.equal(((spans.start[..., None] <= key) & (key < spans.stop[..., None]))[0, 0], expected)
+        exact = Visibility.FULL if expected.all() else Visibility.PARTIAL if expected.any() else Visibility.EMPTY
+        assert mask.visibility(row) is exact
+    assert torch.equal(dense(prefix(EDGE), 5, 7), dense(window(), 5, 7))
+    assert torch.equal(dense(dilated(EDGE), 5, 7)[0, 0], by_loop(5, 7, lambda i, j: i + 2 == j))
+
+
+@pytest.mark.parametrize("value", [2**61 + 1, 2**62, 2**63 - 1, 2**63, 2**70, -(2**61) - 1, -(2**63), -(2**70)])
+def test_larger_integers_are_refused(value: int):
+    for name, make in (("offset", lambda n: causal(offset=n)), ("n", prefix)):
+        for given, named in ((value, name), ([1, value], rf"{name}\[1\]")):
+            with pytest.raises(ArgumentError, match=f"^{named} must be at (most|least) -?{2**61}; it is "):
+                make(given)
+        if -(2**63) <= value < 2**63:
+            with pytest.raises(ArgumentError, match=f"^{name} must be .*; it is {value}$"):
+                make(torch.tensor([1, value])).check(Grid.whole(2, 3, 5, 7))
+    for name, make in (("before", window), ("after", lambda n: window(0, n)), ("step", dilated)):
+        with pytest.raises(ArgumentError, match=f"^{name} must be at (most|least) "):
+            make(value)
+
+
+@pytest.mark.parametrize("value", [np.int64(3), np.int8(3), np.uint16(3)])
+def test_integers_of_numpy_are_integers(value: int):
+    pairs = (
+        (causal(offset=value), causal(offset=3)),
+        (causal(offset=[value, value]), causal(offset=[3, 3])),
+        (window(value, value), window(3, 3)),
+        (prefix(value), prefix(3)),
+        (dilated(value), dilated(3)),
+    )
+    for mask, same in pairs:
+        assert mask == same
+        assert repr(mask) == repr(same)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [2.5, 2.0, math.inf, -math.inf, math.nan, True, np.True_, np.float64(2), "2", 2j, {2}, np.ones(2)],
+    ids=repr,
+)
+def test_what_is_no_integer_is_refused_in_every_argument(value: object):
+    arguments = {
+        "before": lambda n: window(n),
+        "after": lambda n: window(0, n),
+        "step": lambda n: dilated(n),
+        "n": lambda n: prefix(n),
+        "offset": lambda n: causal(offset=n),
+        "keys": lambda n: lengths(n),
+        "queries": lambda n: lengths(1, n),
+    }
+    for name, make in arguments.items():
+        with pytest.raises(KindError, match=f"^{name} must be an integer"):
+            make(value)
+    for name in ("n", "offset", "keys", "queries"):
+        with pytest.raises(KindError, match=rf"^{name}\[1\] must be an integer"):
+            arguments[name]([1, value])
+
+
+@pytest.mark.parametrize("dtype", [torch.bool, torch.float32, torch.float8_e4m3fn, torch.complex64, torch.uint64])
+def test_tensors_of_other_numbers_are_refused_in_every_argument(dtype: torch.dtype):
+    tensor = torch.ones(2).to(dtype)
+    arguments = {
+        "n": lambda n: prefix(n),
+        "offset": lambda n: window(1, 0, offset=n),
+        "keys": lambda n: lengths(n),
+        "queries": lambda n: lengths(1, n),
+        "query_ids": lambda n: documents(n),
+        "key_ids": lambda n: documents(torch.ones(2).long(), n),
+    }
+    for name, make in arguments.items():
+        with pytest.raises(KindError, match=f"^{name} must hold integers; it holds {dtype}"):
+            make(tensor)
+        with pytest.raises(KindError, match=f"^{name} must be a dense tensor; it has the layout torch.sparse_coo"):
+            make(torch.ones(2).long().to_sparse())

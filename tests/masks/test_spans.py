@@ -177,6 +177,26 @@ def test_of_runs_a_union_has_spans_exactly_where_it_is_one(data: st.DataObject):
     assert (_known(a, tile).complement(tile) is not None) == are_runs((~a).dense(tile))
 
 
+@settings(modest, max_examples=40)
+@given(st.data())
+def test_a_union_of_many_runs_has_spans_exactly_where_it_is_one(data: st.DataObject):
+    grid = data.draw(grids())
+    mask = masks.Or(*(data.draw(runs(grid)) for _ in range(data.draw(st.integers(3, 5)))))
+    tile = data.draw(tiles(grid))
+    assert_exact(mask, tile)
+    if 0 not in tile.shape and all(part.spans(tile) is not None for part in mask.parts):
+        assert (mask.spans(tile) is not None) == are_runs(mask.dense(tile))
+
+
+def test_a_gap_may_be_filled_by_any_mask_of_a_union():
+    left, middle, right = prefix(3), window(4, 4), ~prefix(5)
+    grid = Grid.whole(1, 1, 7, 7)
+    assert (left | right).spans(grid) is None
+    for mask in (left | right | middle, left | (right | middle), middle | left | right):
+        assert mask.spans(grid) is not None
+        assert_exact(mask, grid)
+
+
 def _known(mask: Mask, grid: Grid) -> Spans:
     spans = mask.spans(grid)
     assert spans is not None

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from regard.attention.problem import Problem
 from regard.errors import ArgumentError, KindError, ShapeError
-from regard.shapes import Grid, check_integers, has_data, whole_number
+from regard.shapes import Grid, check_integers, has_data, kind_of, whole_number
 
 
 @dataclass(frozen=True)
@@ -246,10 +246,10 @@ def check_readings(read: Readings, grid: Grid) -> None:
         ArgumentError: integers out of range, or of the wrong number.
     """
     if not isinstance(read, Readings):
-        raise KindError(f"read must be a Readings; it is a {type(read).__name__}")
+        raise KindError(f"read must be a Readings; it is {kind_of(read)}")
     for name in ("entropy", "peak", "received", "distance", "weights"):
         if not isinstance(asked := getattr(read, name), bool):
-            raise KindError(f"{name} must be True or False; it is a {type(asked).__name__}")
+            raise KindError(f"{name} must be True or False; it is {kind_of(asked)}")
     if whole_number("top_k", read.top_k) < 0:
         raise ArgumentError(f"top_k must be 0 or more; it is {read.top_k}")
     whole_number("top_k", read.top_k, high=max(grid.keys, TOP_LIMIT))
@@ -271,7 +271,7 @@ def _check_rows(rows: object, grid: Grid) -> None:
     # Tensors and arrays of NumPy become lists.
     chosen = getattr(rows, "tolist", lambda: rows)()
     if isinstance(chosen, str | bytes) or not isinstance(chosen, Sequence):
-        raise KindError(f"rows must be a sequence of integers or an integer tensor; it is a {type(rows).__name__}")
+        raise KindError(f"rows must be a sequence of integers or an integer tensor; it is {kind_of(rows)}")
     for place, value in enumerate(chosen):
         row = whole_number(f"rows[{place}]", value)
         if not -grid.queries <= row < grid.queries:
@@ -294,7 +294,7 @@ def _pair(name: str, value: object, meaning: str) -> tuple[int, int]:
 def _two(name: str, value: object, meaning: str) -> Sequence[object]:
     """The value, if it is a list or a tuple of two."""
     if not isinstance(value, list | tuple):
-        raise KindError(f"{name} must be {meaning}; it is a {type(value).__name__}")
+        raise KindError(f"{name} must be {meaning}; it is {kind_of(value)}")
     if len(value) != 2:
         raise ArgumentError(f"{name} must be {meaning}; it has {len(value)} entries")
     return value

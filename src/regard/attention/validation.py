@@ -11,7 +11,7 @@ from regard.errors import ArgumentError, KindError, ShapeError
 from regard.masks import as_mask
 from regard.normalizers import as_normalizer
 from regard.scores import Scoring, as_score
-from regard.shapes import check_floating
+from regard.shapes import check_floating, kind_of
 
 
 def validate(
@@ -83,7 +83,7 @@ def validate(
 def check_dropout(dropout: object) -> float:
     """``dropout`` as a float, if it is a probability in [0, 1)."""
     if isinstance(dropout, bool) or not isinstance(dropout, Real):
-        raise KindError(f"dropout must be a number; it is a {type(dropout).__name__}")
+        raise KindError(f"dropout must be a number; it is {kind_of(dropout)}")
     rate = float(dropout)
     if not 0.0 <= rate < 1.0:  # NaN too
         raise ArgumentError(f"dropout must be in [0, 1); it is {rate}")

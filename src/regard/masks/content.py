@@ -10,7 +10,7 @@ from regard.errors import KindError, ShapeError
 from regard.masks.batch_integers import BatchInteger, Integers
 from regard.masks.mask import Mask, Visibility
 from regard.masks.spans import Spans
-from regard.shapes import Grid, check_device, check_integers, has_data
+from regard.shapes import Grid, check_device, check_integers, has_data, kind_of
 
 
 class Lengths(Mask):
@@ -182,7 +182,7 @@ def documents(query_ids: Tensor, key_ids: Tensor | None = None) -> Documents:
 
 def _ids(name: str, ids: object) -> Tensor:
     if not isinstance(ids, Tensor):
-        raise KindError(f"{name} must be a tensor of integers; it is a {type(ids).__name__}")
+        raise KindError(f"{name} must be a tensor of integers; it is {kind_of(ids)}")
     check_integers(name, ids)
     if ids.dim() not in (1, 2):
         raise ShapeError(f"{name} must be [length] or [batch, length]; it has shape {list(ids.shape)}")

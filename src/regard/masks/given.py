@@ -8,7 +8,7 @@ from torch import Tensor
 from regard.errors import KindError
 from regard.masks.mask import Mask, Not
 from regard.masks.spans import Spans
-from regard.shapes import Grid, check_broadcast, check_dense, check_device, has_data
+from regard.shapes import Grid, check_broadcast, check_dense, check_device, has_data, kind_of
 
 MaskFunction = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 """``(batch, head, query_index, key_index) -> bool``, as FlexAttention's ``mask_mod``."""
@@ -20,7 +20,7 @@ class Where(Mask):
     def __init__(self, function: MaskFunction):
         if not callable(function):
             raise KindError(
-                f"where needs a function (batch, head, query_index, key_index) -> bool; got a {type(function).__name__}"
+                f"where needs a function (batch, head, query_index, key_index) -> bool; got {kind_of(function)}"
             )
         self.function = function
 
@@ -31,7 +31,7 @@ class Where(Mask):
     def allows(self, grid: Grid) -> Tensor:
         allowed = self.function(grid.batch_index, grid.head_index, grid.query_index, grid.key_index)
         if not isinstance(allowed, Tensor) or allowed.dtype != torch.bool:
-            got = f"a tensor of {allowed.dtype}" if isinstance(allowed, Tensor) else f"a {type(allowed).__name__}"
+            got = f"a tensor of {allowed.dtype}" if isinstance(allowed, Tensor) else kind_of(allowed)
             raise KindError(f"the function of where must return a bool tensor; it returned {got}")
         check_broadcast("the result of where's function", allowed, grid.shape, "[batch, heads, queries, keys]")
         check_device("the result of where's function", allowed, grid)
@@ -141,7 +141,7 @@ def ignore(tensor: Tensor) -> Mask:
 def check_bool(name: str, tensor: object) -> None:
     """Raise KindError unless ``tensor`` is a dense bool tensor; a float one belongs in ``bias=``."""
     if not isinstance(tensor, Tensor):
-        raise KindError(f"{name} must be a bool tensor; it is a {type(tensor).__name__}")
+        raise KindError(f"{name} must be a bool tensor; it is {kind_of(tensor)}")
     check_dense(name, tensor)
     if tensor.dtype != torch.bool:
         hint = " (numbers that are added to the scores belong in bias=)" if tensor.is_floating_point() else ""
@@ -161,6 +161,6 @@ def as_mask(value: object) -> Mask | None:
         return value
     if not isinstance(value, Tensor):
         hint = " (wrap a function in masks.where)" if callable(value) else ""
-        raise KindError(f"mask must be a Mask, a bool tensor or None; it is a {type(value).__name__}{hint}")
+        raise KindError(f"mask must be a Mask, a bool tensor or None; it is {kind_of(value)}{hint}")
     check_bool("mask", value)
     return Keep(value, "mask=")

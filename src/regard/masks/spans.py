@@ -52,6 +52,8 @@ class Spans(NamedTuple):
             return self
         if not all(has_data(end) for spans in (self, *others) for end in spans):
             return None
+        if len(others) == 1:
+            return self._union_of_two(others[0])
         starts = torch.stack(torch.broadcast_tensors(self.start, *(other.start for other in others)))
         stops = torch.stack(torch.broadcast_tensors(self.stop, *(other.stop for other in others)))
         # Sorted, so that each run must begin before those in front of it end; empty runs come last and count as none.
@@ -59,6 +61,17 @@ class Spans(NamedTuple):
         stops = stops.gather(0, order).cummax(0).values
         gap = (starts[1:] > stops[:-1]) & (starts[1:] != torch.iinfo(starts.dtype).max)
         return None if bool(gap.any()) else self._normal(starts[0], stops[-1])
+
+    def _union_of_two(self, other: "Spans") -> "Spans | None":
+        """The same for two, without a sort, which is faster."""
+        left, right = self._or_where_empty(other), other._or_where_empty(self)
+        if bool((torch.maximum(left.start, right.start) > torch.minimum(left.stop, right.stop)).any()):
+            return None
+        return self._normal(torch.minimum(left.start, right.start), torch.maximum(left.stop, right.stop))
+
+    def _or_where_empty(self, other: "Spans") -> "Spans":
+        empty = self.start == self.stop
+        return Spans(torch.where(empty, other.start, self.start), torch.where(empty, other.stop, self.stop))
 
     def complement(self, grid: Grid) -> "Spans | None":
         """The tile's other keys; None if in any row there are some on both sides, or if these are without data."""
