@@ -198,7 +198,9 @@ class LocationAware(Additive):
         """U f for each key, ``[batch, heads or 1, keys, dim]``."""
         B, _, K, D = key.shape
         if K == 0:
-            return key.new_zeros(B, 1, 0, D)  # a convolution takes no input of length 0
+            # A convolution takes no input of length 0; its weights still get their gradient, zero.
+            parts = *self.convolution.parameters(), *self.location_projection.parameters()
+            return key.new_zeros(B, 1, 0, D) + sum(part.flatten()[:0].sum().to(key.dtype) for part in parts)
         previous = self.previous_weights
         if previous is None:
             previous = key.new_zeros(B, K)
