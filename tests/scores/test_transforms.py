@@ -1,4 +1,4 @@
-"""Every score is differentiable in every mode, compiles whole, exports its graph, and runs without numbers."""
+"""Every score is differentiable in every mode, compiles whole, and runs without numbers."""
 
 import pytest
 import torch

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from regard.errors import KindError
-from regard.scores.score import Pairwise, Prepared, Score
+from regard.scores.score import InnerProduct, Pairwise, Prepared, Score
 from regard.shapes import accurate, spread_heads
 
 
@@ -58,6 +58,7 @@ class Distance(Score):
         return Prepared(
             torch.cat([2 * query, -query_square, torch.ones_like(query_square)], dim=-1),
             torch.cat([key, torch.ones_like(key_square), -key_square], dim=-1),
+            InnerProduct(),
         )
 
     def extra_repr(self) -> str:

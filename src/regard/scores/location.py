@@ -171,7 +171,8 @@ class LocationAware(Additive):
     ) -> "LocationAware":
         bound = LocationAware(self.weight, self.convolution, self.location_projection, query_projection, key_projection)
         bound.train(self.training)
-        bound.previous_weights = previous_weights
+        # Not by assignment, which torch.compile cannot trace.
+        bound.register_buffer("previous_weights", previous_weights, persistent=False)
         return bound
 
     def check(self, query: Tensor, key: Tensor) -> None:

@@ -10,7 +10,7 @@ with ``query'`` and ``key'`` prepared once, in time linear in their number.
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
@@ -131,7 +131,7 @@ class Prepared:
 
     query: Tensor
     key: Tensor
-    primitive: Primitive = field(default_factory=InnerProduct)
+    primitive: Primitive
     scale: float | Tensor = 1.0
     modifiers: tuple[Modifier, ...] = ()
 
