@@ -37,7 +37,7 @@ class Decoder(torch.nn.Module):
     def __init__(self, backend: str, score: str = "additive", normalizer: str = "softmax", dropout: float = 0.0):
         super().__init__()
         torch.manual_seed(5)
-        sizes = {"query_dim": DIM, "key_dim": DIM, "dim": 7}
+        sizes = {"query_dim": DIM, "key_dim": DIM, **({"dim": 7} if score in ("additive", "concat", "mlp") else {})}
         made = NORMALIZERS[normalizer]
         self.attention = Attention.create(score, **sizes, normalizer=made, dropout=dropout, backend=backend)
         self.cell = torch.nn.GRUCell(VALUE_DIM, DIM)
@@ -216,5 +216,6 @@ def test_selected_rows_are_held_too(kind):
 
 @pytest.mark.parametrize("score", ["cosine", "distance", "mlp", "location"])
 def test_other_scores_are_not_held(score):
-    made = Attention.create(score, query_dim=DIM, key_dim=DIM, dim=3, max_keys=KEYS)
+    sizes = {"mlp": {"dim": 3}, "location": {"max_keys": KEYS}}.get(score, {})
+    made = Attention.create(score, query_dim=DIM, key_dim=DIM, **sizes)
     assert made.remember(torch.randn(2, 5, DIM)).cached is None

@@ -8,6 +8,7 @@ from regard import masks, normalizers, scores
 from regard.attention import attend
 from regard.errors import ArgumentError, BackendError, KindError, ShapeError
 from regard.nn import Attention, Memory
+from regard.scores.names import TAKEN
 
 BATCH, QUERIES, KEYS, DIM, VALUE_DIM = 3, 5, 11, 7, 13
 
@@ -30,16 +31,9 @@ def make(name: str = "additive", **options: object) -> Attention:
     key_dim = query_dim = DIM
     if name in ("general", "additive", "concat", "mlp", "location", "location_aware"):
         query_dim = 2
-    made = Attention.create(
-        name,
-        query_dim,
-        key_dim,
-        3,
-        max_keys=KEYS,
-        channels=2,
-        kernel_size=3,
-        **options,  # type: ignore[arg-type]
-    )
+    sizes = {"dim": 3, "max_keys": KEYS, "channels": 2, "kernel_size": 3}
+    sizes = {size: sizes[size] for size in TAKEN.get(name, ()) if size in sizes}
+    made = Attention.create(name, query_dim, key_dim, **sizes, **options)  # type: ignore[arg-type]
     return made.double()
 
 

@@ -49,6 +49,34 @@ def test_a_key_that_is_no_number_spoils_only_itself(bad: float):
     torch.testing.assert_close(result, clean, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), 1e38, 1e4])
+@BOTH
+def test_no_key_changes_a_bit_of_another_key(squared: bool, bad: float):
+    query, key = torch.randn(2, 6, 5, 7) + 3, torch.randn(2, 3, 11, 7) + 3
+    score = scores.Distance(squared)
+    clean = score(query, key)
+    key[:, :, 4] = bad
+    columns = torch.arange(11) != 4
+    assert torch.equal(score(query, key)[..., columns], clean[..., columns])
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), 1e38, 0.0])
+@pytest.mark.parametrize("many", [1, 4])
+def test_other_queries_leave_the_digits(bad: float, many: int):
+    query, key = torch.randn(2, 6, 5, 7), torch.randn(2, 3, 11, 7)
+    exact = scores.Distance()(query.double(), key.double())
+    query[:, :, :many] = bad
+    got = scores.Distance()(query, key)[:, :, many:].double()
+    torch.testing.assert_close(got, exact[:, :, many:], rtol=1e-5, atol=1e-5)
+
+
+def test_one_query_far_from_zero_has_exact_distances():
+    key = torch.randn(1, 1, 7, 5) + 4096
+    query = key[:, :, :1] + torch.tensor([0.0, 0.0, 2.0**-5, 0.0, 0.0])
+    exact = scores.Distance()(query.double(), key.double())
+    torch.testing.assert_close(scores.Distance()(query, key).double(), exact, rtol=1e-6, atol=0)
+
+
 def test_bad_arguments():
     with pytest.raises(KindError, match="squared must be True or False; it is a str"):
         scores.Distance("no")

@@ -12,7 +12,24 @@ READY = {
     "cosine": scores.Cosine,
     "distance": scores.Distance,
 }
-SIZES = {"max_keys": 19, "channels": 3, "kernel_size": 5}
+SIZES = {"dim": 5, "heads": 6, "hidden": (5,), "max_keys": 19, "channels": 3, "kernel_size": 5}
+TAKEN = {
+    "dot": (),
+    "scaled_dot": (),
+    "distance": (),
+    "cosine": ("heads",),
+    "general": ("heads",),
+    "additive": ("dim", "heads"),
+    "concat": ("dim", "heads"),
+    "mlp": ("dim", "hidden"),
+    "location": ("max_keys",),
+    "location_aware": ("dim", "heads", "channels", "kernel_size"),
+}
+NEEDED = ("max_keys", "channels", "kernel_size")
+
+
+def needed(name: str) -> dict[str, object]:
+    return {argument: SIZES[argument] for argument in NEEDED if argument in TAKEN[name]}
 
 
 def test_a_name_is_a_score():
@@ -37,7 +54,7 @@ def test_a_name_that_needs_weights_says_how(name: str):
     ) as error:
         scores.as_score(name)
     constructor = str(error.value).split("regard.scores.")[1].split("(")[0]
-    assert isinstance(scores.create(name, 7, 7, **SIZES), getattr(scores, constructor))
+    assert isinstance(scores.create(name, 7, 7, **needed(name)), getattr(scores, constructor))
 
 
 def test_what_is_no_score():
@@ -52,7 +69,8 @@ def test_what_is_no_score():
 @pytest.mark.parametrize("heads", [None, 6])
 def test_created_scores_train(name: str, heads: int | None):
     key_dim = 7 if name in READY else 11
-    score = scores.create(name, 7, key_dim, 5, heads=heads, **SIZES)
+    given = {argument: value for argument, value in (("dim", 5), ("heads", heads)) if argument in TAKEN[name]}
+    score = scores.create(name, 7, key_dim, **given, **needed(name))
     query, key = torch.randn(2, 6, 3, 7), torch.randn(2, 3, 13, key_dim)
     if isinstance(score, scores.LocationAware):
         score = score.given(torch.rand(2, 13))
@@ -69,7 +87,8 @@ def test_created_scores_train(name: str, heads: int | None):
 
 @pytest.mark.parametrize("name", ["general", "additive", "concat", "mlp", "location_aware"])
 def test_new_weights_start_within_their_bounds(name: str):
-    score = scores.create(name, 96, 64, 48, heads=2, channels=32, kernel_size=5)
+    sizes = {"dim": 48, "heads": 2, "channels": 32, "kernel_size": 5}
+    score = scores.create(name, 96, 64, **{argument: sizes[argument] for argument in TAKEN[name] if argument in sizes})
     for parameter_name, parameter in score.named_parameters():
         if parameter_name.endswith("bias"):
             assert not parameter.any()
@@ -97,3 +116,23 @@ def test_sizes_that_are_missing_or_wrong():
         scores.create("additive", 7, 7, 0)
     with pytest.raises(ShapeError, match="query_dim and key_dim must be equal; they are 7 and 11"):
         scores.create("dot", 7, 11)
+
+
+@pytest.mark.parametrize("name", scores.NAMES)
+@pytest.mark.parametrize("argument", SIZES)
+def test_arguments_that_a_score_does_not_take_are_refused(name: str, argument: str):
+    given = {**needed(name), argument: SIZES[argument]}
+    if argument in TAKEN[name]:
+        assert isinstance(scores.create(name, 7, 7, **given), scores.Score)
+    else:
+        with pytest.raises(ArgumentError, match=f"score '{name}' takes no {argument}; it takes "):
+            scores.create(name, 7, 7, **given)
+
+
+def test_every_refused_argument_is_named():
+    with pytest.raises(ArgumentError, match="score 'general' takes no dim and no max_keys; it takes heads"):
+        scores.create("general", 7, 7, 5, max_keys=3)
+    with pytest.raises(ArgumentError, match="score 'dot' takes no heads; it takes query_dim and key_dim alone"):
+        scores.create("dot", 7, 7, heads=2)
+    with pytest.raises(ArgumentError, match="score 'mlp' takes dim or hidden, not both"):
+        scores.create("mlp", 7, 7, 5, hidden=(3,))

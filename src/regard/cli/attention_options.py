@@ -62,7 +62,8 @@ def make_score(
     else:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            score = scores.create(name, query_dim, key_dim, max_keys=keys).double()
+            max_keys = keys if name == "location" else None
+            score = scores.create(name, query_dim, key_dim, max_keys=max_keys).double()
         for parameter in score.parameters():
             # Two decimals, as for all seeded numbers, so that the user can calculate with them.
             parameter.data.mul_(100).round_().div_(100)

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from regard.errors import KindError
-from regard.scores.score import Pairwise, Prepared, Score
+from regard.scores.score import InnerProduct, Pairwise, Prepared, Score
 from regard.shapes import accurate, spread_heads
 
 
@@ -26,10 +26,17 @@ class Distance(Score):
         KindError: ``squared`` is not a bool.
 
     Numerics: the squared distance lowers to an inner product, [2q, −|q|², 1] · [k, 1, −|k|²], whose rounding error is
-    about eps · (|q|² + |k|²), whatever their distance. So the mean of the keys is subtracted from both first, for each
-    head of each batch row: distances don't depend on it (therefore it takes no gradient, exactly), and what counts is
-    then how far the vectors spread and not how far from zero they lie. The score of equal vectors may come out as a
-    rounding error of that size instead of 0.
+    about eps · (|q|² + |k|²), whatever their distance. So an anchor is subtracted from both first: distances do not
+    depend on it, and therefore it takes no gradient, exactly. The anchor of each key head of each batch row is the
+    query of the smallest magnitude among those that read this head.
+
+    - It is near the queries if these lie near each other, and then the error is about eps · (s² + |q − k|²), with s the
+      spread of the queries, however far from zero they lie; with one query it is eps · |q − k|².
+    - It is no larger than any query. So the error is at most a small multiple of eps · (|q| + |k|)², whatever the other
+      queries hold, NaN and infinities included.
+    - No key takes part in it. So no key, hidden or seen, changes a bit of another key's score.
+
+    The score of equal vectors may come out as a rounding error of that size instead of 0.
 
     The root would magnify that error without bound near 0; so unsquared distances are taken from the differences
     themselves, pair by pair, and their gradient is 0 where query and key are equal.
@@ -44,24 +51,36 @@ class Distance(Score):
     def prepare(self, query: Tensor, key: Tensor) -> Prepared:
         query, key = accurate(query), accurate(key)
         if not self.squared:
-            return Prepared(query, key, Pairwise(_negative_distance))
-        centre = _centre(key)
-        query, key = query - spread_heads(centre, query.shape[1]), key - centre
+            return Prepared(query, key, Pairwise(_negative_distance, width=max(query.shape[-1], 1)))
+        anchor = _anchor(query, key.shape[1])
+        query, key = query - spread_heads(anchor, query.shape[1]), key - anchor
         query_square, key_square = (x.square().sum(dim=-1, keepdim=True) for x in (query, key))
         return Prepared(
             torch.cat([2 * query, -query_square, torch.ones_like(query_square)], dim=-1),
             torch.cat([key, torch.ones_like(key_square), -key_square], dim=-1),
+            InnerProduct(),
         )
 
     def extra_repr(self) -> str:
         return f"squared={self.squared}"
 
 
-def _centre(key: Tensor) -> Tensor:
-    """The mean of the keys, a constant, ``[batch, kv_heads, 1, dim]``; 0 where it is not finite, or of no keys."""
-    return key.detach().mean(dim=2, keepdim=True).nan_to_num(0.0, 0.0, 0.0)
+def _anchor(query: Tensor, kv_heads: int) -> Tensor:
+    """The query of the smallest magnitude for each key head, a constant ``[batch, kv_heads, 1, dim]``.
+
+    It is 0 where no query is finite, or where there are none.
+    """
+    batch, heads, queries, dim = query.shape
+    if 0 in (batch, heads, queries, dim):
+        return query.new_zeros(batch, kv_heads, 1, dim)
+    group = query.detach().reshape(batch, kv_heads, -1, dim)
+    magnitude = group.abs().amax(dim=-1).nan_to_num(nan=torch.inf)
+    smallest = magnitude.argmin(dim=-1)[..., None, None].expand(-1, -1, -1, dim)
+    return group.gather(2, smallest).nan_to_num(0.0, 0.0, 0.0)
 
 
 def _negative_distance(query: Tensor, key: Tensor) -> Tensor:
-    # The mode without matrix products subtracts before it squares, holds no differences, and knows the gradient at 0.
-    return -torch.cdist(query, key, compute_mode="donot_use_mm_for_euclid_dist")
+    # Written out, and not as `torch.cdist`, which has neither a second derivative nor a forward-mode one.
+    square = (query[..., :, None, :] - key[..., None, :, :]).square().sum(dim=-1)  # B H Q K
+    equal = square == 0
+    return -square.masked_fill(equal, 1.0).sqrt().masked_fill(equal, 0.0)

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from regard.errors import ArgumentError, KindError, ShapeError
-from regard.scores.score import Prepared, Score, check_same_dim
-from regard.scores.weights import check_device, check_dim, check_heads, hold
+from regard.scores.score import InnerProduct, Prepared, Score, check_same_dim
+from regard.scores.weights import check_device, check_dim, check_heads, has_numbers, hold
 from regard.shapes import accurate, check_broadcast
 
 COLDEST = 0.01
@@ -26,7 +26,7 @@ class Dot(Score):
     """
 
     def prepare(self, query: Tensor, key: Tensor) -> Prepared:
-        return Prepared(query, key)
+        return Prepared(query, key, InnerProduct())
 
 
 class ScaledDot(Score):
@@ -67,7 +67,7 @@ class ScaledDot(Score):
             scale = 1.0 / math.sqrt(max(query.shape[-1], 1))
         elif isinstance(scale, Tensor):
             scale = scale.to(accurate(query).dtype)
-        return Prepared(query, key, scale=scale)
+        return Prepared(query, key, InnerProduct(), scale)
 
     def extra_repr(self) -> str:
         return "" if self.scale is None else f"scale={_brief(self.scale)}"
@@ -102,7 +102,7 @@ class Cosine(Score):
         super().__init__()
         _hold_factor(self, "temperature", temperature)
         if isinstance(self.temperature, Tensor):
-            if bool((self.temperature < COLDEST).any()):
+            if has_numbers(self.temperature) and bool((self.temperature < COLDEST).any()):
                 raise ArgumentError(f"a temperature given as a tensor must be at least {COLDEST}; it is {temperature}")
         elif self.temperature <= 0:
             raise ArgumentError(f"temperature must be above 0; it is {temperature}")
@@ -127,7 +127,7 @@ class Cosine(Score):
         temperature = self.temperature
         if isinstance(temperature, Tensor):
             temperature = temperature.clamp(min=COLDEST).to(query.dtype)
-        return Prepared(_direction(query), _direction(key), scale=1.0 / temperature)
+        return Prepared(_direction(query), _direction(key), InnerProduct(), 1.0 / temperature)
 
     def extra_repr(self) -> str:
         return f"temperature={_brief(self.temperature)}"
@@ -184,7 +184,7 @@ class General(Score):
         return Dot()
 
     def prepare(self, query: Tensor, key: Tensor) -> Prepared:
-        return Prepared(self.project_query(query), accurate(key))
+        return Prepared(self.project_query(query), accurate(key), InnerProduct())
 
     def extra_repr(self) -> str:
         return f"weight={list(self.weight.shape)}"
@@ -206,7 +206,7 @@ def _hold_factor(owner: nn.Module, name: str, value: float | Tensor) -> None:
     """Keep a number as it is or a tensor as a weight, if it is finite."""
     if isinstance(value, Tensor):
         hold(owner, name, value)
-        finite = bool(value.isfinite().all())
+        finite = not has_numbers(value) or bool(value.isfinite().all())
     elif isinstance(value, Real) and not isinstance(value, bool):
         setattr(owner, name, float(value))
         finite = math.isfinite(value)
@@ -226,4 +226,4 @@ def _check_factor(name: str, value: Tensor, query: Tensor) -> None:
 def _brief(value: float | Tensor) -> str:
     if not isinstance(value, Tensor):
         return f"{value:g}"
-    return f"{value.item():g}" if value.numel() == 1 else str(list(value.shape))
+    return f"{value.item():g}" if value.numel() == 1 and has_numbers(value) else str(list(value.shape))

@@ -171,7 +171,8 @@ class LocationAware(Additive):
     ) -> "LocationAware":
         bound = LocationAware(self.weight, self.convolution, self.location_projection, query_projection, key_projection)
         bound.train(self.training)
-        bound.previous_weights = previous_weights
+        # Not by assignment, which torch.compile cannot trace.
+        bound.register_buffer("previous_weights", previous_weights, persistent=False)
         return bound
 
     def check(self, query: Tensor, key: Tensor) -> None:
@@ -198,7 +199,9 @@ class LocationAware(Additive):
         """U f for each key, ``[batch, heads or 1, keys, dim]``."""
         B, _, K, D = key.shape
         if K == 0:
-            return key.new_zeros(B, 1, 0, D)  # a convolution takes no input of length 0
+            # A convolution takes no input of length 0; its weights still get their gradient, zero.
+            parts = *self.convolution.parameters(), *self.location_projection.parameters()
+            return key.new_zeros(B, 1, 0, D) + sum(part.flatten()[:0].sum().to(key.dtype) for part in parts)
         previous = self.previous_weights
         if previous is None:
             previous = key.new_zeros(B, K)

@@ -1,6 +1,6 @@
 """Scores by name: ready ones for one call, and new trainable ones for a model."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from torch import Tensor
 
@@ -39,6 +39,20 @@ _SHARED = {name: create_score() for name, create_score in READY.items()}
 
 NAMES = (*READY, *WEIGHTED)
 """Every name that `create` knows."""
+
+_SHARED = {name: make() for name, make in READY.items()}
+# They have neither weights nor state, so all who name one share it.
+
+TAKEN: dict[str, tuple[str, ...]] = {
+    "cosine": ("heads",),
+    "general": ("heads",),
+    "additive": ("dim", "heads"),
+    "concat": ("dim", "heads"),
+    "mlp": ("dim", "hidden"),
+    "location": ("max_keys",),
+    "location_aware": ("dim", "heads", "channels", "kernel_size"),
+}
+"""The optional arguments of `create` that each score takes; a score that is not here takes none."""
 
 
 def as_score(value: Scoring) -> Score:
@@ -86,8 +100,7 @@ def create(
     """A new score with freshly initialised, trainable parameters where it has any.
 
     Matrices start uniform after Glorot & Bengio 2010, weight vectors uniform in ±1/√dim, biases at 0, and the learned
-    temperature of ``cosine`` at 0.1. Arguments that a score has no use for are not looked at, so that a configuration
-    can be handed over whole.
+    temperature of ``cosine`` at 0.1.
 
     Args:
         name: ``dot``, ``scaled_dot``, ``cosine``, ``distance``, ``general``, ``additive``, ``concat``, ``mlp``,
@@ -98,19 +111,20 @@ def create(
             Default: ``key_dim``.
         heads: heads that have weights each, for ``cosine``, ``general`` and the additive ones; None shares them.
         hidden: units of each hidden layer of ``mlp``, first to last. Default: ``(dim,)``.
-        max_keys: the most keys that ``location`` will see.
+        max_keys: the most keys that ``location`` will see; it must be given.
         channels: filters of ``location_aware`` over the earlier weights.
         kernel_size: keys that each of these filters sees; odd.
 
     Raises:
         UnknownNameError: a name that no score has.
         ShapeError: different dims for a score that compares queries and keys directly.
-        ArgumentError: a size that is missing or below 1.
+        ArgumentError: a size that is missing or below 1, or an argument that this score does not take.
     """
-    sizes = {"query_dim": query_dim, "key_dim": key_dim, "dim": dim, "heads": heads, "max_keys": max_keys}
-    for size_name, size in {**sizes, "channels": channels, "kernel_size": kernel_size}.items():
+    sizes = {"dim": dim, "heads": heads, "max_keys": max_keys, "channels": channels, "kernel_size": kernel_size}
+    for size_name, size in {"query_dim": query_dim, "key_dim": key_dim, **sizes}.items():
         if size is not None and size < 1:
             raise ArgumentError(f"{size_name} must be at least 1; it is {size}")
+    _check_taken(name, {**sizes, "hidden": hidden})
     units = key_dim if dim is None else dim
     if name in READY:
         if query_dim != key_dim:
@@ -140,6 +154,19 @@ def create(
                 kernel_size=_needed(name, "kernel_size", kernel_size),
             )
     raise UnknownNameError("score", name, NAMES)
+
+
+def _check_taken(name: str, given: Mapping[str, object]) -> None:
+    """Raise unless the score has this name, and takes each of the optional arguments that are not None."""
+    if name not in NAMES:
+        raise UnknownNameError("score", name, NAMES)
+    taken = TAKEN.get(name, ())
+    refused = [argument for argument, value in given.items() if value is not None and argument not in taken]
+    if refused:
+        takes = f"it takes {', '.join(taken)}" if taken else "it takes query_dim and key_dim alone"
+        raise ArgumentError(f"score {name!r} takes no {' and no '.join(refused)}; {takes}")
+    if given["dim"] is not None and given["hidden"] is not None:
+        raise ArgumentError(f"score {name!r} takes dim or hidden, not both: dim is short for hidden=(dim,)")
 
 
 def _needed(name: str, argument: str, value: int | None) -> int:

@@ -51,10 +51,6 @@ class InnerProduct(Primitive):
         return 1
 
 
-INNER_PRODUCT = InnerProduct()
-"""It has no parameters, so one serves all."""
-
-
 @dataclass(frozen=True)
 class TanhSum(Primitive):
     """``weight · tanh(query + key)``: the additive score of prepared projections.
@@ -135,7 +131,7 @@ class Prepared:
 
     query: Tensor
     key: Tensor
-    primitive: Primitive = INNER_PRODUCT
+    primitive: Primitive
     scale: float | Tensor = 1.0
     modifiers: tuple[Modifier, ...] = ()
 
