@@ -47,7 +47,7 @@ def _kernel(dtype: torch.dtype, backward: bool) -> Kernel:
                 given = array_at(p.query + row * p.keys * size, p.keys, zero)
                 output = array_at(p.output + row * p.keys * size, p.keys, zero)
                 output[:] = given
-                normalize(p.normalizer, output, p.alpha, zero, False)
+                normalize(p.normalizer, output, p.alpha, zero, False, zero)
 
     def entmax_rows_backward(address):
         p = arguments_at(address)
