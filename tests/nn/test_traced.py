@@ -1,6 +1,6 @@
 """Torch's program transformations over `MultiheadAttention`: each gives what the eager module gives.
 
-For the lead: goes to tests/nn/test_traced.py once attend is traceable; with `look` replaced by plain torch all of it holds.
+
 """
 
 import pytest

@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 from regard.errors import ArgumentError, KindError, ShapeError
 from regard.scores.additive import Additive, create_projections, create_weight
-from regard.scores.score import Prepared, Score
+from regard.scores.score import InnerProduct, Prepared, Score
 from regard.scores.weights import check_device, check_dim, hold, project
 from regard.shapes import accurate, check_floating, spread_heads
 
@@ -54,7 +54,7 @@ class Location(Score):
     def prepare(self, query: Tensor, key: Tensor) -> Prepared:
         query = accurate(query)
         rows = self.weight[: key.shape[2]].to(query.dtype)
-        return Prepared(query, rows[None, None])
+        return Prepared(query, rows[None, None], InnerProduct())
 
     def extra_repr(self) -> str:
         return f"weight={list(self.weight.shape)}"
