@@ -6,6 +6,9 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from normalizer_cases import ALL, over, some_scores
 from regard.normalizers import Normalizer
 
+# PyTorch's compiler instantiates autograd functions, and warns of it.
+pytestmark = pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")
+
 
 @over(ALL)
 def test_compiled_as_one_graph(normalizer: Normalizer):
