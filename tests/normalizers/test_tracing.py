@@ -1,5 +1,6 @@
 """Normalizers compiled, exported, and of tensors without numbers."""
 
+import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
