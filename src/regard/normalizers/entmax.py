@@ -49,7 +49,8 @@ class Entmax(Normalizer):
         row = accurate(scores)
         alpha = along_heads("alpha", self.alpha, row, dim)
         if torch.compiler.is_compiling() or reverse_mode_only(row):
-            weights = Solution.apply(row, alpha, hidden_pairs(row), dim)
+            hidden = hidden_pairs(row) if torch.is_grad_enabled() else None
+            weights = Solution.apply(row, alpha, hidden, dim)
         else:
             weights = transformable(row, alpha, dim)
         return weights.to(scores.dtype)

@@ -48,8 +48,8 @@ class Solution(torch.autograd.Function):
 
             rows = gradients[0].movedim(ctx.dim, -1), weights.movedim(ctx.dim, -1)
             grad_scores = row_operators.entmax_backward(*rows, ctx.alpha).movedim(-1, ctx.dim)
-            # One gradient that is not finite, at a hidden pair too, makes the whole row so. The loops count a weight that
-            # is NaN as one of the support.
+            # One gradient that is not finite, at a hidden pair too, makes the whole row so. The loops count a weight
+            # that is NaN as one of the support.
             if hidden is None or (first_is_finite(grad_scores, ctx.dim) and math.isfinite(weights.sum().item())):
                 return grad_scores, None, None, None
         wants_alpha = ctx.needs_input_grad[1]

@@ -13,8 +13,22 @@ from regard.shapes import Grid, accurate
 class Normalizer(nn.Module, ABC):
     """Turns scores into weights, row by row.
 
-    A score of −inf is a pair that may not be seen: its weight is exactly 0 and gets no gradient. A row of nothing but
-    −inf has weights 0 and gradient 0, never NaN (contract 2).
+    Scores that are not finite have one meaning, whichever way the weights are computed (contracts 2 and 10):
+
+    =======  ========================================================================================================
+    score    weight
+    =======  ========================================================================================================
+    −inf     a hidden pair: exactly 0. It passes no gradient on, to its score or to a parameter, also where the
+             gradient that comes in is NaN. A row of nothing but −inf has weights 0 and gradient 0.
+    NaN      NaN for every visible key of the row where keys compete (softmax, sink, entmax); for the key itself in
+             sigmoid; on one key of the row in hard. Other rows are not touched.
+    +inf     NaN for every visible key of the row where keys compete, since ∞ − ∞ has no value; its limit, 1, in
+             sigmoid and hard.
+    =======  ========================================================================================================
+
+    Every derivative that PyTorch can be asked for (reverse and forward mode, ``torch.func``, batched and higher
+    derivatives) is the true one. For the entmax family under ``torch.func`` and in forward mode that holds up to the
+    seventh derivative.
 
     Attributes:
         random: whether weights are drawn at random, so that weighing the same scores twice gives different weights.
