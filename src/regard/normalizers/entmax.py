@@ -7,7 +7,7 @@ from regard.normalizers.entmax_derivative import Solution, transformable
 from regard.normalizers.normalizer import Normalizer
 from regard.normalizers.parameter import along_heads, set_parameter
 from regard.normalizers.row_primitive import RowPrimitive
-from regard.normalizers.rows import check_rows, hidden_pairs
+from regard.normalizers.rows import check_rows
 from regard.normalizers.transforms import reverse_mode_only
 from regard.shapes import accurate
 
@@ -49,8 +49,7 @@ class Entmax(Normalizer):
         row = accurate(scores)
         alpha = along_heads("alpha", self.alpha, row, dim)
         if torch.compiler.is_compiling() or reverse_mode_only(row):
-            hidden = hidden_pairs(row) if torch.is_grad_enabled() else None
-            weights = Solution.apply(row, alpha, hidden, dim)
+            weights = Solution.apply(row, alpha, dim)
         else:
             weights = transformable(row, alpha, dim)
         return weights.to(scores.dtype)

@@ -23,37 +23,31 @@ KERNEL_NUMBERS = 1 << 14
 
 
 class Solution(torch.autograd.Function):
-    """``(scores, alpha, hidden, dim) -> weights``; reverse mode only, to any order."""
+    """``(scores, alpha, dim) -> weights``; reverse mode only, to any order."""
 
     @staticmethod
-    def forward(ctx: Any, scores: Tensor, alpha: float | Tensor, hidden: Tensor | None, dim: int) -> Tensor:
+    def forward(ctx: Any, scores: Tensor, alpha: float | Tensor, dim: int) -> Tensor:
         weights = _solve(scores, alpha, dim)
-        ctx.dim, ctx.alpha = dim, alpha
+        learned = isinstance(alpha, Tensor)
+        ctx.dim, ctx.alpha = dim, None if learned else alpha
         ctx.by_loops = _suits_kernels(scores, alpha)
-        tensors = [tensor for tensor in (hidden, alpha) if isinstance(tensor, Tensor)]
-        ctx.has_hidden = hidden is not None
-        if isinstance(alpha, Tensor):
-            ctx.alpha = None
-        ctx.save_for_backward(weights, *tensors)
+        ctx.save_for_backward(weights, scores, *([alpha] if learned else []))
         return weights
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor | None, None, None]:
-        weights, *rest = ctx.saved_tensors
-        hidden = rest.pop(0) if ctx.has_hidden else None
-        alpha = ctx.alpha if ctx.alpha is not None else rest[0]
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor | None, None]:
+        weights, scores, *rest = ctx.saved_tensors
+        alpha = rest[0] if rest else ctx.alpha
         # The loops' gradient has no derivative; where one is wanted, the lines below have.
         if ctx.by_loops and not torch.is_grad_enabled() and reverse_mode_only(gradients[0]):
             from regard.kernels.cpu import row_operators
 
             rows = gradients[0].movedim(ctx.dim, -1), weights.movedim(ctx.dim, -1)
             grad_scores = row_operators.entmax_backward(*rows, ctx.alpha).movedim(-1, ctx.dim)
-            # One gradient that is not finite, at a hidden pair too, makes the whole row so. The loops count a weight
-            # that is NaN as one of the support.
-            if hidden is None or (first_is_finite(grad_scores, ctx.dim) and math.isfinite(weights.sum().item())):
-                return grad_scores, None, None, None
-        wants_alpha = ctx.needs_input_grad[1]
-        return *_backward(gradients[0], weights, alpha, hidden, ctx.dim, wants_alpha), None, None
+            # One gradient that is not finite, outside of the support too, makes the whole row so.
+            if first_is_finite(grad_scores, ctx.dim):
+                return grad_scores, None, None
+        return *_backward(gradients[0], weights, scores == -torch.inf, alpha, ctx.dim, ctx.needs_input_grad[1]), None
 
 
 def transformable(scores: Tensor, alpha: float | Tensor, dim: int) -> Tensor:
@@ -151,18 +145,16 @@ def _slopes(weights: Tensor, alpha: float | Tensor, dim: int) -> tuple[Tensor, T
 
 
 def _backward(
-    grad_weights: Tensor, weights: Tensor, alpha: float | Tensor, hidden: Tensor | None, dim: int, wants_alpha: bool
+    grad_weights: Tensor, weights: Tensor, hidden: Tensor, alpha: float | Tensor, dim: int, wants_alpha: bool
 ) -> tuple[Tensor, Tensor | None]:
     """Gradients to the scores and, if it is a tensor and wanted, to alpha; in differentiable operations."""
     support, inside, slopes, total = _slopes(weights, alpha, dim)
-    if hidden is not None:
-        grad_weights = grad_weights.masked_fill(hidden, 0.0)
+    grad_weights = grad_weights.masked_fill(hidden, 0.0)
     centred = grad_weights - (grad_weights * slopes).sum(dim, keepdim=True) / total
     grad_alpha = None
     if isinstance(alpha, Tensor) and wants_alpha:
         grad_alpha = (centred * _slope_by_alpha(inside, alpha)).masked_fill(~support, 0.0).sum_to_size(alpha.shape)
-    grad_scores = slopes * centred
-    return grad_scores if hidden is None else grad_scores.masked_fill(hidden, 0.0), grad_alpha
+    return (slopes * centred).masked_fill(hidden, 0.0), grad_alpha
 
 
 def _slope_by_alpha(weights: Tensor, alpha: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ from torch import Tensor
 from regard.normalizers.normalizer import Normalizer
 from regard.normalizers.parameter import along_heads, set_parameter
 from regard.normalizers.row_primitive import RowPrimitive
-from regard.normalizers.rows import check_rows, first_is_finite, hidden_pairs, largest, log_sum_exp
+from regard.normalizers.rows import check_rows, first_is_finite, largest, log_sum_exp
 from regard.normalizers.transforms import reverse_mode_only
 from regard.shapes import accurate
 
@@ -113,11 +113,9 @@ def tempered(scores: Tensor, temperature: float | Tensor, dim: int) -> Tensor:
 
 def safe_softmax(scores: Tensor, dim: int) -> Tensor:
     """``torch.softmax``, but weight 0 and gradient 0 for scores of −inf, also in rows that have no others."""
-    hidden = hidden_pairs(scores)
-    if hidden is None:
-        return torch.softmax(scores, dim)
     if scores.device.type == "cpu" and reverse_mode_only(scores):
-        return _Softmax.apply(scores, hidden, dim)
+        return _Softmax.apply(scores, dim)
+    hidden = scores == -torch.inf
     # The first filling changes no number: it only stops gradients at hidden pairs.
     shown = scores.masked_fill(hidden, -torch.inf).masked_fill(hidden.all(dim, keepdim=True), 0.0)
     return torch.softmax(shown, dim).masked_fill(hidden, 0.0)
@@ -131,11 +129,9 @@ def sink_softmax(scores: Tensor, sinks: Tensor, dim: int) -> Tensor:
         sinks: of the shape of scores, but with length 1 along ``dim``.
         dim: the axis to normalize.
     """
-    hidden = hidden_pairs(scores)
     if reverse_mode_only(scores):
-        return _SinkSoftmax.apply(scores, sinks, hidden, dim)[0]
-    if hidden is None:
-        hidden = scores == -torch.inf
+        return _SinkSoftmax.apply(scores, sinks, dim)[0]
+    hidden = scores == -torch.inf
     # The first filling changes no number: it only stops gradients at hidden pairs.
     shown = scores.masked_fill(hidden, -torch.inf)
     top = _top_with_sink(shown.detach(), sinks.detach(), dim)
@@ -149,65 +145,63 @@ def _top_with_sink(scores: Tensor, sinks: Tensor, dim: int) -> Tensor:
 
 
 class _Softmax(torch.autograd.Function):
-    """`safe_softmax` of scores with −inf, at nearly the cost of ``torch.softmax``; reverse mode only."""
+    """`safe_softmax` at nearly the cost of ``torch.softmax``; reverse mode only."""
 
     @staticmethod
-    def forward(ctx: Any, scores: Tensor, hidden: Tensor, dim: int) -> Tensor:
+    def forward(ctx: Any, scores: Tensor, dim: int) -> Tensor:
         weights = torch.softmax(scores, dim)
         # PyTorch makes rows of −inf only NaN throughout, and rows with NaN or +inf also where they are hidden.
         if not first_is_finite(weights, dim):
-            weights.masked_fill_(hidden, 0.0)
+            weights.masked_fill_(scores == -torch.inf, 0.0)
         ctx.dim = dim
-        ctx.save_for_backward(weights, hidden)
+        ctx.save_for_backward(weights, scores)
         return weights
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
-        (weights, hidden), (grad_weights,) = ctx.saved_tensors, gradients
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        (weights, scores), (grad_weights,) = ctx.saved_tensors, gradients
         if not torch.is_grad_enabled() and reverse_mode_only(grad_weights):
             # PyTorch's own kernel for softmax's backward pass: half the time of the same in public operations.
             grad_scores = torch.ops.aten._softmax_backward_data(grad_weights, weights, ctx.dim, weights.dtype)
             # One gradient that is not finite, at a hidden pair too, makes the whole row so.
             if first_is_finite(grad_scores, ctx.dim):
-                return grad_scores, None, None
+                return grad_scores, None
+        hidden = scores == -torch.inf
         product = grad_weights.masked_fill(hidden, 0.0) * weights
         grad_scores = product - weights * product.sum(ctx.dim, keepdim=True)
-        return grad_scores.masked_fill(hidden, 0.0), None, None
+        return grad_scores.masked_fill(hidden, 0.0), None
 
 
 class _SinkSoftmax(torch.autograd.Function):
     """`sink_softmax`, ``(weights, the sink's own weight)``; reverse mode only."""
 
     @staticmethod
-    def forward(ctx: Any, scores: Tensor, sinks: Tensor, hidden: Tensor | None, dim: int) -> tuple[Tensor, Tensor]:
+    def forward(ctx: Any, scores: Tensor, sinks: Tensor, dim: int) -> tuple[Tensor, Tensor]:
         top = _top_with_sink(scores, sinks, dim)
         weights = (scores - top).exp_()
         sink_weights = (sinks - top).exp_()
         total = weights.sum(dim, keepdim=True).add_(sink_weights)
         weights.div_(total)
         sink_weights.div_(total)
-        if hidden is not None and not first_is_finite(weights, dim):
-            weights.masked_fill_(hidden, 0.0)
+        if not first_is_finite(weights, dim):
+            weights.masked_fill_(scores == -torch.inf, 0.0)
         ctx.dim = dim
-        ctx.save_for_backward(weights, sink_weights, *([] if hidden is None else [hidden]))
+        ctx.save_for_backward(weights, sink_weights, scores)
         return weights, sink_weights
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None, None]:
-        weights, sink_weights, *hidden = ctx.saved_tensors
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None]:
+        weights, sink_weights, scores = ctx.saved_tensors
         grad_weights, grad_sink_weights = gradients
         product, grad_sinks = grad_weights * weights, grad_sink_weights * sink_weights
         mean = product.sum(ctx.dim, keepdim=True) + grad_sinks
         if not torch.is_grad_enabled() and reverse_mode_only(grad_weights):
             grad_scores = product.addcmul_(weights, mean, value=-1)
             # One gradient that is not finite, at a hidden pair too, makes the whole row so.
-            if not hidden or first_is_finite(grad_scores, ctx.dim):
-                return grad_scores, grad_sinks - sink_weights * mean, None, None
-            product = grad_weights * weights
-        if hidden:
-            product = grad_weights.masked_fill(hidden[0], 0.0) * weights
-            mean = product.sum(ctx.dim, keepdim=True) + grad_sinks
-        grad_scores = product - weights * mean
-        if hidden:
-            grad_scores = grad_scores.masked_fill(hidden[0], 0.0)
-        return grad_scores, grad_sinks - sink_weights * mean, None, None
+            if first_is_finite(grad_scores, ctx.dim):
+                return grad_scores, grad_sinks - sink_weights * mean, None
+        hidden = scores == -torch.inf
+        product = grad_weights.masked_fill(hidden, 0.0) * weights
+        mean = product.sum(ctx.dim, keepdim=True) + grad_sinks
+        grad_scores = (product - weights * mean).masked_fill(hidden, 0.0)
+        return grad_scores, grad_sinks - sink_weights * mean, None
