@@ -14,7 +14,7 @@ from regard.attention.backends.tiled.backend import Tiled
 from regard.attention.blocks import BLOCK_ELEMENTS
 from regard.attention.problem import Problem
 from regard.errors import BackendError, UnknownNameError
-from regard.kernels.availability import wider_than_blas
+from regard.kernels.availability import microkernel_is_faster
 from regard.normalizers import Entmax
 
 
@@ -89,7 +89,7 @@ def _slower(problem: Problem) -> str | None:
 
 def _wide(problem: Problem) -> bool:
     # With half-precision inputs PyTorch's kernel multiplies in half precision, which is faster still.
-    return problem.query.dtype == torch.float32 and problem.query.device.type == "cpu" and wider_than_blas()
+    return problem.query.dtype == torch.float32 and problem.query.device.type == "cpu" and microkernel_is_faster()
 
 
 def _too_large(problem: Problem) -> str | None:

@@ -171,9 +171,9 @@ class _Gather(torch.autograd.Function):
         if call.weight is None:
             by_key = (by_scores.transpose(-1, -2) @ query).mul_(call.scale) if need[2] else None
         elif need[2] or need[4]:
-            from regard.kernels.cpu.step_operators import pass_to_keys
+            from regard.kernels.cpu.step_operators import key_gradients
 
-            by_key, by_weight, _ = pass_to_keys(call._replace(query=query), by_scores)
+            by_key, by_weight, _ = key_gradients(call._replace(query=query), by_scores)
         return None, None, by_key, by_value, by_weight
 
 
@@ -184,10 +184,10 @@ class _Step(torch.autograd.Function):
     def forward(
         ctx: Any, call: KernelInputs, shares: dict[int, list[Share]], query: Tensor, token: Tensor | None
     ) -> tuple[Tensor, Tensor]:
-        from regard.kernels.cpu.step_operators import look
+        from regard.kernels.cpu.step_operators import step
 
         call = call._replace(query=query)
-        output, weights, _ = look(call)
+        output, weights, _ = step(call)
         ctx.call, ctx.shares, ctx.gathered = call._replace(query=query[:0]), shares, token is not None
         ctx.save_for_backward(query, weights)
         ctx.set_materialize_grads(False)
@@ -195,7 +195,7 @@ class _Step(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Any, ...]:
-        from regard.kernels.cpu.step_operators import pass_to_query
+        from regard.kernels.cpu.step_operators import query_gradient
 
         if torch.is_grad_enabled():
             refuse_second_derivative()
@@ -206,7 +206,7 @@ class _Step(torch.autograd.Function):
         call = ctx.call._replace(query=query)
         if by_output is None:
             by_output = query.new_zeros(*query.shape[:3], call.value.shape[3])
-        by_query, by_scores, mixed, _ = pass_to_query(call, weights, by_output, by_weights)
+        by_query, by_scores, mixed, _ = query_gradient(call, weights, by_output, by_weights)
         token = None
         if ctx.gathered:
             ctx.shares.setdefault(_pass(), []).append(Share(query, by_scores, mixed, by_output))
