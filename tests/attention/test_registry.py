@@ -26,7 +26,11 @@ class Einsum(Backend):
     def declines(self, problem: Problem) -> str | None:
         if problem.dropout:
             return "it has no dropout"
-        if problem.lowered.row is None or problem.lowered.row.sink is not None or problem.lowered.row.center is not None:
+        if (
+            problem.lowered.row is None
+            or problem.lowered.row.sink is not None
+            or problem.lowered.row.center is not None
+        ):
             return "its softmax is plain"
         return CAPABILITIES.obstacle(problem.lowered)
 

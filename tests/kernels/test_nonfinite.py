@@ -155,11 +155,11 @@ def test_steps_over_a_memory(additive):
         if additive:
             powers, extents, _ = operators.exponentials(inputs.key)
             inputs = inputs._replace(exponentials=powers, extents=extents, weight=inputs.weight[:1])
-        output, weights, forward = step_operators.look(inputs)
-        _, grad_score, _, backward = step_operators.pass_to_query(inputs, weights, torch.ones_like(output), None)
+        output, weights, forward = step_operators.step(inputs)
+        _, grad_score, _, backward = step_operators.query_gradient(inputs, weights, torch.ones_like(output), None)
         flags = [forward, backward]
         if additive:
-            flags.append(step_operators.pass_to_keys(inputs, grad_score)[-1])
+            flags.append(step_operators.key_gradients(inputs, grad_score)[-1])
         return [bool(flag) for flag in flags]
 
     assert not any(of(None))

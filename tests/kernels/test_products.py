@@ -7,7 +7,8 @@ pytest.importorskip("numba", reason="kernels are compiled by Numba")
 
 from kernels.oracle import assert_as_exact, outcome, tensors
 from regard import masks
-from regard.kernels.cpu import launch, operators, products
+from regard.kernels import availability
+from regard.kernels.cpu import launch, operators, product_choice, products
 
 
 @pytest.fixture(params=["blas", "wide", "plain"])
@@ -50,3 +51,33 @@ def test_a_matrix_that_was_never_written_is_not_read(monkeypatch):
     for queries in (3, 131):
         results = outcome("cpu", inputs_of(torch.float32, False, 64, 64, queries, 257))
         assert all(torch.isfinite(tensor).all() for tensor in results.values())
+
+
+def test_the_routine_is_measured_once(monkeypatch):
+    """Results keep their bits as long as a process lives, so the first answer holds."""
+    measured = []
+
+    def measure():
+        measured.append(1)
+        return 2.0, 1.0
+
+    monkeypatch.setattr(product_choice, "measure", measure)
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "AVX512")
+    for faster, expected in ((1.0, True), (1.9, False)):
+        measured.clear()
+        monkeypatch.setattr(availability, "_FASTER", None)
+        monkeypatch.setattr(product_choice, "measure", lambda faster=faster: (*measure()[:1], faster))
+        assert [availability.microkernel_is_faster() for _ in range(3)] == [expected] * 3
+        assert len(measured) == 1
+
+
+def test_a_processor_without_wide_vectors_is_not_measured(monkeypatch):
+    monkeypatch.setattr(product_choice, "measure", lambda: pytest.fail("measured"))
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "AVX2")
+    monkeypatch.setattr(availability, "_FASTER", None)
+    assert not availability.microkernel_is_faster()
+
+
+def test_what_is_measured():
+    seconds = product_choice.measure()
+    assert all(0 < one < 1 for one in seconds[:2] if one != float("inf"))

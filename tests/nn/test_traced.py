@@ -1,7 +1,4 @@
-"""Torch's program transformations over `MultiheadAttention`: each gives what the eager module gives.
-
-
-"""
+"""Torch's program transformations over `MultiheadAttention`: each gives what the eager module gives."""
 
 import pytest
 import torch
@@ -66,7 +63,10 @@ class TestTransformations:
         x = x.to("meta")
         assert [None if t is None else t.shape for t in make(options, device="meta")(x, x, x, **on_meta)] == expected
         with FakeTensorMode() as mode:
-            fake = {name: mode.from_tensor(value) if isinstance(value, torch.Tensor) else value for name, value in how.items()}
+            fake = {
+                name: mode.from_tensor(value) if isinstance(value, torch.Tensor) else value
+                for name, value in how.items()
+            }
             x = torch.randn(BATCH, LENGTH, EMBED)
             assert [None if t is None else t.shape for t in make(options)(x, x, x, **fake)] == expected
 

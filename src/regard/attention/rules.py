@@ -7,7 +7,7 @@ import torch
 from regard.attention.backends.backend import Backend
 from regard.attention.blocks import BLOCK_ELEMENTS
 from regard.attention.problem import Problem
-from regard.kernels.availability import wider_than_blas
+from regard.kernels.availability import microkernel_is_faster
 
 Rule = Callable[[Problem, Mapping[str, Backend]], str | None]
 """``(problem, registry of backends) ->`` the reason why this backend is passed over; None if it should run."""
@@ -69,7 +69,7 @@ def _runs(name: str, problem: Problem, backends: Mapping[str, Backend]) -> bool:
 
 def _wide(problem: Problem) -> bool:
     # With half-precision inputs PyTorch's kernel multiplies in half precision, which is faster still.
-    return problem.query.dtype == torch.float32 and problem.query.device.type == "cpu" and wider_than_blas()
+    return problem.query.dtype == torch.float32 and problem.query.device.type == "cpu" and microkernel_is_faster()
 
 
 def _wants_gradient(problem: Problem) -> bool:

@@ -56,6 +56,7 @@ def inspect() -> dict[str, dict[str, str]]:
         "torch threads": f"{torch.get_num_threads()} (change with --threads or OMP_NUM_THREADS)",
         "accelerator": "none; everything runs on the CPU" if device is None else _device_name(device),
         "kernel cache": _kernel_cache(),
+        "float32 products": _products(),
     }
     return {
         "versions": versions,
@@ -101,6 +102,24 @@ def _kernel_cache() -> str:
             "no folder can be written: each process compiles its kernels again; set REGARD_CACHE to a writable folder"
         )
     return f"{folder} ({'writable' if is_writable(folder) else 'read only'})"
+
+
+def _products() -> str:
+    """Which routine multiplies matrices within kernels, and what was measured."""
+    from regard.kernels.availability import microkernel_is_faster, why_missing
+
+    missing = why_missing()
+    if missing is not None:
+        return f"not used: {missing}"
+    import torch
+
+    if torch.backends.cpu.get_cpu_capability() != "AVX512":
+        return "PyTorch's BLAS (the microkernel is for processors with AVX-512)"
+    from regard.kernels.cpu.product_choice import measure
+
+    chosen = "the microkernel" if microkernel_is_faster() else "PyTorch's BLAS"
+    by_blas, by_microkernel = (f"{1e6 * seconds:.0f} µs" for seconds in measure())
+    return f"{chosen} (a block's product takes BLAS {by_blas}, the microkernel {by_microkernel})"
 
 
 def _device_name(device: object) -> str:

@@ -1,10 +1,8 @@
 """What there is here for compiled kernels. Asking imports nothing."""
 
 import os
-import platform
 import sys
 from importlib.util import find_spec
-from pathlib import Path
 
 import torch
 
@@ -30,22 +28,21 @@ def _compiles_nothing() -> bool:
         return False
 
 
-def _maker() -> str:
-    """The processor's maker, as it names itself; empty if that can't be read."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
-        return platform.processor()
-    return next((line.split(":")[1].strip() for line in lines if line.startswith("vendor_id")), "")
+_FASTER: bool | None = None
 
 
-_WIDE: bool | None = None
+def microkernel_is_faster() -> bool:
+    """Whether the microkernel of `regard.kernels.cpu` multiplies float32 matrices faster than PyTorch's BLAS.
 
+    Measured once in a process, on processors that have the vectors it is made for, and kept: results have the same bits
+    as long as a process lives.
+    """
+    global _FASTER
+    if _FASTER is None:
+        _FASTER = False
+        if torch.backends.cpu.get_cpu_capability() == "AVX512" and why_missing() is None:
+            from regard.kernels.cpu.product_choice import MARGIN, measure
 
-def wider_than_blas() -> bool:
-    """Whether this processor has 512-bit vectors that MKL, PyTorch's BLAS on x86, leaves unused: AMD's do."""
-    global _WIDE
-    if _WIDE is None:
-        wide = torch.backends.cpu.get_cpu_capability() == "AVX512" and torch.backends.mkl.is_available()
-        _WIDE = wide and "AMD" in _maker()
-    return _WIDE
+            by_blas, by_microkernel = measure()
+            _FASTER = by_microkernel * MARGIN < by_blas
+    return _FASTER

@@ -1,51 +1,93 @@
 """Attention backward: a block's weights are made again from its scores and statistics, and its gradients from them.
 
-Query rows of one key-and-value head are cut into chunks. A task is one chunk; it sums what its rows pass to keys,
-values, weights and biases into sums of its own, which the caller adds up. So no two threads write to one place, and the
-order of summation is the same for any number of threads.
+Query rows of one key-and-value head are cut into chunks. A task is one chunk; it sums the gradients that its rows give
+to keys, values, weights and biases in sums of its own, which the caller adds up. So no two threads write to one place,
+and the order of summation is the same for any number of threads. docs/derivations/statistics.md derives the rows.
 """
 
 # pyright: reportCallIssue=false, reportAttributeAccessIssue=false
 # Intrinsics take one argument less than they are defined with: the first one is Numba's.
 
 from functools import cache
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
 from regard.kernels.cpu.block import (
+    Block,
+    Scratch,
+    additive_queries,
     adjust_row,
-    block_span,
+    block_matrix,
+    block_of,
+    blocks_of_chunk,
     drop_row,
-    head_number,
+    key_matrix,
+    query_matrix,
     read_weight,
-    row_span,
-    rows_at,
-    score_block,
+    score_additive,
+    score_product,
+    scratch_of,
     tanh_of_half,
+    value_matrix,
+    visible_columns,
     window_row,
 )
 from regard.kernels.cpu.compiled import Kernel, inlined
 from regard.kernels.cpu.elementary import exp
 from regard.kernels.cpu.intrinsics import array_at, fetch_add, size_of
-from regard.kernels.cpu.kernel_arguments import arguments_at
+from regard.kernels.cpu.kernel_arguments import arguments_at, named_kernel
 from regard.kernels.cpu.nonfinite import report_nonfinite, report_nonfinite_number
 from regard.kernels.cpu.products import limit_threads, product, product_of_transposed, product_with_transposed
-from regard.kernels.cpu.row_normalizers import differentiate, log_weight, normalize_again
+from regard.kernels.cpu.row_normalizers import NORMALIZERS, differentiate, head_number, log_weight, normalize_again
+from regard.kernels.cpu.sizes import TILE, even_length, padded_length
 from regard.kernels.cpu.tanh_sum import (
-    LANES,
-    TILE,
+    Gradients,
     any_beyond,
     differentiate_tile,
     differentiate_tile_directly,
-    reach,
+    keys_of,
+    part_of_tile,
+    tiles_between,
 )
-from regard.kernels.cpu.wide_product import wide_product
-from regard.kernels.kinds import DENSE_BIAS, SIGMOID, SOFTMAX
+from regard.kernels.cpu.wide_product import Matrix, Size, wide_product
+from regard.kernels.kinds import DENSE_BIAS
+
+
+class GradientScratch(NamedTuple):
+    """A thread's own memory for a block's gradients.
+
+    Attributes:
+        gradient: of weights, then of scores, ``[rows, width]``.
+        mixed: weights as they mixed the values: after window and dropout, ``[rows, width]``.
+        slopes: of the cap, ``[width]``, or empty.
+        sums: of an additive score's query gradients, ``[rows, even dim]``.
+        doubled_keys: for `differentiate_tile_directly`, ``[dim, TILE]``.
+    """
+
+    gradient: Any
+    mixed: Any
+    slopes: Any
+    sums: Any
+    doubled_keys: Any
 
 
 @inlined
-def cap_slopes(p, scores, slopes):
+def gradient_scratch_of(p: Any, additive: bool, scores: Any) -> GradientScratch:
+    """Unfilled memory for the largest block."""
+    real, width = scores.dtype.type, scores.shape[1]
+    return GradientScratch(
+        np.empty((p.block, width), real),
+        np.empty((p.block, width), real),
+        np.empty(width if p.cap > 0 else 0, real),
+        np.empty((p.block, even_length(p.dim) if additive else 0), real),
+        np.empty((p.dim if additive else 0, TILE), real),
+    )
+
+
+@inlined
+def cap_slopes(p: Any, scores: Any, slopes: Any) -> None:
     """The derivative of the cap at each score: 1 − tanh²."""
     real = scores.dtype.type
     inverse = real(2.0 / p.cap)
@@ -55,21 +97,10 @@ def cap_slopes(p, scores, slopes):
 
 
 @inlined
-def weigh_row_again(p, b, h, row, first, low, statistics, scores, gauss):
-    """Weights of one row's visible keys, without the Gaussian; and the Gaussian."""
-    real = scores.dtype.type
-    adjust_row(p, b, h, row, first, low, scores)
-    shift = head_number(p.shift, h, p.shift_head, real(0))
-    normalize_again(p.normalizer, scores, p.alpha, shift, statistics[0], statistics[1])
-    if p.center != 0:
-        window_row(p, b, h, row, first + low, gauss)
-
-
-@inlined
-def differentiate_window(p, b, h, row, begin, weights, gauss, gradient):
+def differentiate_window(p: Any, block: Block, r: int, low: int, weights: Any, gauss: Any, gradient: Any) -> None:
     """Gradients of a row's center and sigma; the gradient of the weights that the window was laid over."""
-    real = weights.dtype.type
-    at = b * p.window_batch + h * p.window_head + row
+    real, begin = weights.dtype.type, block.first + low
+    at = block.batch * p.window_batch + block.head * p.window_head + block.row + r
     center, sigma = array_at(p.center, at + 1, real(0))[at], array_at(p.sigma, at + 1, real(0))[at]
     grad_center, grad_sigma = real(0), real(0)
     for j in range(weights.size):
@@ -78,25 +109,27 @@ def differentiate_window(p, b, h, row, begin, weights, gauss, gradient):
         pull = gradient[j] * weights[j] * distance
         grad_center += pull
         grad_sigma += pull * distance
-    at = (b * p.heads + h) * p.queries + row
+    at = block.at + r
     array_at(p.grad_center, at + 1, real(0))[at] = grad_center / sigma
-    report_nonfinite_number(p.nonfinite, abs(grad_center / sigma) + abs(grad_sigma / sigma))
     array_at(p.grad_sigma, at + 1, real(0))[at] = grad_sigma / sigma
+    report_nonfinite_number(p.nonfinite, abs(grad_center / sigma) + abs(grad_sigma / sigma))
 
 
 @inlined
-def differentiate_row(p, b, h, row, first, low, statistics, weights, gradient, gauss):
-    """Turn the gradient of one row's weights into that of its biased scores; add to the bias's gradient."""
+def differentiate_row(p: Any, at: int, normalizer: Any, statistics: Any, weights: Any, gradient: Any) -> None:
+    """Turn the gradient of one row's weights into that of its biased scores.
+
+    Args:
+        at: the row counted through all batch rows and heads; its sink's or shift's gradient goes there.
+        normalizer: made the weights.
+        statistics: two, of this row.
+    """
     real = weights.dtype.type
-    if p.center != 0:
-        differentiate_window(p, b, h, row, first + low, weights, gauss, gradient)
-    total = differentiate(p.normalizer, weights, gradient, p.alpha)
-    at = (b * p.heads + h) * p.queries + row
-    if p.sink != 0 and p.normalizer == SOFTMAX and statistics[0] > real(-np.inf):
-        sink = head_number(p.sink, h, p.sink_head, real(0))
-        weight = exp(log_weight(sink, statistics[0], statistics[1]))
+    total = differentiate(normalizer, weights, gradient)
+    if p.sink != 0 and statistics[0] > real(-np.inf):
+        weight = exp(log_weight(real(normalizer.sink), statistics[0], statistics[1]))
         array_at(p.grad_sink, at + 1, real(0))[at] = -total * weight
-    if p.shift != 0 and p.normalizer == SIGMOID:
+    if p.shift != 0:
         array_at(p.grad_shift, at + 1, real(0))[at] = total
     if p.inverse_temperature != 1.0:
         factor = real(p.inverse_temperature)
@@ -105,174 +138,165 @@ def differentiate_row(p, b, h, row, first, low, statistics, weights, gradient, g
 
 
 @inlined
-def add_bias_gradient(p, chunk, b, h, row, begin, gradient):
+def add_bias_gradient(p: Any, block: Block, chunk: int, r: int, low: int, gradient: Any) -> None:
     """Add a row's gradient to that of the bias: to its place among the pairs, or to its diagonals."""
-    n = gradient.size
+    n, begin = gradient.size, block.first + low
     size = size_of(gradient[0])
     if p.bias_kind == DENSE_BIAS:
-        at = ((b * p.heads + h) * p.queries + row) * p.keys + begin
-        sums = array_at(p.grad_bias + at * size, n, gradient[0])
-        for j in range(n):
-            sums[j] += gradient[j]
+        at = (block.at + r) * p.keys + begin
     else:
-        head = (b * p.heads + h) * p.chunks + chunk
-        at = head * (p.queries + p.keys - 1) + begin - row + p.queries - 1
-        sums = array_at(p.grad_bias + at * size, n, gradient[0])
-        for j in range(n):
-            sums[j] += gradient[j]
+        head = (block.batch * p.heads + block.head) * p.chunks + chunk
+        at = head * (p.queries + p.keys - 1) + begin - (block.row + r) + p.queries - 1
+    sums = array_at(p.grad_bias + at * size, n, gradient[0])
+    for j in range(n):
+        sums[j] += gradient[j]
 
 
 @inlined
-def pass_to_additive(p, b, h, group, chunk, row, rows, first, count, gradient, weight, powers, extents, sums, turned):
-    """What a block's scores pass to its queries, and to the chunk's sums for keys and weight."""
+def differentiate_additive(
+    p: Any, block: Block, chunk: int, scratch: Scratch, gradients: GradientScratch, weight: Any
+) -> None:
+    """From the gradient of a block's additive scores to that of its queries, and the chunk's of keys and weight."""
+    gradient, rows, count = gradients.gradient, block.rows, block.keys
     example = gradient[0, 0]
-    real = gradient.dtype.type
-    size = size_of(example)
-    even, padded = weight.size, -(-p.keys // LANES) * LANES
-    head = b * p.kv_heads + group
-    tiles = -(-p.keys // TILE)
-    key_powers = array_at(p.exponentials + head * even * padded * size, even * padded, example)
-    key_extents = array_at(p.extents + head * tiles * size, tiles, example)
-    raw = rows_at(p.query, p.query_batch, p.query_head, p.query_row, b, h, row, rows, p.dim, example)
-    key = rows_at(p.key, p.key_batch, p.key_head, p.key_row, b, group, 0, p.keys, p.dim, example)
-    by_keys = array_at(p.grad_key + (head * p.chunks + chunk) * even * padded * size, even * padded, example)
-    at = ((b * p.heads + h) * p.chunks + chunk) * even
-    by_weight = array_at(p.grad_weight + at * size, even, example)
-    at = ((b * p.heads + h) * p.queries + row) * p.dim
-    by_query = array_at(p.grad_query + at * size, rows * p.dim, example)
-    sums[:rows] = real(0)
-    end = first + -(-count // LANES) * LANES
+    real, size, even = gradient.dtype.type, size_of(gradient[0, 0]), weight.size
+    keys, queries = keys_of(p, block.batch, block.group, example), additive_queries(p, block, scratch)
+    head = (block.batch * p.kv_heads + block.group) * p.chunks + chunk
+    grad_keys = array_at(p.grad_key + head * keys.powers.size * size, keys.powers.size, example)
+    head = (block.batch * p.heads + block.head) * p.chunks + chunk
+    grad_weight = array_at(p.grad_weight + head * even * size, even, example)
+    sums = Gradients(gradients.sums, grad_keys, grad_weight)
+    sums.query[:rows] = real(0)
+    stop = block.first + padded_length(count)
     # Zeros up to whole vectors.
-    gradient[:rows, count : end - first] = real(0)
+    gradient[:rows, count : stop - block.first] = real(0)
     for r in range(rows):
         total = real(0)
         for j in range(count):
             total += gradient[r, j]
         for d in range(p.dim):
-            by_weight[d] += total
-    at = first
-    while at < end:
-        tile = at // TILE
-        stop = min((tile + 1) * TILE, end)
-        bound = reach(example) - key_extents[tile]
-        differentiate_tile(
-            powers, extents[:rows], bound, key_powers, padded, at, weight, gradient, at - first, stop - at,
-            sums, by_keys, by_weight,
-        )  # fmt: skip
-        if any_beyond(extents[:rows], bound):
-            differentiate_tile_directly(
-                raw, p.query_row, extents[:rows], bound, key, p.key_row, p.dim, padded, at, weight, gradient,
-                at - first, min(stop, p.keys) - at, turned, sums, by_keys, by_weight,
-            )  # fmt: skip
-        at = stop
+            grad_weight[d] += total
+    for index in tiles_between(block.first, stop):
+        tile = part_of_tile(index, block.first, stop)
+        differentiate_tile(queries, keys, tile, weight, gradient, sums)
+        if any_beyond(queries, keys, tile):
+            known = part_of_tile(index, block.first, min(stop, p.keys))
+            differentiate_tile_directly(queries, keys, known, weight, gradient, sums, gradients.doubled_keys)
+    grad_query = array_at(p.grad_query + block.at * p.dim * size, rows * p.dim, example)
     for r in range(rows):
         for d in range(p.dim):
-            by_query[r * p.dim + d] = sums[r, d]
+            grad_query[r * p.dim + d] = sums.query[r, d]
 
 
 @inlined
-def pass_to_product(p, b, h, group, chunk, row, rows, first, count, gradient):
+def differentiate_product(p: Any, block: Block, chunk: int, gradient: Any) -> None:
     """The same for inner products: ``dQ = dS K``, ``dK += dSᵀ Q``."""
     example = gradient[0, 0]
-    real = gradient.dtype.type
-    size, width = size_of(example), gradient.shape[1]
-    scale = real(p.scale)
-    into = gradient.ctypes.data
-    key = p.key + (b * p.key_batch + group * p.key_head + first * p.key_row) * size
-    by_query = p.grad_query + ((b * p.heads + h) * p.queries + row) * p.dim * size
-    product(p.gemm, p.wide, rows, p.dim, count, scale, into, width, key, p.key_row, 0, by_query, p.dim)
-    query = p.query + (b * p.query_batch + h * p.query_head + row * p.query_row) * size
-    head = (b * p.kv_heads + group) * p.chunks + chunk
-    by_key = p.grad_key + (head * p.keys + first) * p.dim * size
-    product_of_transposed(p.gemm, p.wide, count, p.dim, rows, scale, into, width, query, p.query_row, 1, by_key, p.dim)
+    size, given, scale = size_of(example), block_matrix(gradient), gradient.dtype.type(p.scale)
+    grad_query = Matrix(p.grad_query + block.at * p.dim * size, p.dim, 1)
+    product(p, Size(block.rows, p.dim, block.keys), scale, given, key_matrix(p, block, example), grad_query, 0)
+    head = (block.batch * p.kv_heads + block.group) * p.chunks + chunk
+    grad_key = Matrix(p.grad_key + (head * p.keys + block.first) * p.dim * size, p.dim, 1)
+    query = query_matrix(p, block, example)
+    product_of_transposed(p, Size(block.keys, p.dim, block.rows), scale, given, query, grad_key, 1)
 
 
 @inlined
-def differentiate_block(p, b, h, group, chunk, row, rows, first, count, weights, gradient, slopes, gauss, mixed):
-    """Weights of a block, what it passes to values, and the gradient of its scores."""
+def differentiate_mixture(p: Any, block: Block, gradient: Any) -> None:
+    """The gradient of a block's weights as they mixed the values: ``dP = dO Vᵀ``."""
     example = gradient[0, 0]
-    real = gradient.dtype.type
-    size, width = size_of(example), gradient.shape[1]
-    at = (b * p.heads + h) * p.queries + row
-    statistics = array_at(p.statistics + at * 2 * size, 2 * rows, example)
-    value = p.value + (b * p.value_batch + group * p.value_head + first * p.value_row) * size
-    by_output = p.grad_output + at * p.value_dim * size
-    into = gradient.ctypes.data
+    size, one, into = size_of(example), gradient.dtype.type(1), block_matrix(gradient)
+    grad_output = Matrix(p.grad_output + block.at * p.value_dim * size, p.value_dim, 1)
     if p.value_transposed != 0:
-        padded = -(-p.keys // LANES) * LANES
-        turned = p.value_transposed + ((b * p.kv_heads + group) * p.value_dim * padded + first) * size
-        columns = -(-count // LANES) * LANES
-        wide_product(rows, columns, p.value_dim, real(1), by_output, p.value_dim, 1, turned, padded, 0, into, width)
+        padded = padded_length(p.keys)
+        at = (block.batch * p.kv_heads + block.group) * p.value_dim * padded + block.first
+        value = Matrix(p.value_transposed + at * size, padded, 1)
+        wide_product(Size(block.rows, padded_length(block.keys), p.value_dim), one, grad_output, value, into, 0)
     else:
-        product_with_transposed(
-            p.gemm, rows, count, p.value_dim, real(1), by_output, p.value_dim, value, p.value_row, into, width
-        )
-    for r in range(rows):
-        start, stop = row_span(p, b, h, row + r)
-        low, high = min(max(start - first, 0), count), min(max(stop - first, 0), count)
-        if high <= low:
-            low, high = count, count
+        value = value_matrix(p, block, example)
+        product_with_transposed(p.gemm, Size(block.rows, block.keys, p.value_dim), one, grad_output, value, into)
+
+
+@inlined
+def differentiate_block(
+    p: Any, block: Block, chunk: int, scratch: Scratch, gradients: GradientScratch, normalizer: Any
+) -> None:
+    """From a block's scores to its weights, the gradient that they give to the values, and that of the scores."""
+    weights, gradient, mixed, slopes = scratch.scores, gradients.gradient, gradients.mixed, gradients.slopes
+    example = gradient[0, 0]
+    real, size = gradient.dtype.type, size_of(gradient[0, 0])
+    statistics = array_at(p.statistics + block.at * 2 * size, 2 * block.rows, example)
+    differentiate_mixture(p, block, gradient)
+    for r in range(block.rows):
+        low, high = visible_columns(p, block, r)
         weights[r, :low] = real(0)
-        weights[r, high:count] = real(0)
+        weights[r, high : block.keys] = real(0)
         gradient[r, :low] = real(0)
-        gradient[r, high:count] = real(0)
+        gradient[r, high : block.keys] = real(0)
         mixed[r, :low] = real(0)
-        mixed[r, high:count] = real(0)
+        mixed[r, high : block.keys] = real(0)
         if high <= low:
             continue
-        n = high - low
+        n, begin = high - low, block.first + low
         seen, passed, mix = weights[r, low:high], gradient[r, low:high], mixed[r, low:high]
+        own, window = statistics[2 * r : 2 * r + 2], scratch.gauss[:n]
         if p.cap > 0:
             cap_slopes(p, seen, slopes)
-        weigh_row_again(p, b, h, row + r, first, low, statistics[2 * r : 2 * r + 2], seen, gauss[:n])
+        adjust_row(p, block, r, low, seen)
+        normalize_again(normalizer, seen, own[0], own[1])
         for j in range(n):
             mix[j] = seen[j]
         if p.center != 0:
+            window_row(p, block, r, low, window)
             for j in range(n):
-                mix[j] *= gauss[j]
+                mix[j] *= window[j]
         if p.threshold > 0:
-            drop_row(p, b, h, row + r, first + low, mix)
-            drop_row(p, b, h, row + r, first + low, passed)
+            drop_row(p, block.at + r, begin, mix)
+            drop_row(p, block.at + r, begin, passed)
         if p.grad_weights != 0:
-            more = array_at(p.grad_weights + ((at + r) * p.keys + first + low) * size, n, real(0))
+            more = array_at(p.grad_weights + ((block.at + r) * p.keys + begin) * size, n, real(0))
             for j in range(n):
                 passed[j] += more[j]
-        differentiate_row(p, b, h, row + r, first, low, statistics[2 * r : 2 * r + 2], seen, passed, gauss[:n])
+        if p.center != 0:
+            differentiate_window(p, block, r, low, seen, window, passed)
+        differentiate_row(p, block.at + r, normalizer, own, seen, passed)
         if p.grad_bias != 0:
-            add_bias_gradient(p, chunk, b, h, row + r, first + low, passed)
+            add_bias_gradient(p, block, chunk, r, low, passed)
         if p.cap > 0:
             for j in range(n):
                 passed[j] *= slopes[j]
-    head = (b * p.kv_heads + group) * p.chunks + chunk
-    by_value = p.grad_value + (head * p.keys + first) * p.value_dim * size
+    head = (block.batch * p.kv_heads + block.group) * p.chunks + chunk
+    grad_value = Matrix(p.grad_value + (head * p.keys + block.first) * p.value_dim * size, p.value_dim, 1)
+    grad_output = Matrix(p.grad_output + block.at * p.value_dim * size, p.value_dim, 1)
     product_of_transposed(
-        p.gemm, p.wide, count, p.value_dim, rows, real(1), mixed.ctypes.data, width, by_output, p.value_dim, 1,
-        by_value, p.value_dim,
-    )  # fmt: skip
+        p, Size(block.keys, p.value_dim, block.rows), real(1), block_matrix(mixed), grad_output, grad_value, 1
+    )
+
+
+@inlined
+def report_chunk(p: Any, task: int, keys: int, example: Any) -> None:
+    """Report a chunk's sums if they are not finite.
+
+    Args:
+        task: the chunk, counted through all key-and-value heads.
+        keys: numbers of its gradient of keys.
+    """
+    size, values = size_of(example), p.keys * p.value_dim
+    report_nonfinite(p.nonfinite, array_at(p.grad_key + task * keys * size, keys, example))
+    report_nonfinite(p.nonfinite, array_at(p.grad_value + task * values * size, values, example))
 
 
 @cache
-def backward(dtype: torch.dtype) -> Kernel:
-    """The kernel for float32 or float64."""
+def backward(dtype: torch.dtype, additive: bool, kind: int) -> Kernel:
+    """The kernel of a dtype, float32 or float64, a score's primitive and a normalizer."""
     zero = np.float32(0) if dtype == torch.float32 else np.float64(0)
+    Normalizer = NORMALIZERS[kind]
 
-    def attention_backward(address):
+    def attention_backward(address: int) -> None:
         p = arguments_at(address)
         threads = limit_threads(p.limit_threads, 1)
-        real = type(zero)
-        width = -(-p.keys // 16) * 16 + 16
-        weights = np.empty((p.block, width), real)
-        gradient = np.empty((p.block, width), real)
-        mixed = np.empty((p.block, width), real)
-        slopes = np.empty(width if p.cap > 0 else 0, real)
-        gauss = np.empty(width if p.center != 0 else 0, real)
-        even = (p.dim + p.dim % 2) if p.additive != 0 else 0
-        powers = np.empty((p.block, even), real)
-        sums = np.empty((p.block, even), real)
-        turned = np.empty((even, TILE), real)
-        extents = np.empty(p.block, real)
-        blocks = -(-p.queries // p.block)
-        per_chunk = -(-blocks // p.chunks)
+        scratch = scratch_of(p, additive, zero)
+        gradients = gradient_scratch_of(p, additive, scratch.scores)
         while True:
             task = fetch_add(address)
             if task >= p.tasks:
@@ -282,46 +306,27 @@ def backward(dtype: torch.dtype) -> Kernel:
             shared = p.heads // p.kv_heads
             for h in range(group * shared, (group + 1) * shared):
                 weight = read_weight(p, h, zero)
-                for block in range(chunk * per_chunk, min((chunk + 1) * per_chunk, blocks)):
-                    row = block * p.block
-                    rows = min(p.block, p.queries - row)
-                    first, count = block_span(p, b, h, row, rows)
-                    if count == 0:
+                sink, shift = head_number(p.sink, h, p.sink_head, zero), head_number(p.shift, h, p.shift_head, zero)
+                normalizer = Normalizer(p.alpha, sink, p.sink != 0, shift)
+                for index in blocks_of_chunk(p, chunk):
+                    block = block_of(p, b, h, index)
+                    if block.keys == 0:
                         continue
-                    score_block(p, b, h, row, rows, first, count, weights, powers, extents, weight)
-                    differentiate_block(
-                        p, b, h, group, chunk, row, rows, first, count, weights, gradient, slopes, gauss, mixed
-                    )
-                    if p.additive != 0:
-                        pass_to_additive(
-                            p,
-                            b,
-                            h,
-                            group,
-                            chunk,
-                            row,
-                            rows,
-                            first,
-                            count,
-                            gradient,
-                            weight,
-                            powers,
-                            extents,
-                            sums,
-                            turned,
-                        )
+                    if additive:
+                        score_additive(p, block, scratch, weight)
                     else:
-                        pass_to_product(p, b, h, group, chunk, row, rows, first, count, gradient)
-                    at = ((b * p.heads + h) * p.queries + row) * p.dim * size_of(zero)
-                    report_nonfinite(p.nonfinite, array_at(p.grad_query + at, rows * p.dim, zero))
-                if p.additive != 0:
-                    at = ((b * p.heads + h) * p.chunks + chunk) * even * size_of(zero)
-                    report_nonfinite(p.nonfinite, array_at(p.grad_weight + at, even, zero))
-            keys = even * (-(-p.keys // LANES) * LANES) if p.additive != 0 else p.keys * p.dim
-            report_nonfinite(p.nonfinite, array_at(p.grad_key + task * keys * size_of(zero), keys, zero))
-            values = p.keys * p.value_dim
-            report_nonfinite(p.nonfinite, array_at(p.grad_value + task * values * size_of(zero), values, zero))
+                        score_product(p, block, scratch.scores)
+                    differentiate_block(p, block, chunk, scratch, gradients, normalizer)
+                    if additive:
+                        differentiate_additive(p, block, chunk, scratch, gradients, weight)
+                    else:
+                        differentiate_product(p, block, chunk, gradients.gradient)
+                    at = p.grad_query + block.at * p.dim * size_of(zero)
+                    report_nonfinite(p.nonfinite, array_at(at, block.rows * p.dim, zero))
+                if additive:
+                    at = p.grad_weight + ((b * p.heads + h) * p.chunks + chunk) * weight.size * size_of(zero)
+                    report_nonfinite(p.nonfinite, array_at(at, weight.size, zero))
+            report_chunk(p, task, even_length(p.dim) * padded_length(p.keys) if additive else p.keys * p.dim, zero)
         limit_threads(p.limit_threads, threads)
 
-    attention_backward.__name__ += f"_{str(dtype).removeprefix('torch.')}"
-    return Kernel(attention_backward)
+    return named_kernel(attention_backward, dtype, "additive" if additive else "product", Normalizer.__name__)

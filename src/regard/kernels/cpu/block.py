@@ -4,19 +4,98 @@ A block's scores stand in a scratch ``[rows, width]``; columns are the keys from
 row has its own visible run of columns; the others end as zeros, so that products over the block need no mask.
 """
 
+# pyright: reportCallIssue=false, reportAttributeAccessIssue=false
+# Intrinsics take one argument less than they are defined with: the first one is Numba's.
+
+from typing import Any, NamedTuple
+
 import numpy as np
 
 from regard.kernels.cpu.compiled import inlined
 from regard.kernels.cpu.elementary import exp
 from regard.kernels.cpu.intrinsics import array_at, size_of
 from regard.kernels.cpu.products import product_with_transposed
-from regard.kernels.cpu.tanh_sum import LANES, TILE, prepare_query, reach, score_tile, score_tile_directly
-from regard.kernels.cpu.wide_product import wide_product
+from regard.kernels.cpu.sizes import LANES, ceil_div, even_length, padded_length
+from regard.kernels.cpu.tanh_sum import (
+    Queries,
+    keys_of,
+    part_of_tile,
+    prepare_query,
+    reach,
+    score_tile,
+    score_tile_directly,
+    tiles_between,
+)
+from regard.kernels.cpu.wide_product import Matrix, Size, wide_product
 from regard.kernels.kinds import DENSE_BIAS, DIAGONAL_BIAS
 
 
+class Block(NamedTuple):
+    """Query rows that are calculated together.
+
+    Attributes:
+        batch, head, group: whose they are; ``group`` is the key-and-value head.
+        row, rows: the first row, and how many.
+        at: the first row counted through all batch rows and heads.
+        first, keys: the keys that they see, from a multiple of LANES on; no keys: nothing is visible.
+    """
+
+    batch: int
+    head: int
+    group: int
+    row: int
+    rows: int
+    at: int
+    first: int
+    keys: int
+
+
+class Scratch(NamedTuple):
+    """A thread's own memory.
+
+    Attributes:
+        scores: ``[rows, width]``, then weights.
+        gauss: a Gaussian window, ``[width]``, or empty.
+        powers, extents: of an additive score's queries, ``[rows, even dim]`` and ``[rows]``.
+    """
+
+    scores: Any
+    gauss: Any
+    powers: Any
+    extents: Any
+
+
 @inlined
-def row_span(p, b, h, row):
+def scratch_of(p: Any, additive: bool, example: Any) -> Scratch:
+    """Unfilled memory for the largest block."""
+    real, width = type(example), padded_length(p.keys) + LANES
+    return Scratch(
+        np.empty((p.block, width), real),
+        np.empty(width if p.center != 0 else 0, real),
+        np.empty((p.block, even_length(p.dim) if additive else 0), real),
+        np.empty(p.block, real),
+    )
+
+
+@inlined
+def block_of(p: Any, b: int, h: int, index: int) -> Block:
+    """A block of a head."""
+    row = index * p.block
+    rows = min(p.block, p.queries - row)
+    first, count = block_span(p, b, h, row, rows)
+    return Block(b, h, h // (p.heads // p.kv_heads), row, rows, (b * p.heads + h) * p.queries + row, first, count)
+
+
+@inlined
+def blocks_of_chunk(p: Any, chunk: int) -> Any:
+    """The blocks that a chunk of a head's rows has."""
+    blocks = ceil_div(p.queries, p.block)
+    each = ceil_div(blocks, p.chunks)
+    return range(chunk * each, min((chunk + 1) * each, blocks))
+
+
+@inlined
+def row_span(p: Any, b: int, h: int, row: int) -> tuple[Any, Any]:
     """First visible key of a row, and the end."""
     if p.start == 0:
         return 0, p.keys
@@ -27,7 +106,7 @@ def row_span(p, b, h, row):
 
 
 @inlined
-def block_span(p, b, h, row, rows):
+def block_span(p: Any, b: int, h: int, row: int, rows: int) -> tuple[Any, Any]:
     """The keys that a block sees: the first, rounded down to a multiple of LANES, and how many; 0, 0 for none."""
     first, stop = p.keys, np.int64(0)
     for r in range(row, row + rows):
@@ -42,70 +121,94 @@ def block_span(p, b, h, row, rows):
 
 
 @inlined
-def rows_at(address, batch, head, row, b, h, r, rows, width, example):
-    """A strided ``[batch, heads, rows, width]`` tensor from row ``r`` of a head on: flat, with its own row stride."""
-    offset = b * batch + h * head + r * row
-    return array_at(address + offset * size_of(example), (rows - 1) * row + width if rows > 0 else 0, example)
+def visible_columns(p: Any, block: Block, r: int) -> tuple[int, int]:
+    """The columns of a block that its row ``r`` sees: the first, and the end; both are all columns' end for none."""
+    start, stop = row_span(p, block.batch, block.head, block.row + r)
+    low = min(max(start - block.first, 0), block.keys)
+    high = min(max(stop - block.first, 0), block.keys)
+    return (low, high) if high > low else (block.keys, block.keys)
 
 
 @inlined
-def score_block(p, b, h, row, rows, first, count, scores, query_powers, query_extents, weight):
-    """Scores of a block, scaled; before cap, bias and mask."""
+def query_matrix(p: Any, block: Block, example: Any) -> Matrix:
+    """The queries of a block."""
+    at = block.batch * p.query_batch + block.head * p.query_head + block.row * p.query_row
+    return Matrix(p.query + at * size_of(example), p.query_row, 1)
+
+
+@inlined
+def key_matrix(p: Any, block: Block, example: Any) -> Matrix:
+    """The keys that a block sees."""
+    at = block.batch * p.key_batch + block.group * p.key_head + block.first * p.key_row
+    return Matrix(p.key + at * size_of(example), p.key_row, 1)
+
+
+@inlined
+def value_matrix(p: Any, block: Block, example: Any) -> Matrix:
+    """The values that a block sees."""
+    at = block.batch * p.value_batch + block.group * p.value_head + block.first * p.value_row
+    return Matrix(p.value + at * size_of(example), p.value_row, 1)
+
+
+@inlined
+def block_matrix(scores: Any) -> Matrix:
+    """A block's scores, or what stands in their place."""
+    return Matrix(scores.ctypes.data, scores.shape[1], 1)
+
+
+@inlined
+def score_product(p: Any, block: Block, scores: Any) -> None:
+    """Scores of a block that are inner products, scaled; before cap, bias and mask."""
     example = scores[0, 0]
-    group = h // (p.heads // p.kv_heads)
+    scale = scores.dtype.type(p.scale)
+    query, into = query_matrix(p, block, example), block_matrix(scores)
     if p.key_transposed != 0:
-        size, padded = size_of(example), -(-p.keys // LANES) * LANES
-        query = p.query + (b * p.query_batch + h * p.query_head + row * p.query_row) * size
-        key = p.key_transposed + ((b * p.kv_heads + group) * p.dim * padded + first) * size
-        columns = -(-count // LANES) * LANES
-        scale, into = scores.dtype.type(p.scale), scores.ctypes.data
-        wide_product(rows, columns, p.dim, scale, query, p.query_row, 1, key, padded, 0, into, scores.shape[1])
-        return
-    if p.additive == 0:
-        size = size_of(example)
-        query = p.query + (b * p.query_batch + h * p.query_head + row * p.query_row) * size
-        key = p.key + (b * p.key_batch + group * p.key_head + first * p.key_row) * size
-        scale = scores.dtype.type(p.scale)
-        into = scores.ctypes.data
-        width = scores.shape[1]
-        product_with_transposed(p.gemm, rows, count, p.dim, scale, query, p.query_row, key, p.key_row, into, width)
-        return
-    real = scores.dtype.type
-    even, padded = weight.size, -(-p.keys // LANES) * LANES
-    raw = rows_at(p.query, p.query_batch, p.query_head, p.query_row, b, h, row, rows, p.dim, example)
-    key = rows_at(p.key, p.key_batch, p.key_head, p.key_row, b, group, 0, p.keys, p.dim, example)
-    tiles = -(-p.keys // TILE)
-    head = b * p.kv_heads + group
-    powers = array_at(p.exponentials + head * even * padded * size_of(example), even * padded, example)
-    extents = array_at(p.extents + head * tiles * size_of(example), tiles, example)
-    total = real(0)
-    for d in range(even):
-        total += weight[d]
-    end = min(-(-(first + count) // LANES) * LANES, padded)
-    for r in range(rows):
-        query_extents[r] = prepare_query(raw[r * p.query_row : r * p.query_row + p.dim], p.dim, query_powers[r])
-    at = first
-    while at < end:
-        tile = at // TILE
-        stop = min((tile + 1) * TILE, end)
-        for r in range(rows):
-            if query_extents[r] <= reach(example) - extents[tile]:
-                part = scores[r, at - first : stop - first]
-                score_tile(query_powers[r], powers, padded, at, weight, total, part)
-            else:
-                stop_keys = min(stop, p.keys)
-                part = scores[r, at - first : stop_keys - first]
-                score_tile_directly(
-                    raw[r * p.query_row : r * p.query_row + p.dim], key, p.key_row, at, weight, p.dim, part
-                )
-        at = stop
+        padded = padded_length(p.keys)
+        at = (block.batch * p.kv_heads + block.group) * p.dim * padded + block.first
+        key = Matrix(p.key_transposed + at * size_of(example), padded, 1)
+        wide_product(Size(block.rows, padded_length(block.keys), p.dim), scale, query, key, into, 0)
+    else:
+        key = key_matrix(p, block, example)
+        product_with_transposed(p.gemm, Size(block.rows, block.keys, p.dim), scale, query, key, into)
 
 
 @inlined
-def read_weight(p, h, example):
-    """The additive score's weight of a head, with a zero that makes its length even."""
-    weight = np.zeros(p.dim + p.dim % 2, type(example)) if p.additive != 0 else np.zeros(0, type(example))
-    if p.additive != 0:
+def additive_queries(p: Any, block: Block, scratch: Scratch) -> Queries:
+    """The queries of a block for an additive score, of whose exponentials there is only the memory."""
+    example = scratch.extents[0]
+    raw = array_at(query_matrix(p, block, example).address, (block.rows - 1) * p.query_row + p.dim, example)
+    return Queries(scratch.powers, scratch.extents[: block.rows], raw, p.query_row)
+
+
+@inlined
+def score_additive(p: Any, block: Block, scratch: Scratch, weight: Any) -> None:
+    """Scores of a block that are sums of tanh; before cap, bias and mask. Leaves the queries' exponentials there."""
+    scores = scratch.scores
+    example = scores[0, 0]
+    keys, queries = keys_of(p, block.batch, block.group, example), additive_queries(p, block, scratch)
+    total = type(example)(0)
+    for d in range(weight.size):
+        total += weight[d]
+    for r in range(block.rows):
+        row = queries.raw[r * queries.stride : r * queries.stride + p.dim]
+        queries.extents[r] = prepare_query(row, queries.powers[r])
+    first, stop = block.first, min(block.first + padded_length(block.keys), keys.padded)
+    for index in tiles_between(first, stop):
+        tile = part_of_tile(index, first, stop)
+        for r in range(block.rows):
+            part = scores[r, tile.column : tile.column + tile.keys]
+            if queries.extents[r] <= reach(example) - keys.extents[index]:
+                score_tile(queries.powers[r], keys, tile.first, weight, total, part)
+            else:
+                row = queries.raw[r * queries.stride : r * queries.stride + p.dim]
+                score_tile_directly(row, keys, tile.first, weight, part[: min(tile.keys, p.keys - tile.first)])
+
+
+@inlined
+def read_weight(p: Any, h: int, example: Any) -> Any:
+    """The additive score's weight of a head, with a zero that makes its length even; empty for an inner product."""
+    weight = np.zeros(even_length(p.dim) if p.weight != 0 else 0, type(example))
+    if p.weight != 0:
         given = array_at(p.weight + h * p.weight_head * size_of(example), p.dim, example)
         for d in range(p.dim):
             weight[d] = given[d]
@@ -113,22 +216,12 @@ def read_weight(p, h, example):
 
 
 @inlined
-def head_number(address, h, stride, example):
-    """The number of a head at an address; 0 if there is none."""
-    return array_at(address, h * stride + 1, example)[h * stride] if address != 0 else type(example)(0)
-
-
-@inlined
-def adjust_row(p, b, h, row, first, low, scores):
-    """Cap, bias, temperature and mask of one row's visible scores.
-
-    Args:
-        low: column of the first visible score.
-        scores: the visible scores.
-    """
+def adjust_row(p: Any, block: Block, r: int, low: int, scores: Any) -> None:
+    """Cap, bias, temperature and mask of the visible scores of a block's row ``r``, from column ``low`` on."""
     real = scores.dtype.type
     n = scores.size
-    begin = first + low
+    b, h, row = block.batch, block.head, block.row + r
+    begin = block.first + low
     if p.cap > 0:
         cap, inverse = real(p.cap), real(2.0 / p.cap)
         for j in range(n):
@@ -158,7 +251,7 @@ def adjust_row(p, b, h, row, first, low, scores):
 
 
 @inlined
-def tanh_of_half(x):
+def tanh_of_half(x: Any) -> Any:
     """tanh(x / 2) = (1 − e^−x) / (1 + e^−x), from the side where nothing overflows."""
     small = exp(-abs(x))
     size = (type(x)(1) - small) / (type(x)(1) + small)
@@ -166,10 +259,10 @@ def tanh_of_half(x):
 
 
 @inlined
-def window_row(p, b, h, row, begin, gauss):
-    """Luong's Gaussian of one row: exp(−((j − center) / σ)² / 2) for the keys from ``begin`` on."""
-    real = gauss.dtype.type
-    at = b * p.window_batch + h * p.window_head + row
+def window_row(p: Any, block: Block, r: int, low: int, gauss: Any) -> None:
+    """Luong's Gaussian of row ``r``: exp(−((j − center) / sigma)² / 2) for the keys from column ``low`` on."""
+    real, begin = gauss.dtype.type, block.first + low
+    at = block.batch * p.window_batch + block.head * p.window_head + block.row + r
     center, sigma = array_at(p.center, at + 1, real(0))[at], array_at(p.sigma, at + 1, real(0))[at]
     for j in range(gauss.size):
         distance = (real(begin + j) - center) / sigma
@@ -177,13 +270,20 @@ def window_row(p, b, h, row, begin, gauss):
 
 
 @inlined
-def drop_row(p, b, h, row, begin, weights):
-    """Drop some of a row's numbers and scale up the rest; which ones depends on the seed and the place alone."""
+def drop_row(p: Any, row: int, begin: int, weights: Any) -> None:
+    """Drop some of a row's numbers and scale up the rest; which ones depends on the seed and the place alone.
+
+    A counter-based generator (Salmon et al. 2011): SplitMix64's output function of seed and row (Steele, Lea & Flood
+    2014), and of that and the key MurmurHash3's 32-bit finalizer; see docs/derivations/dropout.md.
+
+    Args:
+        row: counted through all batch rows and heads.
+        begin: the first key.
+        weights: of the keys from there on.
+    """
     real = weights.dtype.type
     kept = real(p.kept)
-    place = np.uint64(p.seed) + np.uint64(
-        ((b * p.heads + h) * p.queries + row + 1) * 0x9E3779B97F4A7C15 & 0xFFFFFFFFFFFFFFFF
-    )
+    place = np.uint64(p.seed) + np.uint64((row + 1) * 0x9E3779B97F4A7C15 & 0xFFFFFFFFFFFFFFFF)
     place ^= place >> np.uint64(30)
     place *= np.uint64(0xBF58476D1CE4E5B9)
     place ^= place >> np.uint64(27)

@@ -4,51 +4,52 @@
 # Intrinsics take one argument less than they are defined with: the first one is Numba's.
 
 from functools import cache
+from typing import Any
 
 import numpy as np
 import torch
 
 from regard.kernels.cpu.block import (
+    Block,
+    Scratch,
     adjust_row,
-    block_span,
+    block_matrix,
+    block_of,
     drop_row,
-    head_number,
     read_weight,
-    row_span,
-    score_block,
+    score_additive,
+    score_product,
+    scratch_of,
+    value_matrix,
+    visible_columns,
     window_row,
 )
 from regard.kernels.cpu.compiled import Kernel, inlined
 from regard.kernels.cpu.intrinsics import array_at, fetch_add, size_of
-from regard.kernels.cpu.kernel_arguments import arguments_at
+from regard.kernels.cpu.kernel_arguments import arguments_at, named_kernel
 from regard.kernels.cpu.nonfinite import report_nonfinite
 from regard.kernels.cpu.products import limit_threads, product
-from regard.kernels.cpu.row_normalizers import normalize
+from regard.kernels.cpu.row_normalizers import NORMALIZERS, head_number, normalize
+from regard.kernels.cpu.sizes import ceil_div
+from regard.kernels.cpu.wide_product import Matrix, Size
 
 
 @inlined
-def weigh_block(p, b, h, row, rows, first, count, scores, statistics, gauss):
+def weigh_block(p: Any, block: Block, scratch: Scratch, normalizer: Any, statistics: Any) -> None:
     """Turn a block's scores into weights, before dropout; zeros where nothing is visible."""
+    scores = scratch.scores
     real = scores.dtype.type
-    sink, shift = head_number(p.sink, h, p.sink_head, real(0)), head_number(p.shift, h, p.shift_head, real(0))
-    for r in range(rows):
-        start, stop = row_span(p, b, h, row + r)
-        low, high = min(max(start - first, 0), count), min(max(stop - first, 0), count)
-        if high <= low:
-            low, high = count, count
-        for j in range(low):
-            scores[r, j] = real(0)
-        for j in range(high, count):
-            scores[r, j] = real(0)
+    for r in range(block.rows):
+        low, high = visible_columns(p, block, r)
+        scores[r, :low] = real(0)
+        scores[r, high : block.keys] = real(0)
         if high > low:
             visible = scores[r, low:high]
-            adjust_row(p, b, h, row + r, first, low, visible)
-            one, two = normalize(p.normalizer, visible, p.alpha, sink, p.sink != 0, shift)
-            statistics[2 * r] = one
-            statistics[2 * r + 1] = two
+            adjust_row(p, block, r, low, visible)
+            statistics[2 * r], statistics[2 * r + 1] = normalize(normalizer, visible)
             if p.center != 0:
-                window = gauss[: high - low]
-                window_row(p, b, h, row + r, first + low, window)
+                window = scratch.gauss[: high - low]
+                window_row(p, block, r, low, window)
                 for j in range(high - low):
                     visible[j] *= window[j]
         else:
@@ -57,64 +58,61 @@ def weigh_block(p, b, h, row, rows, first, count, scores, statistics, gauss):
 
 
 @inlined
-def keep_weights(p, at, rows, first, count, weights):
-    """Copy a block's weights to the weights that are returned; ``at`` counts rows of the whole problem."""
+def store_weights(p: Any, block: Block, weights: Any) -> None:
+    """Copy a block's weights to those that are returned."""
     real = weights.dtype.type
-    for r in range(rows):
-        kept = array_at(p.returned_weights + (at + r) * p.keys * size_of(real(0)), p.keys, real(0))
-        kept[:first] = real(0)
-        kept[first : first + count] = weights[r, :count]
-        kept[first + count :] = real(0)
+    first, count = block.first, block.keys
+    for r in range(block.rows):
+        row = array_at(p.returned_weights + (block.at + r) * p.keys * size_of(real(0)), p.keys, real(0))
+        row[:first] = real(0)
+        row[first : first + count] = weights[r, :count]
+        row[first + count :] = real(0)
         report_nonfinite(p.nonfinite, weights[r, :count])
 
 
 @cache
-def forward(dtype: torch.dtype) -> Kernel:
-    """The kernel for float32 or float64."""
+def forward(dtype: torch.dtype, additive: bool, kind: int) -> Kernel:
+    """The kernel of a dtype, float32 or float64, a score's primitive and a normalizer."""
     zero = np.float32(0) if dtype == torch.float32 else np.float64(0)
+    Normalizer = NORMALIZERS[kind]
 
-    def attention_forward(address):
+    def attention_forward(address: int) -> None:
         p = arguments_at(address)
         threads = limit_threads(p.limit_threads, 1)
         real = type(zero)
-        width = -(-p.keys // 16) * 16 + 16
-        scores = np.empty((p.block, width), real)
-        gauss = np.empty(width if p.center != 0 else 0, real)
-        powers = np.empty((p.block, (p.dim + p.dim % 2) if p.additive != 0 else 0), real)
-        extents = np.empty(p.block, real)
-        blocks = -(-p.queries // p.block)
+        scratch = scratch_of(p, additive, zero)
+        scores = scratch.scores
+        blocks = ceil_div(p.queries, p.block)
         while True:
             task = fetch_add(address)
             if task >= p.tasks:
                 break
-            b, h, row = task // blocks // p.heads, task // blocks % p.heads, task % blocks * p.block
-            rows = min(p.block, p.queries - row)
-            at = (b * p.heads + h) * p.queries + row
-            statistics = array_at(p.statistics + at * 2 * size_of(zero), 2 * rows, zero)
-            output = array_at(p.output + at * p.value_dim * size_of(zero), rows * p.value_dim, zero)
-            first, count = block_span(p, b, h, row, rows)
-            if count == 0:
+            h = task // blocks % p.heads
+            block = block_of(p, task // blocks // p.heads, h, task % blocks)
+            rows = block.rows
+            statistics = array_at(p.statistics + block.at * 2 * size_of(zero), 2 * rows, zero)
+            output = array_at(p.output + block.at * p.value_dim * size_of(zero), rows * p.value_dim, zero)
+            if block.keys == 0:
                 output[:] = zero
                 statistics[:] = real(-np.inf)
                 if p.returned_weights != 0:
-                    keep_weights(p, at, rows, first, count, scores)
+                    store_weights(p, block, scores)
                 continue
-            weight = read_weight(p, h, zero)
-            score_block(p, b, h, row, rows, first, count, scores, powers, extents, weight)
-            weigh_block(p, b, h, row, rows, first, count, scores, statistics, gauss)
+            if additive:
+                score_additive(p, block, scratch, read_weight(p, h, zero))
+            else:
+                score_product(p, block, scores)
+            sink, shift = head_number(p.sink, h, p.sink_head, zero), head_number(p.shift, h, p.shift_head, zero)
+            weigh_block(p, block, scratch, Normalizer(p.alpha, sink, p.sink != 0, shift), statistics)
             if p.returned_weights != 0:
-                keep_weights(p, at, rows, first, count, scores)
+                store_weights(p, block, scores)
             if p.threshold > 0:
                 for r in range(rows):
-                    drop_row(p, b, h, row + r, first, scores[r, :count])
-            group = h // (p.heads // p.kv_heads)
-            value = p.value + (b * p.value_batch + group * p.value_head + first * p.value_row) * size_of(zero)
-            product(
-                p.gemm, p.wide, rows, p.value_dim, count, real(1), scores.ctypes.data, width, value, p.value_row, 0,
-                output.ctypes.data, p.value_dim,
-            )  # fmt: skip
+                    drop_row(p, block.at + r, block.first, scores[r, : block.keys])
+            result = Matrix(output.ctypes.data, p.value_dim, 1)
+            size = Size(rows, p.value_dim, block.keys)
+            product(p, size, real(1), block_matrix(scores), value_matrix(p, block, zero), result, 0)
             report_nonfinite(p.nonfinite, output)
         limit_threads(p.limit_threads, threads)
 
-    attention_forward.__name__ += f"_{str(dtype).removeprefix('torch.')}"
-    return Kernel(attention_forward)
+    return named_kernel(attention_forward, dtype, "additive" if additive else "product", Normalizer.__name__)

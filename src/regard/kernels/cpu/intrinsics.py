@@ -8,9 +8,13 @@ from typing import Any
 from llvmlite import ir
 from numba import carray, types
 from numba.core import cgutils
-from numba.extending import intrinsic, overload
+from numba.extending import intrinsic, overload, register_jitable
 
+from regard.kernels.cpu import sizes
 from regard.kernels.cpu.compiled import inlined
+
+for _function in (sizes.ceil_div, sizes.padded_length, sizes.even_length):
+    register_jitable(error_model="numpy")(_function)
 
 _WORDS = {types.float32: types.int32, types.float64: types.int64}
 _REALS = {types.int32: types.float32, types.int64: types.float64}
@@ -104,9 +108,17 @@ def nearest(typing: Any, real: Any) -> Any:
 
 
 @intrinsic
-def call_gemm(typing, function, by_row, by_column, m, n, k, factor, a, lda, b, ldb, keep, c, ldc):  # type: ignore[no-untyped-def]
-    """BLAS's ``gemm`` (Fortran's calling convention, 32-bit integers) at an address; see `products`."""
-    real = factor
+def call_gemm(typing, function, transposes, size, factor, a, b, c, keep):  # type: ignore[no-untyped-def]
+    """BLAS's ``gemm`` (Fortran's calling convention, 32-bit integers) at an address.
+
+    Args:
+        function: its address.
+        transposes: two numbers: whether the first and the second matrix are transposed.
+        size: rows of the result, its columns and the terms of each sum, as Fortran counts them.
+        factor: of the product.
+        a, b, c: address and row stride of each matrix.
+        keep: factor of what ``c`` holds.
+    """
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         word, letter = ir.IntType(32), ir.IntType(8)
@@ -119,31 +131,25 @@ def call_gemm(typing, function, by_row, by_column, m, n, k, factor, a, lda, b, l
             yes = builder.icmp_signed("!=", flag, ir.Constant(flag.type, 0))
             return reference(builder.select(yes, ir.Constant(letter, ord("T")), ir.Constant(letter, ord("N"))))
 
-        def size(value: Any) -> Any:
-            return reference(builder.trunc(value, word))
+        def matrix(pair: Any) -> list[Any]:
+            address, row = builder.extract_value(pair, 0), builder.extract_value(pair, 1)
+            return [builder.inttoptr(address, place), reference(builder.trunc(row, word))]
 
-        (function, by_row, by_column, m, n, k, factor, a, lda, b, ldb, keep, c, ldc) = arguments
+        function, transposes, size, factor, a, b, c, keep = arguments
         passed = [
-            transposed(by_row),
-            transposed(by_column),
-            size(m),
-            size(n),
-            size(k),
+            *(transposed(builder.extract_value(transposes, index)) for index in range(2)),
+            *(reference(builder.trunc(builder.extract_value(size, index), word)) for index in range(3)),
             reference(factor),
-            builder.inttoptr(a, place),
-            size(lda),
-            builder.inttoptr(b, place),
-            size(ldb),
+            *matrix(a),
+            *matrix(b),
             reference(keep),
-            builder.inttoptr(c, place),
-            size(ldc),
+            *matrix(c),
         ]
         kind = ir.FunctionType(ir.VoidType(), [place] * len(passed))
         builder.call(builder.inttoptr(function, kind.as_pointer()), passed)
         return context.get_dummy_value()
 
-    word = types.int64
-    return types.void(*[word] * 6, real, *[word] * 4, real, word, word), generate
+    return types.void(types.int64, transposes, size, factor, a, b, c, factor), generate
 
 
 @intrinsic

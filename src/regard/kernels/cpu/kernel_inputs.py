@@ -1,15 +1,17 @@
 """What a fused kernel is called with."""
 
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 from torch import Tensor
 
+from regard.kernels.cpu.fields import DIFFERENTIABLE, Strides
+from regard.kernels.cpu.sizes import ceil_div
 from regard.kernels.kinds import SOFTMAX
 
 CACHE_NUMBERS = 1 << 18
 """Scores of a block: as many as leave room for keys in a core's own cache."""
 
-TURNING_ROWS = 16
+TRANSPOSED_ROWS = 16
 """Queries from which on keys and values are transposed."""
 
 LEAST_TASKS = 8
@@ -19,15 +21,18 @@ SUMS_LIMIT = 1 << 22
 """Numbers that the separate sums of chunks may take: 16 MiB of float32."""
 
 
+_MATRIX = ("batch", "head", "row")
+
+
 class KernelInputs(NamedTuple):
-    """The inputs of a kernel, as the operators' schema names them; float32 or float64.
+    """The inputs of a kernel; float32 or float64. The operators' schema and the kernels' record follow from it.
 
     Attributes:
         query: ``[batch, heads, queries, dim]``.
         key: ``[batch, kv_heads, keys, dim]``.
         value: ``[batch, kv_heads, keys, value_dim]``.
         weight: of an additive score, ``[heads or 1, dim]``; None for an inner product.
-        exponentials, extents: of an additive score's keys, from ``torch.ops.regard.exponentials``.
+        exponentials, extents: of an additive score's keys, from ``torch.ops.regard_cpu.exponentials``.
         start, stop: visible keys of each row, int32 ``[batch or 1, heads or 1, queries or 1]``; None: all.
         mask: who of them is visible, bool ``[batch or 1, heads or 1, queries or 1, keys]``; None: all.
         bias: broadcastable to ``[batch, heads, queries, keys]``, or diagonals ``[heads or 1, queries + keys − 1]``.
@@ -45,21 +50,21 @@ class KernelInputs(NamedTuple):
         return_weights: whether the weights are wanted, before dropout; quadratic memory.
     """
 
-    query: Tensor
-    key: Tensor
-    value: Tensor
-    weight: Tensor | None = None
+    query: Annotated[Tensor, Strides(_MATRIX, repeats=False), DIFFERENTIABLE]
+    key: Annotated[Tensor, Strides(_MATRIX, repeats=False), DIFFERENTIABLE]
+    value: Annotated[Tensor, Strides(_MATRIX, repeats=False), DIFFERENTIABLE]
+    weight: Annotated[Tensor | None, Strides(("head",)), DIFFERENTIABLE] = None
     exponentials: Tensor | None = None
     extents: Tensor | None = None
-    start: Tensor | None = None
-    stop: Tensor | None = None
-    mask: Tensor | None = None
-    bias: Tensor | None = None
+    start: Annotated[Tensor | None, Strides(_MATRIX, prefix="span")] = None
+    stop: Annotated[Tensor | None, Strides(_MATRIX, prefix="span")] = None
+    mask: Annotated[Tensor | None, Strides(_MATRIX)] = None
+    bias: Annotated[Tensor | None, Strides((*_MATRIX, "key")), DIFFERENTIABLE] = None
     diagonal: bool = False
-    sink: Tensor | None = None
-    shift: Tensor | None = None
-    center: Tensor | None = None
-    sigma: Tensor | None = None
+    sink: Annotated[Tensor | None, Strides(("head",)), DIFFERENTIABLE] = None
+    shift: Annotated[Tensor | None, Strides(("head",)), DIFFERENTIABLE] = None
+    center: Annotated[Tensor | None, Strides(("batch", "head"), prefix="window"), DIFFERENTIABLE] = None
+    sigma: Annotated[Tensor | None, Strides(("batch", "head"), prefix="window"), DIFFERENTIABLE] = None
     normalizer: int = SOFTMAX
     alpha: float = 0.0
     scale: float = 1.0
@@ -74,13 +79,13 @@ class KernelInputs(NamedTuple):
         """Rows of a block; a function of shapes alone, so that it never depends on threads."""
         batch, heads, queries, _ = self.query.shape
         fitting = max(16, min(64, CACHE_NUMBERS // max(self.key.shape[2], 1)))
-        shared = -(-batch * heads * queries // LEAST_TASKS)
+        shared = ceil_div(batch * heads * queries, LEAST_TASKS)
         return max(1, min(fitting, shared, queries))
 
     @property
-    def turns(self) -> bool:
+    def transposes(self) -> bool:
         """Whether there are rows enough to make it worth while to transpose keys and values for wide vectors."""
-        return self.query.shape[2] >= TURNING_ROWS
+        return self.query.shape[2] >= TRANSPOSED_ROWS
 
     @property
     def work(self) -> float:
@@ -89,6 +94,6 @@ class KernelInputs(NamedTuple):
 
     def chunks(self, numbers_per_key: int, tasks: int) -> int:
         """Into how many chunks the rows of one head are cut, where each has ``numbers_per_key`` sums for each key."""
-        blocks = -(-self.query.shape[2] // self.block)
+        blocks = ceil_div(self.query.shape[2], self.block)
         affordable = max(1, SUMS_LIMIT // max(tasks * self.key.shape[2] * numbers_per_key, 1))
-        return min(blocks, affordable, max(1, -(-2 * LEAST_TASKS // max(tasks, 1))))
+        return min(blocks, affordable, max(1, ceil_div(2 * LEAST_TASKS, max(tasks, 1))))

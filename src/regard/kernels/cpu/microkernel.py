@@ -1,7 +1,11 @@
-"""A matrix product's innermost tile, held in vector registers: for processors on which BLAS does not use the widest.
+"""The microkernel of a matrix product: register-tiled outer products.
+
+Goto & van de Geijn 2008, "Anatomy of high-performance matrix multiplication"; Van Zee & van de Geijn 2015, "BLIS".
 
 MKL, PyTorch's BLAS on x86, takes its 512-bit path on Intel's processors alone. On others with AVX-512 this tile runs at
-nearly twice its speed. A tile has up to ROWS × VECTORS registers of LANES float32 numbers; each step of the sum loads a
+nearly twice its speed; see docs/derivations/products.md.
+
+A tile has up to ROWS × VECTORS registers of LANES float32 numbers; each step of the sum loads a
 few vectors of ``b``, broadcasts a number of each row of ``a``, and multiplies and adds.
 """
 
@@ -19,23 +23,26 @@ LANES = 16
 
 
 def tile(rows: int, vectors: int) -> Any:
-    """An intrinsic ``(a, a_row, a_step, b, b_step, c, c_row, depth, factor, keep) -> None``.
+    """An intrinsic ``(a, b, c, depth, factor, keep) -> None``.
 
-    ``c[i, j] = factor · Σ_k a[i · a_row + k · a_step] b[k · b_step + j] + keep · c[i, j]`` for ``rows`` rows and
-    ``vectors · LANES`` columns of float32; addresses in bytes, strides in numbers; ``keep`` is 0 or 1.
+    ``c[i, j] = factor · Σ_k a[i, k] b[k, j] + keep · c[i, j]`` for ``rows`` rows and ``vectors · LANES`` columns of
+    float32. Each matrix is its address in bytes, the numbers from a row to the next, and those from a column to the
+    next, which is 1 for ``b`` and ``c``; ``keep`` is 0 or 1.
     """
 
     @intrinsic
-    def run(typing, a, a_row, a_step, b, b_step, c, c_row, depth, factor, keep):  # type: ignore[no-untyped-def]
-        word, real = types.int64, types.float32
-        return types.void(*[word] * 8, real, word), _generator(rows, vectors)
+    def run(typing, a, b, c, depth, factor, keep):  # type: ignore[no-untyped-def]
+        return types.void(a, b, c, types.int64, types.float32, types.int64), _generator(rows, vectors)
 
     return run
 
 
 def _generator(rows: int, vectors: int) -> Any:
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        a, a_row, a_step, b, b_step, c, c_row, depth, factor, keep = arguments
+        left, right, result, depth, factor, keep = arguments
+        a, a_row, a_step = (builder.extract_value(left, index) for index in range(3))
+        b, b_step = (builder.extract_value(right, index) for index in range(2))
+        c, c_row = (builder.extract_value(result, index) for index in range(2))
         word, real = ir.IntType(64), ir.FloatType()
         vector = ir.VectorType(real, LANES)
         four = ir.Constant(word, 4)

@@ -7,9 +7,10 @@ import torch
 
 from regard.kernels.cpu.compiled import Kernel
 from regard.kernels.cpu.intrinsics import array_at, fetch_add, size_of
-from regard.kernels.cpu.kernel_arguments import arguments_at
+from regard.kernels.cpu.kernel_arguments import arguments_at, named_kernel
 from regard.kernels.cpu.nonfinite import report_nonfinite, report_nonfinite_number
-from regard.kernels.cpu.tanh_sum import LANES, TILE, prepare_keys
+from regard.kernels.cpu.sizes import TILE, ceil_div, padded_length
+from regard.kernels.cpu.tanh_sum import keys_of, prepare_keys
 
 # pyright: reportCallIssue=false, reportAttributeAccessIssue=false
 # Intrinsics take one argument less than they are defined with: the first one is Numba's.
@@ -20,36 +21,28 @@ def exponentials(dtype: torch.dtype) -> Kernel:
     """The kernel that takes exponentials of an additive score's keys, a tile of them for each task."""
     zero = np.float32(0) if dtype == torch.float32 else np.float64(0)
 
-    def prepare_additive_keys(address):
+    def prepare_additive_keys(address: int) -> None:
         p = arguments_at(address)
         scratch = np.empty(p.dim, type(zero))
-        tiles = -(-p.keys // TILE)
-        even, padded = p.dim + p.dim % 2, -(-p.keys // LANES) * LANES
+        tiles = ceil_div(p.keys, TILE)
         while True:
             task = fetch_add(address)
             if task >= p.tasks:
                 break
             head, tile = task // tiles, task % tiles
-            b, group = head // p.kv_heads, head % p.kv_heads
-            size = size_of(zero)
-            key = array_at(
-                p.key + (b * p.key_batch + group * p.key_head) * size, (p.keys - 1) * p.key_row + p.dim, zero
-            )
-            powers = array_at(p.exponentials + head * even * padded * size, even * padded, zero)
+            keys = keys_of(p, head // p.kv_heads, head % p.kv_heads, zero)
             first = tile * TILE
             count = min(TILE, p.keys - first)
-            extent = prepare_keys(key, p.key_row, first, count, p.dim, powers, padded, scratch)
-            array_at(p.extents, task + 1, zero)[task] = extent
+            extent = prepare_keys(keys, first, count, scratch)
+            keys.extents[tile] = extent
             report_nonfinite_number(p.nonfinite, extent)
-            for d in range(p.dim):
-                at = d * padded + first
-                report_nonfinite(p.nonfinite, powers[at : at + count])
-            for d in range(even):
-                for j in range(p.keys if tile == tiles - 1 else padded, padded):
-                    powers[d * padded + j] = zero
+            for d in range(keys.powers.size // keys.padded):
+                row = keys.powers[d * keys.padded : (d + 1) * keys.padded]
+                report_nonfinite(p.nonfinite, row[first : first + count])
+                if tile == tiles - 1:
+                    row[p.keys :] = zero
 
-    prepare_additive_keys.__name__ += f"_{str(dtype).removeprefix('torch.')}"
-    return Kernel(prepare_additive_keys)
+    return named_kernel(prepare_additive_keys, dtype)
 
 
 @cache
@@ -57,10 +50,10 @@ def transposed(dtype: torch.dtype) -> Kernel:
     """The kernel that transposes keys, a tile of them for each task, into ``output [batch, kv_heads, dim, padded]``."""
     zero = np.float32(0) if dtype == torch.float32 else np.float64(0)
 
-    def transpose_keys(address):
+    def transpose_keys(address: int) -> None:
         p = arguments_at(address)
         size = size_of(zero)
-        tiles, padded = -(-p.keys // TILE), -(-p.keys // LANES) * LANES
+        tiles, padded = ceil_div(p.keys, TILE), padded_length(p.keys)
         while True:
             task = fetch_add(address)
             if task >= p.tasks:
@@ -78,5 +71,4 @@ def transposed(dtype: torch.dtype) -> Kernel:
                 for j in range(count, row.size):
                     row[j] = zero
 
-    transpose_keys.__name__ += f"_{str(dtype).removeprefix('torch.')}"
-    return Kernel(transpose_keys)
+    return named_kernel(transpose_keys, dtype)

@@ -5,13 +5,14 @@
 
 import ctypes
 from functools import cache
+from typing import Any
 
 import torch
 
 from regard.kernels.cpu.compiled import inlined
 from regard.kernels.cpu.intrinsics import array_at, call_gemm, call_with_number
 from regard.kernels.cpu.threads import symbol
-from regard.kernels.cpu.wide_product import plain_product, wide_product
+from regard.kernels.cpu.wide_product import Matrix, Size, plain_product, wide_product
 
 _LIMITS = ("MKL_Set_Num_Threads_Local", "openblas_set_num_threads_local")
 
@@ -34,47 +35,58 @@ def _address(name: str) -> int:
 
 
 @inlined
-def limit_threads(function, threads):
+def limit_threads(function: int, threads: int) -> int:
     """Let products of this thread use so many threads; how many it was before (0: as many as there are)."""
     return call_with_number(function, threads) if function != 0 else 0
 
 
 @inlined
-def product_with_transposed(gemm, rows, columns, depth, factor, a, a_row, b, b_row, c, c_row):
-    """``c = factor · a bᵀ`` for row-major ``a [rows, depth]``, ``b [columns, depth]`` at addresses with row strides."""
+def product_with_transposed(gemm: int, size: Size, factor: Any, a: Matrix, b: Matrix, c: Matrix) -> None:
+    """``c = factor · a bᵀ`` for row-major ``a [rows, depth]`` and ``b [columns, depth]``."""
     if gemm != 0:
-        call_gemm(gemm, 1, 0, columns, rows, depth, factor, b, b_row, a, a_row, type(factor)(0), c, c_row)
+        flipped = (size.columns, size.rows, size.depth)
+        call_gemm(
+            gemm, (1, 0), flipped, factor, (b.address, b.row), (a.address, a.row), (c.address, c.row), type(factor)(0)
+        )
         return
-    left = array_at(a, rows * a_row, factor)
-    right = array_at(b, columns * b_row, factor)
-    result = array_at(c, rows * c_row, factor)
-    for i in range(rows):
-        x = left[i * a_row : i * a_row + depth]
-        for j in range(columns):
-            y = right[j * b_row : j * b_row + depth]
+    left = array_at(a.address, size.rows * a.row, factor)
+    right = array_at(b.address, size.columns * b.row, factor)
+    result = array_at(c.address, size.rows * c.row, factor)
+    for i in range(size.rows):
+        x = left[i * a.row : i * a.row + size.depth]
+        for j in range(size.columns):
+            y = right[j * b.row : j * b.row + size.depth]
             total = type(factor)(0)
-            for d in range(depth):
+            for d in range(size.depth):
                 total += x[d] * y[d]
-            result[i * c_row + j] = factor * total
+            result[i * c.row + j] = factor * total
 
 
 @inlined
-def product(gemm, wide, rows, columns, depth, factor, a, a_row, b, b_row, keep, c, c_row):
-    """``c = factor · a b + keep · c`` for row-major ``a [rows, depth]`` and ``b [depth, columns]``; keep is 0 or 1."""
-    if wide != 0:
-        wide_product(rows, columns, depth, factor, a, a_row, 1, b, b_row, keep, c, c_row)
-    elif gemm != 0:
-        call_gemm(gemm, 0, 0, columns, rows, depth, factor, b, b_row, a, a_row, type(factor)(keep), c, c_row)
+def product(p: Any, size: Size, factor: Any, a: Matrix, b: Matrix, c: Matrix, keep: int) -> None:
+    """``c = factor · a b + keep · c`` for row-major matrices; ``keep`` is 0 or 1, ``p`` says which routine."""
+    if p.wide != 0:
+        wide_product(size, factor, a, b, c, keep)
+    elif p.gemm != 0:
+        flipped = (size.columns, size.rows, size.depth)
+        call_gemm(
+            p.gemm, (0, 0), flipped, factor, (b.address, b.row), (a.address, a.row), (c.address, c.row),
+            type(factor)(keep),
+        )  # fmt: skip
     else:
-        plain_product(0, rows, columns, depth, factor, a, a_row, 1, b, b_row, keep, c, c_row)
+        plain_product(0, size, factor, a, b, c, keep)
 
 
 @inlined
-def product_of_transposed(gemm, wide, rows, columns, depth, factor, a, a_row, b, b_row, keep, c, c_row):
+def product_of_transposed(p: Any, size: Size, factor: Any, a: Matrix, b: Matrix, c: Matrix, keep: int) -> None:
     """``c = factor · aᵀ b + keep · c`` for row-major ``a [depth, rows]`` and ``b [depth, columns]``."""
-    if wide != 0:
-        wide_product(rows, columns, depth, factor, a, 1, a_row, b, b_row, keep, c, c_row)
-    elif gemm != 0:
-        call_gemm(gemm, 0, 1, columns, rows, depth, factor, b, b_row, a, a_row, type(factor)(keep), c, c_row)
+    if p.wide != 0:
+        wide_product(size, factor, Matrix(a.address, a.column, a.row), b, c, keep)
+    elif p.gemm != 0:
+        flipped = (size.columns, size.rows, size.depth)
+        call_gemm(
+            p.gemm, (0, 1), flipped, factor, (b.address, b.row), (a.address, a.row), (c.address, c.row),
+            type(factor)(keep),
+        )  # fmt: skip
     else:
-        plain_product(0, rows, columns, depth, factor, a, 1, a_row, b, b_row, keep, c, c_row)
+        plain_product(0, size, factor, Matrix(a.address, a.column, a.row), b, c, keep)

@@ -1,19 +1,17 @@
 """What the readings kernel is asked for."""
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Annotated, NamedTuple
 
 import torch
 from torch import Tensor
 
+from regard.kernels.cpu.fields import Items
 from regard.kernels.cpu.kernel_inputs import KernelInputs
-
-SUMMED = ("received", "pooled_sum", "pooled_max")
-"""Readings over many rows, which each chunk of rows makes apart; chunks are their axis 2."""
 
 
 class ReadingOptions(NamedTuple):
-    """Which readings to take, as the operator's schema names them.
+    """Which readings to take. The operator's schema and the kernel's record follow from it.
 
     Attributes:
         entropy, peak, received, distance: whether to.
@@ -33,7 +31,7 @@ class ReadingOptions(NamedTuple):
     top_k: int = 0
     received: bool = False
     distance: bool = False
-    pooled: Sequence[int] = ()
+    pooled: Annotated[Sequence[int], Items(("rows", "columns"))] = ()
     row_slots: Tensor | None = None
     stored_rows: int = 0
     first_stored_key: int = 0
@@ -43,24 +41,72 @@ class ReadingOptions(NamedTuple):
     first_row: int = 0
     all_rows: int = 1
 
-    def tensors(self, call: KernelInputs, chunks: int) -> dict[str, Tensor]:
-        """Unfilled tensors for all readings, in the operator's order; empty ones for those that are not wanted."""
-        B, H, Q, _ = call.query.shape
-        K = call.key.shape[2]
+    def sizes(self, inputs: KernelInputs) -> dict[str, int]:
+        """Lengths of the axes that readings have."""
         rows, columns = self.pooled or (0, 0)
-
-        def tensor(wanted: bool, *shape: int) -> Tensor:
-            return call.query.new_empty(B, H, *(shape if wanted else (0,) * len(shape)))
-
         return {
-            "lse": tensor(not self.only_stored, Q),
-            "entropy": tensor(self.entropy, Q),
-            "peak": tensor(self.peak, Q),
-            "top_weights": tensor(self.top_k > 0, Q, self.top_k),
-            "top_indices": tensor(self.top_k > 0, Q, self.top_k).to(torch.int64),
-            "received": tensor(self.received, chunks, K),
-            "distance": tensor(self.distance, Q),
-            "pooled_sum": tensor(bool(self.pooled), chunks, rows, columns),
-            "pooled_max": tensor(bool(self.pooled), chunks, rows, columns),
-            "weights": tensor(self.row_slots is not None, self.stored_rows, self.stored_keys),
+            "queries": inputs.query.shape[2],
+            "keys": inputs.key.shape[2],
+            "top_k": self.top_k,
+            "pooled_rows": rows,
+            "pooled_columns": columns,
+            "stored_rows": self.stored_rows,
+            "stored_keys": self.stored_keys,
         }
+
+    def tensors(self, inputs: KernelInputs, chunks: int) -> dict[str, Tensor]:
+        """Unfilled tensors for all readings, in the operator's order; empty ones for those that are not wanted."""
+        batch, heads = inputs.query.shape[:2]
+        sizes = self.sizes(inputs)
+        tensors = {}
+        for reading in READINGS:
+            shape = [sizes[axis] for axis in reading.axes]
+            if reading.over_rows is not None:
+                shape = [chunks, *shape]
+            if not reading.wanted(self):
+                shape = [0] * len(shape)
+            dtype = reading.dtype or inputs.query.dtype
+            tensors[reading.name] = inputs.query.new_empty(batch, heads, *shape, dtype=dtype)
+        return tensors
+
+
+class Reading(NamedTuple):
+    """One tensor that the readings operator returns.
+
+    Attributes:
+        name: its own; in the kernel, that of its address.
+        wanted: whether it is asked for.
+        axes: after batch and heads; lengths are those of `ReadingOptions.sizes`.
+        over_rows: for a reading over many rows, which each chunk of rows makes apart: how chunks are put together.
+        initial: what it holds where a kernel writes nothing.
+        dtype: None: that of the inputs.
+    """
+
+    name: str
+    wanted: Callable[[ReadingOptions], bool]
+    axes: tuple[str, ...]
+    over_rows: Callable[[Tensor], Tensor] | None = None
+    initial: float = 0.0
+    dtype: torch.dtype | None = None
+
+
+def sum_of_chunks(chunks: Tensor) -> Tensor:
+    """The sum over chunks, axis 2."""
+    return chunks[:, :, 0].contiguous() if chunks.shape[2] == 1 else chunks.sum(2)
+
+
+READINGS = (
+    Reading("lse", lambda asked: not asked.only_stored, ("queries",), initial=-torch.inf),
+    Reading("entropy", lambda asked: asked.entropy, ("queries",)),
+    Reading("peak", lambda asked: asked.peak, ("queries",)),
+    Reading("top_weights", lambda asked: asked.top_k > 0, ("queries", "top_k")),
+    Reading("top_indices", lambda asked: asked.top_k > 0, ("queries", "top_k"), initial=-1, dtype=torch.int64),
+    Reading("received", lambda asked: asked.received, ("keys",), over_rows=sum_of_chunks),
+    Reading("distance", lambda asked: asked.distance, ("queries",)),
+    Reading("pooled_sum", lambda asked: bool(asked.pooled), ("pooled_rows", "pooled_columns"), sum_of_chunks),
+    Reading(
+        "pooled_max", lambda asked: bool(asked.pooled), ("pooled_rows", "pooled_columns"), lambda chunks: chunks.amax(2)
+    ),
+    Reading("weights", lambda asked: asked.row_slots is not None, ("stored_rows", "stored_keys")),
+)
+"""All readings, in the operator's order; after them it returns ``nonfinite``."""

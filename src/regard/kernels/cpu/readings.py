@@ -7,26 +7,31 @@ Tasks are chunks of rows of one query head, as in the backward pass: sums over r
 # Intrinsics take one argument less than they are defined with: the first one is Numba's.
 
 from functools import cache
+from typing import Any
 
 import numpy as np
 import torch
 
 from regard.kernels.cpu.block import (
+    Block,
     adjust_row,
-    block_span,
-    head_number,
+    block_of,
+    blocks_of_chunk,
     read_weight,
-    row_span,
-    score_block,
+    score_additive,
+    score_product,
+    scratch_of,
+    visible_columns,
     window_row,
 )
 from regard.kernels.cpu.compiled import Kernel, inlined
 from regard.kernels.cpu.elementary import exp, log
 from regard.kernels.cpu.intrinsics import array_at, fetch_add, size_of
-from regard.kernels.cpu.kernel_arguments import arguments_at
+from regard.kernels.cpu.kernel_arguments import arguments_at, named_kernel
 from regard.kernels.cpu.nonfinite import report_nonfinite, report_nonfinite_number
 from regard.kernels.cpu.products import limit_threads
-from regard.kernels.cpu.row_normalizers import largest, normalize
+from regard.kernels.cpu.row_normalizers import NORMALIZERS, clear_row, head_number, largest, normalize
+from regard.kernels.cpu.sizes import ceil_div
 from regard.kernels.kinds import SOFTMAX
 
 GROUP = 32
@@ -34,7 +39,7 @@ GROUP = 32
 
 
 @inlined
-def softmax_with_entropy(row, sink, has_sink):
+def softmax_with_entropy(row: Any, sink: Any, has_sink: bool) -> tuple[Any, Any]:
     """Weights in place; log Σ exp of the scores, and −Σ p ln p, without a logarithm for each weight.
 
     With t_j = s_j − max: −Σ p ln p = P · ln total − Σ p t, where total includes the sink and P = Σ p. All terms have
@@ -43,11 +48,7 @@ def softmax_with_entropy(row, sink, has_sink):
     real = row.dtype.type
     top = largest(row)
     if top == real(-np.inf):
-        seen = real(0)
-        for j in range(row.size):
-            row[j] = real(0) if row[j] == top else row[j]
-            # 0, or NaN if there is any.
-            seen += row[j]
+        seen = clear_row(row, top)
         return top + seen, seen
     total, moment, rest = real(0), real(0), real(0)
     for j in range(row.size):
@@ -83,7 +84,7 @@ def softmax_with_entropy(row, sink, has_sink):
 
 
 @inlined
-def log_sum_exp(row):
+def log_sum_exp(row: Any) -> Any:
     """log Σ exp of a row of scores; −inf for an empty one."""
     real = row.dtype.type
     top = largest(row)
@@ -99,7 +100,7 @@ def log_sum_exp(row):
 
 
 @inlined
-def entropy_of(row):
+def entropy_of(row: Any) -> Any:
     """−Σ p ln p."""
     real = row.dtype.type
     total = real(0)
@@ -110,21 +111,22 @@ def entropy_of(row):
 
 
 @inlined
-def take_top(row, begin, count, weights, indices, maxima):
+def take_top(row: Any, begin: int, weights: Any, indices: Any, maxima: Any) -> None:
     """The largest weights of a row, in falling order, of equal ones the first; zeros and −1 behind the last above 0.
 
-    The row is dealt out to groups like cards, so that the largest of each group is found for all groups at once, in
-    vectors. Then the largest of all is taken away, and its group looked through again, ``count`` times.
+    Weights ``g, g + groups, g + 2 groups, …`` are group ``g``, so that the largest of each group is found for all
+    groups at once, in vectors. Then the largest of all is removed and its group is searched again, as often as weights
+    are wanted.
     """
-    real = row.dtype.type
-    groups = -(-row.size // GROUP)
+    real, count = row.dtype.type, weights.size
+    groups = ceil_div(row.size, GROUP)
     tops = maxima[:groups]
     tops[:] = row[:groups]
     for first in range(groups, row.size, groups):
         # A slice counts from 0: indices that could be negative would not vectorize.
-        dealt = row[first : min(first + groups, row.size)]
-        for g in range(dealt.size):
-            tops[g] = dealt[g] if dealt[g] > tops[g] else tops[g]
+        part = row[first : min(first + groups, row.size)]
+        for g in range(part.size):
+            tops[g] = part[g] if part[g] > tops[g] else tops[g]
     taken = 0
     while taken < count:
         top = largest(tops)
@@ -153,19 +155,19 @@ def take_top(row, begin, count, weights, indices, maxima):
 
 
 @inlined
-def pool_row(p, b, h, chunk, row, begin, weights):
+def pool_row(p: Any, block: Block, chunk: int, r: int, begin: int, weights: Any) -> None:
     """Add a row's weights to the cells of the coarse map."""
     zero = weights.dtype.type(0)
     size = size_of(zero)
-    head = (b * p.heads + h) * p.chunks + chunk
-    at = (head * p.pooled_rows + (row + p.first_row) * p.pooled_rows // p.all_rows) * p.pooled_columns
+    head = (block.batch * p.heads + block.head) * p.chunks + chunk
+    at = (head * p.pooled_rows + (block.row + r + p.first_row) * p.pooled_rows // p.all_rows) * p.pooled_columns
     sums = array_at(p.pooled_sum + at * size, p.pooled_columns, zero)
     tops = array_at(p.pooled_max + at * size, p.pooled_columns, zero)
     j, n = 0, weights.size
     while j < n:
         cell = (begin + j) * p.pooled_columns // p.keys
         # The first key of the next cell.
-        end = min(-(-(cell + 1) * p.keys // p.pooled_columns) - begin, n)
+        end = min(ceil_div((cell + 1) * p.keys, p.pooled_columns) - begin, n)
         total = zero
         for k in range(j, end):
             total += weights[k]
@@ -176,25 +178,28 @@ def pool_row(p, b, h, chunk, row, begin, weights):
 
 
 @inlined
-def read_row(p, b, h, chunk, row, begin, weights, lse, maxima):
-    """Everything that is read of one row's weights but log-sum-exp and entropy."""
+def read_row(p: Any, block: Block, chunk: int, r: int, weights: Any, lse: Any, maxima: Any) -> None:
+    """Everything that is read of one row's visible weights but log-sum-exp and entropy."""
+    low, _ = visible_columns(p, block, r)
+    row, begin = block.row + r, block.first + low
     real = weights.dtype.type
     zero = real(0)
     size, n = size_of(zero), weights.size
-    at = (b * p.heads + h) * p.queries + row
+    at = block.at + r
     if p.peak != 0:
         # Comparisons pass over NaN, the log-sum-exp does not.
         top = max(largest(weights), zero) if lse == lse else lse
         array_at(p.peak, at + 1, zero)[at] = top
-    if p.top > 0:
+    if p.top_k > 0:
         take_top(
-            weights, begin, p.top,
-            array_at(p.top_weights + at * p.top * size, p.top, zero),
-            array_at(p.top_indices + at * p.top * 8, p.top, np.int64(0)),
+            weights,
+            begin,
+            array_at(p.top_weights + at * p.top_k * size, p.top_k, zero),
+            array_at(p.top_indices + at * p.top_k * 8, p.top_k, np.int64(0)),
             maxima,
-        )  # fmt: skip
+        )
     if p.received != 0:
-        place = ((b * p.heads + h) * p.chunks + chunk) * p.keys + begin
+        place = ((block.batch * p.heads + block.head) * p.chunks + chunk) * p.keys + begin
         sums = array_at(p.received + place * size, n, zero)
         for j in range(n):
             sums[j] += weights[j]
@@ -205,46 +210,40 @@ def read_row(p, b, h, chunk, row, begin, weights, lse, maxima):
             total += weights[j] * abs(own - real(np.int32(j)))
         array_at(p.distance, at + 1, zero)[at] = total
     if p.pooled_sum != 0:
-        pool_row(p, b, h, chunk, row, begin, weights)
+        pool_row(p, block, chunk, r, begin, weights)
     if p.weights != 0:
         slot = array_at(p.row_slots, p.queries, np.int64(0))[row]
         if slot >= 0:
             low, high = max(begin, p.first_stored_key), min(begin + n, p.first_stored_key + p.stored_keys)
-            place = ((b * p.heads + h) * p.stored_rows + slot) * p.stored_keys - p.first_stored_key
+            place = ((block.batch * p.heads + block.head) * p.stored_rows + slot) * p.stored_keys - p.first_stored_key
             copy = array_at(p.weights + (place + low) * size, max(high - low, 0), zero)
             for j in range(high - low):
                 copy[j] = weights[low - begin + j]
 
 
 @inlined
-def block_is_wanted(p, row, rows):
+def block_is_wanted(p: Any, block: Block) -> bool:
     """Whether a block holds a row of those to which readings are confined."""
     if p.only_stored == 0:
         return True
     slots = array_at(p.row_slots, p.queries, np.int64(0))
     wanted = False
-    for r in range(row, row + rows):
+    for r in range(block.row, block.row + block.rows):
         wanted = wanted or slots[r] >= 0
     return wanted
 
 
 @cache
-def readings(dtype: torch.dtype) -> Kernel:
-    """The kernel for float32 or float64."""
+def readings(dtype: torch.dtype, additive: bool, kind: int) -> Kernel:
+    """The kernel of a dtype, float32 or float64, a score's primitive and a normalizer."""
     zero = np.float32(0) if dtype == torch.float32 else np.float64(0)
+    Normalizer, softmax = NORMALIZERS[kind], kind == SOFTMAX
 
-    def attention_readings(address):
+    def attention_readings(address: int) -> None:
         p = arguments_at(address)
         threads = limit_threads(p.limit_threads, 1)
-        real = type(zero)
-        width = -(-p.keys // 16) * 16 + 16
-        scores = np.empty((p.block, width), real)
-        gauss = np.empty(width if p.center != 0 else 0, real)
-        powers = np.empty((p.block, (p.dim + p.dim % 2) if p.additive != 0 else 0), real)
-        extents = np.empty(p.block, real)
-        maxima = np.empty(width // GROUP + 1, real)
-        blocks = -(-p.queries // p.block)
-        per_chunk = -(-blocks // p.chunks)
+        scratch = scratch_of(p, additive, zero)
+        maxima = np.empty(scratch.scores.shape[1] // GROUP + 1, type(zero))
         while True:
             task = fetch_add(address)
             if task >= p.tasks:
@@ -253,41 +252,44 @@ def readings(dtype: torch.dtype) -> Kernel:
             b, h = head // p.heads, head % p.heads
             weight = read_weight(p, h, zero)
             sink, shift = head_number(p.sink, h, p.sink_head, zero), head_number(p.shift, h, p.shift_head, zero)
-            for block in range(chunk * per_chunk, min((chunk + 1) * per_chunk, blocks)):
-                row = block * p.block
-                rows = min(p.block, p.queries - row)
-                first, count = block_span(p, b, h, row, rows)
-                if count == 0 or not block_is_wanted(p, row, rows):
+            normalizer = Normalizer(p.alpha, sink, p.sink != 0, shift)
+            for index in blocks_of_chunk(p, chunk):
+                block = block_of(p, b, h, index)
+                if block.keys == 0 or not block_is_wanted(p, block):
                     continue
-                score_block(p, b, h, row, rows, first, count, scores, powers, extents, weight)
-                for r in range(rows):
-                    start, stop = row_span(p, b, h, row + r)
-                    if stop <= start:
+                if additive:
+                    score_additive(p, block, scratch, weight)
+                else:
+                    score_product(p, block, scratch.scores)
+                for r in range(block.rows):
+                    low, high = visible_columns(p, block, r)
+                    if high <= low:
                         continue
-                    low = start - first
-                    visible = scores[r, low : stop - first]
-                    adjust_row(p, b, h, row + r, first, low, visible)
-                    at = (b * p.heads + h) * p.queries + row + r
-                    if p.normalizer == SOFTMAX and p.center == 0:
+                    visible = scratch.scores[r, low:high]
+                    adjust_row(p, block, r, low, visible)
+                    entropy = zero
+                    # What is known when a kernel is compiled comes first: only one branch is compiled then.
+                    if softmax and p.center == 0:
                         lse, entropy = softmax_with_entropy(visible, sink, p.sink != 0)
                         report_nonfinite_number(p.nonfinite, abs(entropy))
                     else:
                         lse = log_sum_exp(visible)
-                        normalize(p.normalizer, visible, p.alpha, sink, p.sink != 0, shift)
+                        normalize(normalizer, visible)
                         if p.center != 0:
-                            window = gauss[: visible.size]
-                            window_row(p, b, h, row + r, start, window)
+                            window = scratch.gauss[: visible.size]
+                            window_row(p, block, r, low, window)
                             for j in range(visible.size):
                                 visible[j] *= window[j]
-                        entropy = entropy_of(visible) if p.entropy != 0 else zero
+                        if p.entropy != 0:
+                            entropy = entropy_of(visible)
                         report_nonfinite(p.nonfinite, visible)
                     report_nonfinite_number(p.nonfinite, lse)
+                    at = block.at + r
                     if p.lse != 0:
                         array_at(p.lse, at + 1, zero)[at] = lse
                     if p.entropy != 0:
                         array_at(p.entropy, at + 1, zero)[at] = entropy
-                    read_row(p, b, h, chunk, row + r, start, visible, lse, maxima)
+                    read_row(p, block, chunk, r, visible, lse, maxima)
         limit_threads(p.limit_threads, threads)
 
-    attention_readings.__name__ += f"_{str(dtype).removeprefix('torch.')}"
-    return Kernel(attention_readings)
+    return named_kernel(attention_readings, dtype, "additive" if additive else "product", Normalizer.__name__)

@@ -8,19 +8,63 @@ the sum of weights is a convex, decreasing function of the threshold, so steps f
 # pyright: reportCallIssue=false, reportAttributeAccessIssue=false
 # Intrinsics take one argument less than they are defined with: the first one is Numba's.
 
+from typing import Any, NamedTuple
+
 import numpy as np
+from numba.extending import overload
 
 from regard.kernels.cpu.compiled import exact, inlined
 from regard.kernels.cpu.elementary import exp, log
+from regard.kernels.cpu.intrinsics import array_at
 from regard.kernels.cpu.max_reduce import MAXIMA, largest_in
-from regard.kernels.kinds import ENTMAX15, SIGMOID, SOFTMAX, SPARSEMAX
+from regard.kernels.kinds import ENTMAX, ENTMAX15, SIGMOID, SOFTMAX, SPARSEMAX
+
+
+class _Parameters(NamedTuple):
+    """What a normalizer knows of a head. Its type is the normalizer: a kernel is compiled for one of them.
+
+    Attributes:
+        alpha: entmax's.
+        sink: score of softmax's sink.
+        has_sink: whether there is one.
+        shift: sigmoid's bias.
+    """
+
+    alpha: float
+    sink: float
+    has_sink: bool
+    shift: float
+
+
+class Softmax(_Parameters):
+    """e^s / Σ e^s."""
+
+
+class Entmax15(_Parameters):
+    """(s/2 − τ)₊²."""
+
+
+class Sparsemax(_Parameters):
+    """(s − τ)₊."""
+
+
+class Entmax(_Parameters):
+    """((alpha − 1) s − τ)₊^{1/(alpha − 1)}."""
+
+
+class Sigmoid(_Parameters):
+    """1 / (1 + e^−(s + shift))."""
+
+
+NORMALIZERS = {SOFTMAX: Softmax, ENTMAX15: Entmax15, SPARSEMAX: Sparsemax, ENTMAX: Entmax, SIGMOID: Sigmoid}
+
 
 STEPS = 60
 """Newton's method takes five to ten, bisection as many as a mantissa has bits."""
 
 
 @inlined
-def largest(row):
+def largest(row: Any) -> Any:
     """The largest number of a row; −inf if it is empty. NaN is passed over."""
     top = row.dtype.type(-np.inf)
     whole = row.size - row.size % MAXIMA
@@ -32,42 +76,13 @@ def largest(row):
 
 
 @inlined
-def normalize(kind, row, alpha, sink, has_sink, shift):
-    """Turn scores into weights.
-
-    Args:
-        kind: of `regard.kernels.kinds`.
-        row: scores, −inf where nothing may be seen; becomes weights.
-        alpha: entmax's.
-        sink: score of softmax's sink.
-        has_sink: whether there is one.
-        shift: sigmoid's bias.
-
-    Returns:
-        Two statistics of the row.
-    """
-    real = row.dtype.type
-    if kind == SIGMOID:
-        for j in range(row.size):
-            row[j] = sigmoid(row[j] + shift)
-        return real(0), real(0)
-    top = largest(row)
-    if top == real(-np.inf):
-        for j in range(row.size):
-            # Not simply 0: NaN, which no comparison finds, shall come out.
-            row[j] = real(0) if row[j] == top else row[j]
-        return top, top
-    if kind == SOFTMAX:
-        return softmax_row(row, top, sink, has_sink)
-    if kind == ENTMAX15:
-        return top, entmax15_row(row, top)
-    if kind == SPARSEMAX:
-        return top, sparsemax_row(row, top)
-    return top, entmax_row(row, top, alpha)
+def head_number(address: int, h: int, stride: int, example: Any) -> Any:
+    """The number of a head at an address; 0 if there is none."""
+    return array_at(address, h * stride + 1, example)[h * stride] if address != 0 else type(example)(0)
 
 
 @inlined
-def sigmoid(x):
+def sigmoid(x: Any) -> Any:
     """1 / (1 + e^−x), without overflow on either side."""
     small = exp(-abs(x))
     share = type(x)(1) / (type(x)(1) + small)
@@ -75,17 +90,28 @@ def sigmoid(x):
 
 
 @inlined
-def softmax_row(row, top, sink, has_sink):
+def clear_row(row: Any, top: Any) -> Any:
+    """Weights of a row whose largest score is −∞: zeros, and NaN where a score is NaN. Their sum: 0, or NaN."""
+    total = row.dtype.type(0)
+    for j in range(row.size):
+        row[j] = row.dtype.type(0) if row[j] == top else row[j]
+        total += row[j]
+    return total
+
+
+@inlined
+def softmax_row(normalizer: Softmax, row: Any, top: Any) -> tuple[Any, Any]:
     """Softmax, with one more score in its sum if there is a sink. Returns the maximum, and the sum's logarithm."""
     real = row.dtype.type
-    if has_sink and sink > top:
+    sink = normalizer.sink
+    if normalizer.has_sink and sink > top:
         top = sink
     total = real(0)
     for j in range(row.size):
         power = exp(row[j] - top)
         row[j] = power
         total += power
-    if has_sink:
+    if normalizer.has_sink:
         total += exp(sink - top)
     inverse = real(1) / total
     for j in range(row.size):
@@ -94,8 +120,8 @@ def softmax_row(row, top, sink, has_sink):
 
 
 @inlined
-def sparsemax_row(row, top):
-    """(s − τ)₊ with sum 1; Martins & Astudillo 2016. Returns τ, counted from the largest score."""
+def sparsemax_row(normalizer: Sparsemax, row: Any, top: Any) -> tuple[Any, Any]:
+    """(s − τ)₊ with sum 1; Martins & Astudillo 2016. Returns the maximum and τ, counted from it."""
     real = row.dtype.type
     for j in range(row.size):
         row[j] -= top
@@ -118,12 +144,12 @@ def sparsemax_row(row, top):
     for j in range(row.size):
         above = row[j] - threshold
         row[j] = real(0) if above <= real(0) else above
-    return threshold
+    return top, threshold
 
 
 @inlined
-def entmax15_row(row, top):
-    """(s/2 − τ)₊² with sum 1; Peters, Niculae & Martins 2019. Returns τ, counted from the largest half score."""
+def entmax15_row(normalizer: Entmax15, row: Any, top: Any) -> tuple[Any, Any]:
+    """(s/2 − τ)₊² with sum 1; Peters, Niculae & Martins 2019. Returns the maximum and τ, counted from half of it."""
     real = row.dtype.type
     for j in range(row.size):
         row[j] = (row[j] - top) * real(0.5)
@@ -148,11 +174,11 @@ def entmax15_row(row, top):
     inverse = real(1) / total
     for j in range(row.size):
         row[j] *= inverse
-    return threshold
+    return top, threshold
 
 
 @inlined
-def entmax_ratio(difference, steepness, power):
+def entmax_ratio(difference: Any, steepness: Any, power: Any) -> tuple[Any, Any]:
     """(1 + a (s − s₁) q^−a)₊^{1/a}: a weight over the largest one, q."""
     real = type(difference)
     step = difference * steepness
@@ -165,10 +191,10 @@ def entmax_ratio(difference, steepness, power):
 
 
 @inlined
-def entmax_row(row, top, alpha):
+def entmax_row(normalizer: Entmax, row: Any, top: Any) -> tuple[Any, Any]:
     """Entmax for any alpha above 1, by the largest weight q; see `regard.normalizers.thresholds.entmax_by_root`."""
     real = row.dtype.type
-    power = real(alpha - 1.0)
+    power = real(normalizer.alpha - 1.0)
     for j in range(row.size):
         row[j] -= top
     low, high = real(1) / real(row.size), real(1)
@@ -200,11 +226,11 @@ def entmax_row(row, top, alpha):
     inverse = real(1) / total
     for j in range(row.size):
         row[j] *= inverse
-    return inverse
+    return top, inverse
 
 
 @inlined
-def entmax_steepness(best, power):
+def entmax_steepness(best: Any, power: Any) -> Any:
     """a q^−a, kept finite, so that the largest score's 0 stays 0 in a product with it."""
     real = type(best)
     exponent = -power * log(best)
@@ -213,82 +239,210 @@ def entmax_steepness(best, power):
 
 
 @exact
-def log_weight(score, first, second):
+def log_weight(score: Any, first: Any, second: Any) -> Any:
     """``(score − first) − second``: in this order: beside a large ``first``, ``first + second`` loses ``second``."""
     return (score - first) - second
 
 
+def normalize(normalizer: Any, row: Any) -> tuple[Any, Any]:
+    """Turn scores, −∞ where nothing may be seen, into weights in place.
+
+    Returns:
+        Two statistics of the row, from which `normalize_again` makes the weights again.
+    """
+    raise NotImplementedError("only in kernels")
+
+
+def _from_maximum(weigh: Any) -> Any:
+    """`normalize` for normalizers that count scores from the largest one."""
+
+    @inlined
+    def normalize_row(normalizer: Any, row: Any) -> Any:
+        top = largest(row)
+        if top == -np.inf:
+            clear_row(row, top)
+            return top, top
+        return weigh(normalizer, row, top)
+
+    return normalize_row
+
+
 @inlined
-def normalize_again(kind, row, alpha, shift, first, second):
+def _sigmoid_row(normalizer: Any, row: Any) -> Any:
+    for j in range(row.size):
+        row[j] = sigmoid(row[j] + normalizer.shift)
+    return row.dtype.type(0), row.dtype.type(0)
+
+
+def normalize_again(normalizer: Any, row: Any, first: Any, second: Any) -> None:
     """Weights from scores and the row's statistics, without searching again."""
-    real = row.dtype.type
-    if kind == SIGMOID:
-        for j in range(row.size):
-            row[j] = sigmoid(row[j] + shift)
-        return
-    if first == real(-np.inf):
-        for j in range(row.size):
-            row[j] = real(0) if row[j] == first else row[j]
-        return
-    if kind == SOFTMAX:
-        for j in range(row.size):
-            row[j] = exp(log_weight(row[j], first, second))
-    elif kind == ENTMAX15:
-        for j in range(row.size):
-            above = (row[j] - first) * real(0.5) - second
-            above = real(0) if above <= real(0) else above
-            row[j] = above * above
-    elif kind == SPARSEMAX:
-        for j in range(row.size):
-            above = (row[j] - first) - second
-            row[j] = real(0) if above <= real(0) else above
-    else:
-        power = real(alpha - 1.0)
-        steepness = entmax_steepness(second, power)
-        for j in range(row.size):
-            ratio, _ = entmax_ratio(row[j] - first, steepness, power)
-            row[j] = second * ratio
+    raise NotImplementedError("only in kernels")
+
+
+def _again(weigh: Any) -> Any:
+    """`normalize_again` for normalizers that count scores from the largest one."""
+
+    @inlined
+    def normalize_row_again(normalizer: Any, row: Any, first: Any, second: Any) -> Any:
+        if first == -np.inf:
+            clear_row(row, first)
+        else:
+            weigh(normalizer, row, first, second)
+
+    return normalize_row_again
 
 
 @inlined
-def differentiate(kind, weights, gradient, alpha):
+def _softmax_again(normalizer: Softmax, row: Any, first: Any, second: Any) -> None:
+    for j in range(row.size):
+        row[j] = exp(log_weight(row[j], first, second))
+
+
+@inlined
+def _entmax15_again(normalizer: Entmax15, row: Any, first: Any, second: Any) -> None:
+    real = row.dtype.type
+    for j in range(row.size):
+        above = (row[j] - first) * real(0.5) - second
+        above = real(0) if above <= real(0) else above
+        row[j] = above * above
+
+
+@inlined
+def _sparsemax_again(normalizer: Sparsemax, row: Any, first: Any, second: Any) -> None:
+    real = row.dtype.type
+    for j in range(row.size):
+        above = (row[j] - first) - second
+        row[j] = real(0) if above <= real(0) else above
+
+
+@inlined
+def _entmax_again(normalizer: Entmax, row: Any, first: Any, second: Any) -> None:
+    power = row.dtype.type(normalizer.alpha - 1.0)
+    steepness = entmax_steepness(second, power)
+    for j in range(row.size):
+        ratio, _ = entmax_ratio(row[j] - first, steepness, power)
+        row[j] = second * ratio
+
+
+@inlined
+def _sigmoid_again(normalizer: Any, row: Any, first: Any, second: Any) -> Any:
+    for j in range(row.size):
+        row[j] = sigmoid(row[j] + normalizer.shift)
+
+
+def differentiate(normalizer: Any, weights: Any, gradient: Any) -> Any:
     """Turn the gradient of a row's weights into that of its scores, in place; the weights are used up.
 
     Returns:
         Σ weights · gradient for softmax, from which a sink's gradient follows; Σ of the result for sigmoid; else 0.
     """
-    real = weights.dtype.type
-    total, norm = real(0), real(0)
-    if kind == SOFTMAX:
-        for j in range(weights.size):
-            total += weights[j] * gradient[j]
-        for j in range(weights.size):
-            gradient[j] = weights[j] * (gradient[j] - total)
-        return total
-    if kind == SIGMOID:
-        for j in range(weights.size):
-            gradient[j] *= weights[j] * (real(1) - weights[j])
-            total += gradient[j]
-        return total
-    # ∂p/∂s = diag(g) − g gᵀ / Σg with g = p^(2 − α) on the support (Peters et al. 2019, proposition 2).
-    if kind == SPARSEMAX:
-        for j in range(weights.size):
-            weights[j] = real(0) if weights[j] <= real(0) else real(1)
-    elif kind == ENTMAX15:
-        for j in range(weights.size):
-            weights[j] = np.sqrt(weights[j])
-    else:
-        for j in range(weights.size):
-            inside = real(1) if weights[j] <= real(0) else weights[j]
-            exponent = real(2.0 - alpha) * log(inside)
-            # For alpha above 2 this is huge where weights are small; sums of it must stay finite.
-            exponent = real(40) if exponent > real(40) else exponent
-            mobility = exp(exponent)
-            weights[j] = real(0) if weights[j] <= real(0) else mobility
+    raise NotImplementedError("only in kernels")
+
+
+@inlined
+def _differentiate_softmax(normalizer: Any, weights: Any, gradient: Any) -> Any:
+    total = weights.dtype.type(0)
     for j in range(weights.size):
         total += weights[j] * gradient[j]
-        norm += weights[j]
-    mean = total / norm if norm > real(0) else real(0)
     for j in range(weights.size):
-        gradient[j] = weights[j] * (gradient[j] - mean)
-    return real(0)
+        gradient[j] = weights[j] * (gradient[j] - total)
+    return total
+
+
+@inlined
+def _differentiate_sigmoid(normalizer: Any, weights: Any, gradient: Any) -> Any:
+    real = weights.dtype.type
+    total = real(0)
+    for j in range(weights.size):
+        gradient[j] *= weights[j] * (real(1) - weights[j])
+        total += gradient[j]
+    return total
+
+
+def _differentiate_sparse(mobility: Any) -> Any:
+    """∂p/∂s = diag(g) − g gᵀ / Σg with g = p^(2 − α) on the support (Peters et al. 2019, proposition 2).
+
+    Args:
+        mobility: writes g in place of the weights.
+    """
+
+    @inlined
+    def differentiate_row(normalizer: Any, weights: Any, gradient: Any) -> Any:
+        real = weights.dtype.type
+        total, norm = real(0), real(0)
+        mobility(normalizer, weights)
+        for j in range(weights.size):
+            total += weights[j] * gradient[j]
+            norm += weights[j]
+        mean = total / norm if norm > real(0) else real(0)
+        for j in range(weights.size):
+            gradient[j] = weights[j] * (gradient[j] - mean)
+        return real(0)
+
+    return differentiate_row
+
+
+@inlined
+def _sparsemax_mobility(normalizer: Sparsemax, weights: Any) -> None:
+    real = weights.dtype.type
+    for j in range(weights.size):
+        weights[j] = real(0) if weights[j] <= real(0) else real(1)
+
+
+@inlined
+def _entmax15_mobility(normalizer: Entmax15, weights: Any) -> None:
+    for j in range(weights.size):
+        weights[j] = np.sqrt(weights[j])
+
+
+@inlined
+def _entmax_mobility(normalizer: Entmax, weights: Any) -> None:
+    real = weights.dtype.type
+    for j in range(weights.size):
+        inside = real(1) if weights[j] <= real(0) else weights[j]
+        exponent = real(2.0 - normalizer.alpha) * log(inside)
+        # For alpha above 2 this is huge where weights are small; sums of it must stay finite.
+        exponent = real(40) if exponent > real(40) else exponent
+        mobility = exp(exponent)
+        weights[j] = real(0) if weights[j] <= real(0) else mobility
+
+
+_NORMALIZE = {
+    Softmax: _from_maximum(softmax_row),
+    Entmax15: _from_maximum(entmax15_row),
+    Sparsemax: _from_maximum(sparsemax_row),
+    Entmax: _from_maximum(entmax_row),
+    Sigmoid: _sigmoid_row,
+}
+_NORMALIZE_AGAIN = {
+    Softmax: _again(_softmax_again),
+    Entmax15: _again(_entmax15_again),
+    Sparsemax: _again(_sparsemax_again),
+    Entmax: _again(_entmax_again),
+    Sigmoid: _sigmoid_again,
+}
+_DIFFERENTIATE = {
+    Softmax: _differentiate_softmax,
+    Entmax15: _differentiate_sparse(_entmax15_mobility),
+    Sparsemax: _differentiate_sparse(_sparsemax_mobility),
+    Entmax: _differentiate_sparse(_entmax_mobility),
+    Sigmoid: _differentiate_sigmoid,
+}
+
+
+@overload(normalize, strict=False)
+def _(normalizer: Any, row: Any) -> Any:
+    chosen = _NORMALIZE[normalizer.instance_class]
+    return lambda normalizer, row: chosen(normalizer, row)
+
+
+@overload(normalize_again, strict=False)
+def _(normalizer: Any, row: Any, first: Any, second: Any) -> Any:
+    chosen = _NORMALIZE_AGAIN[normalizer.instance_class]
+    return lambda normalizer, row, first, second: chosen(normalizer, row, first, second)
+
+
+@overload(differentiate, strict=False)
+def _(normalizer: Any, weights: Any, gradient: Any) -> Any:
+    chosen = _DIFFERENTIATE[normalizer.instance_class]
+    return lambda normalizer, weights, gradient: chosen(normalizer, weights, gradient)

@@ -10,10 +10,11 @@ from torch.library import Library, register_autograd
 
 from regard.kernels.cpu.compiled import Kernel
 from regard.kernels.cpu.intrinsics import array_at, fetch_add, size_of
-from regard.kernels.cpu.kernel_arguments import arguments_at
+from regard.kernels.cpu.kernel_arguments import arguments_at, named_kernel
 from regard.kernels.cpu.launch import launch
-from regard.kernels.cpu.row_normalizers import differentiate, normalize
+from regard.kernels.cpu.row_normalizers import NORMALIZERS, differentiate, normalize
 from regard.kernels.cpu.second_derivative import refuse_second_derivative
+from regard.kernels.cpu.sizes import ceil_div
 from regard.kernels.kinds import ENTMAX, ENTMAX15, SPARSEMAX
 
 # pyright: reportCallIssue=false, reportAttributeAccessIssue=false
@@ -31,11 +32,12 @@ _LIBRARY.define("entmax_backward(Tensor gradient, Tensor weights, float alpha) -
 
 
 @cache
-def _kernel(dtype: torch.dtype, backward: bool) -> Kernel:
+def _kernel(dtype: torch.dtype, kind: int, backward: bool) -> Kernel:
+    Normalizer = NORMALIZERS[kind]
     zero = np.float32(0) if dtype == torch.float32 else np.float64(0)
 
     # ``queries`` rows of ``keys`` numbers; a task has ``block`` of them.
-    def entmax_rows(address):
+    def entmax_rows(address: int) -> None:
         p = arguments_at(address)
         size = size_of(zero)
         while True:
@@ -47,9 +49,9 @@ def _kernel(dtype: torch.dtype, backward: bool) -> Kernel:
                 given = array_at(p.query + row * p.keys * size, p.keys, zero)
                 output = array_at(p.output + row * p.keys * size, p.keys, zero)
                 output[:] = given
-                normalize(p.normalizer, output, p.alpha, zero, False, zero)
+                normalize(Normalizer(p.alpha, zero, False, zero), output)
 
-    def entmax_rows_backward(address):
+    def entmax_rows_backward(address: int) -> None:
         p = arguments_at(address)
         size = size_of(zero)
         mobility = np.empty(p.keys, type(zero))
@@ -62,11 +64,10 @@ def _kernel(dtype: torch.dtype, backward: bool) -> Kernel:
                 mobility[:] = array_at(p.query + row * p.keys * size, p.keys, zero)
                 output = array_at(p.output + row * p.keys * size, p.keys, zero)
                 output[:] = array_at(p.grad_output + row * p.keys * size, p.keys, zero)
-                differentiate(p.normalizer, mobility, output, p.alpha)
+                differentiate(Normalizer(p.alpha, zero, False, zero), mobility, output)
 
     body = entmax_rows_backward if backward else entmax_rows
-    body.__name__ += f"_{str(dtype).removeprefix('torch.')}"
-    return Kernel(body)
+    return named_kernel(body, dtype, Normalizer.__name__)
 
 
 def _launch(given: Tensor, output: Tensor, gradient: Tensor | None, alpha: float) -> None:
@@ -81,9 +82,10 @@ def _launch(given: Tensor, output: Tensor, gradient: Tensor | None, alpha: float
         "output": output.data_ptr(),
         "grad_output": 0 if gradient is None else gradient.data_ptr(),
         "alpha": alpha,
-        "normalizer": {2.0: SPARSEMAX, 1.5: ENTMAX15}.get(alpha, ENTMAX),
     }
-    launch(_kernel(given.dtype, gradient is not None), fields, -(-rows // block), WORK * given.numel())
+    kind = {2.0: SPARSEMAX, 1.5: ENTMAX15}.get(alpha, ENTMAX)
+    kernel = _kernel(given.dtype, kind, gradient is not None)
+    launch(kernel, fields, ceil_div(rows, block), WORK * given.numel())
 
 
 def _entmax(scores: Tensor, alpha: float) -> Tensor:

@@ -1,8 +1,8 @@
 """Running a kernel on all threads that PyTorch would use, and on no others.
 
-PyTorch keeps a team of OpenMP threads, which go on spinning for a while after their work is done. A second team beside
-it would share the processors with those spinning threads. So kernels run on PyTorch's own team, entered through the C
-interface of the OpenMP library that PyTorch brought along; where that is not found, on plain Python threads.
+PyTorch keeps OpenMP threads, which go on spinning for a while after their work is done. Other threads beside them would
+share the processors with those spinning ones. So kernels run on PyTorch's own threads, entered through the C interface
+of the OpenMP library that PyTorch brought along; where that is not found, on plain Python threads.
 
 Every thread calls the kernel with the same parameters, among them a counter: each takes the next task until none is
 left. A task writes nothing that another one reads or writes, so results don't depend on who does what.
@@ -19,7 +19,7 @@ import torch
 from regard.kernels.cpu.compiled import Kernel
 
 SERIAL_WORK = 1 << 17
-"""Below this number of elementary operations, waking a team costs more than it saves."""
+"""Below this number of elementary operations, waking other threads costs more than it saves."""
 
 
 def run(kernel: Kernel, parameters: int, tasks: int, work: float) -> None:

@@ -1,8 +1,11 @@
-"""Matrix products of any size from tiles of registers, and from plain loops."""
+"""Matrix products of any size from the microkernel's tiles, and from plain loops."""
+
+from typing import Any, NamedTuple
 
 from regard.kernels.cpu.compiled import inlined
 from regard.kernels.cpu.intrinsics import array_at, is_single, size_of
-from regard.kernels.cpu.microkernel import LANES, tile
+from regard.kernels.cpu.microkernel import tile
+from regard.kernels.cpu.sizes import LANES
 
 # pyright: reportCallIssue=false, reportAttributeAccessIssue=false
 # Intrinsics take one argument less than they are defined with: the first one is Numba's.
@@ -11,66 +14,95 @@ DEPTH = 128
 """Terms that are added before the next rows are taken: so many rows of ``b``, 64 wide, stay in a first cache."""
 
 
+class Size(NamedTuple):
+    """Of a product ``a b``: rows of ``a``, columns of ``b``, and terms of each sum."""
+
+    rows: int
+    columns: int
+    depth: int
+
+
+class Matrix(NamedTuple):
+    """A matrix in memory: its address in bytes, numbers from a row to the next, and from a column to the next."""
+
+    address: int
+    row: int
+    column: int
+
+
 @inlined
-def plain_product(start, rows, columns, depth, factor, a, a_row, a_step, b, b_row, keep, c, c_row):
-    """The product in loops, from column ``start`` on."""
-    size = size_of(factor)
-    left = array_at(a, (rows - 1) * a_row + (depth - 1) * a_step + 1 if depth > 0 else 0, factor)
-    for i in range(rows):
-        result = array_at(c + i * c_row * size, columns, factor)[start:]
+def plain_product(start: int, size: Size, factor: Any, a: Matrix, b: Matrix, c: Matrix, keep: int) -> None:
+    """The product in loops, from column ``start`` on; columns of ``b`` and ``c`` lie side by side."""
+    number_size = size_of(factor)
+    extent = (size.rows - 1) * a.row + (size.depth - 1) * a.column + 1 if size.depth > 0 else 0
+    left = array_at(a.address, extent, factor)
+    for i in range(size.rows):
+        result = array_at(c.address + i * c.row * number_size, size.columns, factor)[start:]
         for j in range(result.size):
             result[j] = result[j] if keep != 0 else type(factor)(0)
-        for k in range(depth):
-            number = factor * left[i * a_row + k * a_step]
-            right = array_at(b + k * b_row * size, columns, factor)[start:]
+        for k in range(size.depth):
+            number = factor * left[i * a.row + k * a.column]
+            right = array_at(b.address + k * b.row * number_size, size.columns, factor)[start:]
             for j in range(result.size):
                 result[j] += number * right[j]
 
 
-def _columns_of(vectors):  # type: ignore[no-untyped-def]
+def _columns_of(vectors: int) -> Any:
     """The product for so many vectors of columns and any number of rows."""
     six, four, two, one = (tile(rows, vectors) for rows in (6, 4, 2, 1))
 
     @inlined
-    def columns(rows, a, a_row, a_step, b, b_row, c, c_row, depth, factor, keep):
+    def columns(rows: int, a: Matrix, b: Matrix, c: Matrix, depth: int, factor: Any, keep: int) -> None:
         i = 0
         while i + 6 <= rows:
-            six(a + i * a_row * 4, a_row, a_step, b, b_row, c + i * c_row * 4, c_row, depth, factor, keep)
+            six(rows_from(a, i), b, rows_from(c, i), depth, factor, keep)
             i += 6
         if i + 4 <= rows:
-            four(a + i * a_row * 4, a_row, a_step, b, b_row, c + i * c_row * 4, c_row, depth, factor, keep)
+            four(rows_from(a, i), b, rows_from(c, i), depth, factor, keep)
             i += 4
         if i + 2 <= rows:
-            two(a + i * a_row * 4, a_row, a_step, b, b_row, c + i * c_row * 4, c_row, depth, factor, keep)
+            two(rows_from(a, i), b, rows_from(c, i), depth, factor, keep)
             i += 2
         if i < rows:
-            one(a + i * a_row * 4, a_row, a_step, b, b_row, c + i * c_row * 4, c_row, depth, factor, keep)
+            one(rows_from(a, i), b, rows_from(c, i), depth, factor, keep)
 
     return columns
+
+
+@inlined
+def rows_from(matrix: Matrix, row: int) -> Matrix:
+    """The rows of a float32 matrix from one on."""
+    return Matrix(matrix.address + row * matrix.row * 4, matrix.row, matrix.column)
+
+
+@inlined
+def columns_from(matrix: Matrix, column: int) -> Matrix:
+    """The columns of a float32 matrix from one on."""
+    return Matrix(matrix.address + column * matrix.column * 4, matrix.row, matrix.column)
 
 
 _four_vectors, _two_vectors, _one_vector = (_columns_of(vectors) for vectors in (4, 2, 1))
 
 
 @inlined
-def wide_product(rows, columns, depth, factor, a, a_row, a_step, b, b_row, keep, c, c_row):
-    """``c = factor · a b + keep · c`` with ``a[i, k]`` at ``i · a_row + k · a_step``; float32 in vectors."""
+def wide_product(size: Size, factor: Any, a: Matrix, b: Matrix, c: Matrix, keep: int) -> None:
+    """``c = factor · a b + keep · c`` in vectors of float32; columns of ``b`` and ``c`` lie side by side."""
     if not is_single(factor):
         return
-    whole = columns - columns % LANES
-    for k in range(0, max(depth, 1), DEPTH):
-        terms = min(DEPTH, depth - k)
+    whole = size.columns - size.columns % LANES
+    for k in range(0, max(size.depth, 1), DEPTH):
+        terms = min(DEPTH, size.depth - k)
         kept = keep if k == 0 else 1
-        left, right = a + k * a_step * 4, b + k * b_row * 4
+        left, right = columns_from(a, k), rows_from(b, k)
         j = 0
         while j + 4 * LANES <= whole:
-            _four_vectors(rows, left, a_row, a_step, right + j * 4, b_row, c + j * 4, c_row, terms, factor, kept)
+            _four_vectors(size.rows, left, columns_from(right, j), columns_from(c, j), terms, factor, kept)
             j += 4 * LANES
         while j + 2 * LANES <= whole:
-            _two_vectors(rows, left, a_row, a_step, right + j * 4, b_row, c + j * 4, c_row, terms, factor, kept)
+            _two_vectors(size.rows, left, columns_from(right, j), columns_from(c, j), terms, factor, kept)
             j += 2 * LANES
         while j < whole:
-            _one_vector(rows, left, a_row, a_step, right + j * 4, b_row, c + j * 4, c_row, terms, factor, kept)
+            _one_vector(size.rows, left, columns_from(right, j), columns_from(c, j), terms, factor, kept)
             j += LANES
-    if whole < columns:
-        plain_product(whole, rows, columns, depth, factor, a, a_row, a_step, b, b_row, keep, c, c_row)
+    if whole < size.columns:
+        plain_product(whole, size, factor, a, b, c, keep)

@@ -3,7 +3,7 @@
 A decoder attends once a step, with other queries, to keys and values that stay the same for the whole sentence. What
 depends on the keys alone (an additive score's exponentials, the visible runs of keys) is computed once. The gradient of
 keys and values is a sum over steps: each step stores the factors of its term, and one product at the end of the
-backward pass sums all terms. docs/derivations/memory.md has the equations.
+backward pass sums all terms. docs/derivations/cached-memory.md has the equations.
 """
 
 from dataclasses import dataclass, replace
@@ -167,9 +167,9 @@ class _SumTerms(torch.autograd.Function):
         if inputs.weight is None:
             grad_key = (grad_scores.transpose(-1, -2) @ query).mul_(inputs.scale) if need[2] else None
         elif need[2] or need[4]:
-            from regard.kernels.cpu.step_operators import pass_to_keys
+            from regard.kernels.cpu.step_operators import key_gradients
 
-            grad_key, grad_weight, *_ = pass_to_keys(inputs._replace(query=query), grad_scores)
+            grad_key, grad_weight, *_ = key_gradients(inputs._replace(query=query), grad_scores)
         return None, None, grad_key, grad_value, grad_weight
 
 
@@ -180,10 +180,10 @@ class _Step(torch.autograd.Function):
     def forward(
         ctx: Any, inputs: KernelInputs, terms: dict[int, list[StepTerms]], query: Tensor, token: Tensor | None
     ) -> tuple[Tensor, Tensor]:
-        from regard.kernels.cpu.step_operators import look
+        from regard.kernels.cpu.step_operators import step
 
         inputs = inputs._replace(query=query)
-        output, weights, *_ = look(inputs)
+        output, weights, *_ = step(inputs)
         ctx.inputs, ctx.terms, ctx.summed = inputs._replace(query=query[:0]), terms, token is not None
         ctx.save_for_backward(query, weights)
         ctx.set_materialize_grads(False)
@@ -191,7 +191,7 @@ class _Step(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Any, ...]:
-        from regard.kernels.cpu.step_operators import pass_to_query
+        from regard.kernels.cpu.step_operators import query_gradient
 
         if torch.is_grad_enabled():
             refuse_second_derivative()
@@ -202,7 +202,7 @@ class _Step(torch.autograd.Function):
         inputs = ctx.inputs._replace(query=query)
         if grad_output is None:
             grad_output = query.new_zeros(*query.shape[:3], inputs.value.shape[3])
-        grad_query, grad_scores, dropped_weights, *_ = pass_to_query(inputs, weights, grad_output, grad_weights)
+        grad_query, grad_scores, dropped_weights, *_ = query_gradient(inputs, weights, grad_output, grad_weights)
         token = None
         if ctx.summed:
             ctx.terms.setdefault(_backward_pass(), []).append(

@@ -1,0 +1,133 @@
+"""A record's fields are told once: the operators' schema, the kernels' record and its filling follow from them.
+
+A field's annotation says its type and, in ``Annotated``, what a kernel is told of it. To add one is to write a line in
+its record (`kernel_inputs`, `reading_options`), and to use it.
+"""
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Annotated, Any, NamedTuple, get_args, get_origin, get_type_hints
+
+from torch import Tensor
+
+
+class Strides(NamedTuple):
+    """What a kernel is told of a tensor besides its address.
+
+    Attributes:
+        axes: names of the first axes, whose strides are told as ``<prefix>_<axis>``, in numbers.
+        prefix: of these names; None: the field's own name.
+        repeats: whether an axis of length 1 stands for any length, so that its stride is 0.
+    """
+
+    axes: tuple[str, ...]
+    prefix: str | None = None
+    repeats: bool = True
+
+
+class Items(NamedTuple):
+    """Names, after the field's own, of the numbers in a list; the list may be empty."""
+
+    names: tuple[str, ...]
+
+
+DIFFERENTIABLE = "differentiable"
+"""Marks an input whose gradient the backward pass returns."""
+
+_SCHEMA = {
+    Tensor: "Tensor",
+    Tensor | None: "Tensor?",
+    bool: "bool",
+    int: "int",
+    float: "float",
+    Sequence[int]: "int[]",
+}
+
+
+class Field(NamedTuple):
+    """One field of a record.
+
+    Attributes:
+        name: its own.
+        type: the operator's.
+        strides, items: what a kernel is told besides the address or the number.
+        differentiable: whether it has a gradient.
+    """
+
+    name: str
+    type: str
+    strides: Strides | None
+    items: Items | None
+    differentiable: bool
+
+
+@cache
+def fields_of(record: type) -> tuple[Field, ...]:
+    """The fields of a NamedTuple's type, in its order."""
+    found = []
+    for name, hint in get_type_hints(record, include_extras=True).items():
+        plain, *told = get_args(hint) if get_origin(hint) is Annotated else (hint,)
+        strides = next((one for one in told if isinstance(one, Strides)), None)
+        items = next((one for one in told if isinstance(one, Items)), None)
+        found.append(Field(name, _SCHEMA[plain], strides, items, DIFFERENTIABLE in told))
+    return tuple(found)
+
+
+def schema_of(record: type) -> str:
+    """The arguments of an operator that takes the record's fields."""
+    return ", ".join(f"{field.type} {field.name}" for field in fields_of(record))
+
+
+def differentiable(record: type) -> tuple[str, ...]:
+    """Names of the fields that have a gradient."""
+    return tuple(field.name for field in fields_of(record) if field.differentiable)
+
+
+def layout_of(record: type) -> dict[str, str]:
+    """The numbers that a kernel is told of a record: names, each with its format for `struct`, ``q`` or ``d``."""
+    layout: dict[str, str] = {}
+    for field in fields_of(record):
+        names = _names(field)
+        layout.update(dict.fromkeys(names, "d" if field.type == "float" else "q"))
+        if field.differentiable:
+            layout[f"grad_{field.name}"] = "q"
+    return layout
+
+
+def numbers_of(record: tuple[Any, ...]) -> dict[str, float]:
+    """The numbers themselves, those that are not 0: addresses, strides, and plain numbers."""
+    numbers: dict[str, float] = {}
+    for (name, more, repeats), value in zip(_filling(type(record)), record, strict=True):
+        if value is None:
+            continue
+        if isinstance(value, Tensor):
+            numbers[name] = value.data_ptr()
+            for step, length, axis in zip(value.stride(), value.shape, more, strict=False):
+                numbers[axis] = 0 if repeats and length == 1 else step
+        elif isinstance(value, list | tuple):
+            numbers.update(zip(more, value, strict=False))
+        else:
+            numbers[name] = value
+    return numbers
+
+
+@cache
+def _filling(record: type) -> tuple[tuple[str, tuple[str, ...], bool], ...]:
+    """For each field: its name, the names of its strides or items, and whether axes of length 1 repeat."""
+    filling = []
+    for field in fields_of(record):
+        names = _names(field)
+        more = names if field.items is not None else names[1:]
+        filling.append((field.name, more, field.strides is not None and field.strides.repeats))
+    return tuple(filling)
+
+
+@cache
+def _names(field: Field) -> tuple[str, ...]:
+    """What a kernel calls the numbers of a field."""
+    if field.items is not None:
+        return tuple(f"{field.name}_{name}" for name in field.items.names)
+    if field.strides is None:
+        return (field.name,)
+    prefix = field.strides.prefix or field.name
+    return (field.name, *(f"{prefix}_{axis}" for axis in field.strides.axes))

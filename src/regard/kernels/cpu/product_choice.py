@@ -1,0 +1,65 @@
+"""Which routine makes float32 products: BLAS or the microkernel, whichever is faster on a product of a block's size."""
+
+import ctypes
+import time
+from functools import cache
+
+import numpy as np
+import torch
+
+from regard.kernels.cpu.compiled import Kernel
+from regard.kernels.cpu.intrinsics import fetch_add
+from regard.kernels.cpu.kernel_arguments import arguments_at, named_kernel
+from regard.kernels.cpu.products import gemm_address, limit_address, limit_threads, product
+from regard.kernels.cpu.wide_product import Matrix, Size
+
+# pyright: reportCallIssue=false, reportAttributeAccessIssue=false
+# Intrinsics take one argument less than they are defined with: the first one is Numba's.
+
+ROWS, DEPTH, COLUMNS = 64, 64, 256
+"""A block's product of queries and some keys: two million multiplications and additions."""
+
+ROUNDS = 15
+"""How often each routine runs; the fastest of them counts."""
+
+MARGIN = 1.25
+"""How much faster than BLAS the microkernel has to be."""
+
+
+@cache
+def _kernel() -> Kernel:
+    """``output = query · key`` for ``query [queries, dim]`` and ``key [dim, keys]``."""
+
+    def measured_product(address: int) -> None:
+        p = arguments_at(address)
+        fetch_add(address)
+        threads = limit_threads(p.limit_threads, 1)
+        a, b = Matrix(p.query, p.dim, 1), Matrix(p.key, p.keys, 1)
+        product(p, Size(p.queries, p.keys, p.dim), np.float32(1), a, b, Matrix(p.output, p.keys, 1), 0)
+        limit_threads(p.limit_threads, threads)
+
+    return named_kernel(measured_product, torch.float32)
+
+
+def measure() -> tuple[float, float]:
+    """Seconds of one product on one thread, by BLAS and by the microkernel; BLAS's are infinite without one."""
+    from regard.kernels.cpu.launch import packed
+
+    a, b, c = torch.ones(ROWS, DEPTH), torch.ones(DEPTH, COLUMNS), torch.empty(ROWS, COLUMNS)
+    fields: dict[str, float] = {
+        "limit_threads": limit_address(), "queries": ROWS, "dim": DEPTH, "keys": COLUMNS,
+        "query": a.data_ptr(), "key": b.data_ptr(), "output": c.data_ptr(),
+    }  # fmt: skip
+    gemm = gemm_address(torch.float32)
+    ways = ({"gemm": gemm}, {"wide": 1})
+    run = ctypes.CFUNCTYPE(None, ctypes.c_int64)(_kernel().address)
+    best = [float("inf"), float("inf")]
+    for _ in range(ROUNDS):
+        for way, chosen in enumerate(ways):
+            if not any(chosen.values()):
+                continue
+            record = packed({**fields, **chosen})
+            started = time.perf_counter()
+            run(ctypes.addressof(record))
+            best[way] = min(best[way], time.perf_counter() - started)
+    return best[0], best[1]

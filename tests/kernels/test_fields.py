@@ -1,0 +1,82 @@
+"""A kernel's inputs and readings are told once: schema, record and filling follow from their records."""
+
+from typing import Annotated, NamedTuple
+
+import pytest
+import torch
+from torch import Tensor
+
+pytest.importorskip("numba", reason="kernels are compiled by Numba")
+
+from regard.kernels.cpu import fields, operators
+from regard.kernels.cpu.fields import DIFFERENTIABLE, Items, Strides
+from regard.kernels.cpu.kernel_arguments import FORMATS, LAYOUT
+from regard.kernels.cpu.kernel_inputs import KernelInputs
+from regard.kernels.cpu.launch import fill_arguments
+from regard.kernels.cpu.reading_options import READINGS, ReadingOptions
+
+
+class Unknown(NamedTuple):
+    """A record with a type that no operator has."""
+
+    name: bytes
+
+
+class Simple(NamedTuple):
+    """A record that no kernel knows."""
+
+    given: Annotated[Tensor, Strides(("batch", "row")), DIFFERENTIABLE]
+    other: Annotated[Tensor | None, Strides(("row",), prefix="shared", repeats=False)] = None
+    ratio: float = 0.5
+    flag: bool = False
+
+
+def test_a_line_in_a_record_is_all_that_a_field_needs():
+    assert fields.schema_of(Simple) == "Tensor given, Tensor? other, float ratio, bool flag"
+    assert fields.differentiable(Simple) == ("given",)
+    assert fields.layout_of(Simple) == {
+        "given": "q", "given_batch": "q", "given_row": "q", "grad_given": "q",
+        "other": "q", "shared_row": "q", "ratio": "d", "flag": "q",
+    }  # fmt: skip
+    given, other = torch.empty(1, 3, 5), torch.empty(1, 7)
+    assert fields.numbers_of(Simple(given, other)) == {
+        "given": given.data_ptr(), "given_batch": 0, "given_row": 5,
+        "other": other.data_ptr(), "shared_row": 7, "ratio": 0.5, "flag": False,
+    }  # fmt: skip
+    assert "other" not in fields.numbers_of(Simple(given))
+
+
+def test_what_has_no_type_in_an_operator_is_refused():
+    with pytest.raises(KeyError):
+        fields.fields_of(Unknown)
+
+
+def test_items_of_a_list_have_names():
+    assert fields.numbers_of(ReadingOptions(pooled=[5, 7]))["pooled_columns"] == 7
+    assert "pooled_columns" not in fields.numbers_of(ReadingOptions())
+    assert isinstance(next(f.items for f in fields.fields_of(ReadingOptions) if f.name == "pooled"), Items)
+
+
+def test_operators_take_the_fields_of_their_records():
+    inputs, options = KernelInputs._fields, ReadingOptions._fields
+    assert tuple(argument.name for argument in operators.attend._schema.arguments) == inputs
+    assert tuple(argument.name for argument in operators.read._schema.arguments) == (*inputs, *options)
+    backward = tuple(argument.name for argument in operators.attend_backward._schema.arguments)
+    assert backward == ("grad_output", "grad_weights", "statistics", *inputs)
+
+
+def test_the_record_has_every_field():
+    names = LAYOUT.names
+    assert names is not None
+    assert names == tuple(FORMATS)
+    # Tasks are counted at the record's own address.
+    assert names[0] == "counter"
+    assert {*fields.layout_of(KernelInputs), *fields.layout_of(ReadingOptions)} <= set(names)
+    assert {reading.name for reading in READINGS} <= set(names)
+    assert {f"grad_{name}" for name in operators.GRADIENTS} <= set(names)
+
+
+def test_whatever_is_filled_is_in_the_record():
+    query = torch.randn(2, 3, 5, 7)
+    numbers = fill_arguments(KernelInputs(query, query, query, bias=torch.zeros(3, 9), diagonal=True, dropout=0.1))
+    assert set(numbers) <= set(FORMATS)
