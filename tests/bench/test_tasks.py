@@ -5,8 +5,8 @@ import re
 import pytest
 import torch
 
-from regard.attention.backends.cpu.cached_memory import CachedMemory
-from regard.attention.planner import RULES
+from regard.attention.backends.cpu.cached_memory import FusedMemory
+from regard.attention.planner import BACKENDS
 from regard.bench.columns import COLUMNS, OWN_COLUMNS
 from regard.bench.oracle import by_rows, errors, whole
 from regard.bench.own_backends import own_backends
@@ -127,10 +127,10 @@ def test_names_are_unique():
     assert len(BY_NAME) == len(TASKS)
 
 
-@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.backend.name)
-def test_what_the_planner_refers_to_is_measured(rule):
-    assert rule.measured
-    assert set(rule.measured) <= set(BY_NAME)
+@pytest.mark.parametrize("backend", BACKENDS.values(), ids=lambda backend: backend.name)
+def test_what_the_planner_refers_to_is_measured(backend):
+    assert backend.measured
+    assert set(backend.measured) <= set(BY_NAME)
 
 
 @pytest.mark.parametrize("name", ["small-additive", "small-lengths"])
@@ -142,7 +142,7 @@ def test_small_problems_are_those_of_the_reference(name):
 
 def test_own_backends_are_contenders_by_their_names():
     """A backend that is named runs, or says why not; nothing else runs in its place."""
-    assert set(OWN_COLUMNS) == {rule.backend.name for rule in RULES}
+    assert set(OWN_COLUMNS) == set(BACKENDS)
     with pytest.raises(BackendError, match="sdpa"):
         own_backends("sdpa", options=additive.options)[0].build(
             BY_NAME["additive"].inputs(small(BY_NAME["additive"]))
@@ -153,9 +153,9 @@ def test_own_backends_are_contenders_by_their_names():
 @pytest.mark.parametrize("missing", [None, "Numba is not installed"])
 def test_a_decoder_is_said_to_run_on_what_runs(name, missing, monkeypatch):
     called = []
-    look = CachedMemory.look
-    monkeypatch.setattr(CachedMemory, "look", lambda *given: (called.append("cpu"), look(*given))[1])
-    monkeypatch.setattr("regard.attention.backends.cpu.cached_memory.why_missing", lambda: missing)
+    attend = FusedMemory.attend
+    monkeypatch.setattr(FusedMemory, "attend", lambda *given: (called.append("cpu"), attend(*given))[1])
+    monkeypatch.setattr("regard.attention.backends.cpu.backend.why_missing", lambda: missing)
     task = BY_NAME[name]
     inputs = task.inputs(small(task))
     with torch.set_grad_enabled(task.backward):

@@ -98,9 +98,9 @@ def _regard(*, backward: bool, steps: int = 1) -> Implementation:
         return PreparedCall(*with_gradients(forward, ends, inputs["grad_output"]))
 
     def backend(inputs: Inputs) -> str:
-        # The fused kernels run if they have prepared the memory, otherwise the reference.
-        held = _module(inputs).remember(inputs["value"], inputs["lengths"]).held
-        return "reference" if held is None else "cpu"
+        module = _module(inputs)
+        memory = module.remember(inputs["value"], inputs["lengths"])
+        return module.plan(_step_query(inputs["query"], 0) if steps > 1 else inputs["query"], memory).backend
 
     return Implementation("regard", build, backend=backend, note="nn.Attention with its weights, over nn.Memory")
 
