@@ -128,7 +128,7 @@ def only_file(folder):
 @pytest.mark.slow
 def test_a_kernel_is_compiled_once(tmp_path):
     first = run(ATTEND, REGARD_CACHE=str(tmp_path))
-    assert "compiling the CPU kernel 'attention_forward_float32'" in first
+    assert "compiling the CPU kernel 'attention_forward_float32_product_softmax_" in first
     assert str(tmp_path) in first
     assert "compiled" in first
     assert "compil" not in run(ATTEND, REGARD_CACHE=str(tmp_path))
@@ -138,7 +138,7 @@ def test_a_kernel_is_compiled_once(tmp_path):
 def test_without_a_folder_kernels_are_compiled_for_the_process():
     said = run(ATTEND, REGARD_CACHE=f"{os.devnull}/nowhere")
     assert "no cache folder can be written" in said
-    assert "compiled 'attention_forward_float32'" in said
+    assert "compiled 'attention_forward_float32_product_softmax_" in said
 
 
 @pytest.mark.slow

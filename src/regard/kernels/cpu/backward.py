@@ -30,6 +30,7 @@ from regard.kernels.cpu.block import (
     score_product,
     scratch_of,
     tanh_of_half,
+    transposed_matrix,
     value_matrix,
     visible_columns,
     window_row,
@@ -39,7 +40,14 @@ from regard.kernels.cpu.elementary import exp
 from regard.kernels.cpu.intrinsics import array_at, fetch_add, size_of
 from regard.kernels.cpu.kernel_arguments import arguments_at, named_kernel
 from regard.kernels.cpu.nonfinite import report_nonfinite, report_nonfinite_number
-from regard.kernels.cpu.products import limit_threads, product, product_of_transposed, product_with_transposed
+from regard.kernels.cpu.products import (
+    Blas,
+    Microkernel,
+    limit_threads,
+    product,
+    product_of_transposed,
+    product_with_keys,
+)
 from regard.kernels.cpu.row_normalizers import NORMALIZERS, differentiate, head_number, log_weight, normalize_again
 from regard.kernels.cpu.sizes import TILE, even_length, padded_length
 from regard.kernels.cpu.tanh_sum import (
@@ -51,7 +59,7 @@ from regard.kernels.cpu.tanh_sum import (
     part_of_tile,
     tiles_between,
 )
-from regard.kernels.cpu.wide_product import Matrix, Size, wide_product
+from regard.kernels.cpu.wide_product import Matrix, Size
 from regard.kernels.kinds import DENSE_BIAS
 
 
@@ -189,44 +197,39 @@ def differentiate_additive(
 
 
 @inlined
-def differentiate_product(p: Any, block: Block, chunk: int, gradient: Any) -> None:
+def differentiate_product(p: Any, block: Block, chunk: int, routine: Any, gradient: Any) -> None:
     """The same for inner products: ``dQ = dS K``, ``dK += dSᵀ Q``."""
     example = gradient[0, 0]
     size, given, scale = size_of(example), block_matrix(gradient), gradient.dtype.type(p.scale)
     grad_query = Matrix(p.grad_query + block.at * p.dim * size, p.dim, 1)
-    product(p, Size(block.rows, p.dim, block.keys), scale, given, key_matrix(p, block, example), grad_query, 0)
+    product(routine, Size(block.rows, p.dim, block.keys), scale, given, key_matrix(p, block, example), grad_query, 0)
     head = (block.batch * p.kv_heads + block.group) * p.chunks + chunk
     grad_key = Matrix(p.grad_key + (head * p.keys + block.first) * p.dim * size, p.dim, 1)
     query = query_matrix(p, block, example)
-    product_of_transposed(p, Size(block.keys, p.dim, block.rows), scale, given, query, grad_key, 1)
+    product_of_transposed(routine, Size(block.keys, p.dim, block.rows), scale, given, query, grad_key, 1)
 
 
 @inlined
-def differentiate_mixture(p: Any, block: Block, gradient: Any) -> None:
+def differentiate_mixture(p: Any, block: Block, routine: Any, gradient: Any) -> None:
     """The gradient of a block's weights as they mixed the values: ``dP = dO Vᵀ``."""
     example = gradient[0, 0]
-    size, one, into = size_of(example), gradient.dtype.type(1), block_matrix(gradient)
-    grad_output = Matrix(p.grad_output + block.at * p.value_dim * size, p.value_dim, 1)
-    if p.value_transposed != 0:
-        padded = padded_length(p.keys)
-        at = (block.batch * p.kv_heads + block.group) * p.value_dim * padded + block.first
-        value = Matrix(p.value_transposed + at * size, padded, 1)
-        wide_product(Size(block.rows, padded_length(block.keys), p.value_dim), one, grad_output, value, into, 0)
-    else:
-        value = value_matrix(p, block, example)
-        product_with_transposed(p.gemm, Size(block.rows, block.keys, p.value_dim), one, grad_output, value, into)
+    grad_output = Matrix(p.grad_output + block.at * p.value_dim * size_of(example), p.value_dim, 1)
+    transposed = transposed_matrix(p.value_transposed, p, block, p.value_dim, example)
+    size, one = Size(block.rows, block.keys, p.value_dim), gradient.dtype.type(1)
+    value = value_matrix(p, block, example)
+    product_with_keys(routine, size, one, grad_output, value, transposed, block_matrix(gradient))
 
 
 @inlined
 def differentiate_block(
-    p: Any, block: Block, chunk: int, scratch: Scratch, gradients: GradientScratch, normalizer: Any
+    p: Any, block: Block, chunk: int, scratch: Scratch, gradients: GradientScratch, normalizer: Any, routine: Any
 ) -> None:
     """From a block's scores to its weights, the gradient that they give to the values, and that of the scores."""
     weights, gradient, mixed, slopes = scratch.scores, gradients.gradient, gradients.mixed, gradients.slopes
     example = gradient[0, 0]
     real, size = gradient.dtype.type, size_of(gradient[0, 0])
     statistics = array_at(p.statistics + block.at * 2 * size, 2 * block.rows, example)
-    differentiate_mixture(p, block, gradient)
+    differentiate_mixture(p, block, routine, gradient)
     for r in range(block.rows):
         low, high = visible_columns(p, block, r)
         weights[r, :low] = real(0)
@@ -269,7 +272,7 @@ def differentiate_block(
     grad_value = Matrix(p.grad_value + (head * p.keys + block.first) * p.value_dim * size, p.value_dim, 1)
     grad_output = Matrix(p.grad_output + block.at * p.value_dim * size, p.value_dim, 1)
     product_of_transposed(
-        p, Size(block.keys, p.value_dim, block.rows), real(1), block_matrix(mixed), grad_output, grad_value, 1
+        routine, Size(block.keys, p.value_dim, block.rows), real(1), block_matrix(mixed), grad_output, grad_value, 1
     )
 
 
@@ -287,14 +290,15 @@ def report_chunk(p: Any, task: int, keys: int, example: Any) -> None:
 
 
 @cache
-def backward(dtype: torch.dtype, additive: bool, kind: int) -> Kernel:
-    """The kernel of a dtype, float32 or float64, a score's primitive and a normalizer."""
+def backward(dtype: torch.dtype, additive: bool, kind: int, wide: bool) -> Kernel:
+    """The kernel of a dtype, float32 or float64, a score's primitive, a normalizer and a routine for products."""
     zero = np.float32(0) if dtype == torch.float32 else np.float64(0)
-    Normalizer = NORMALIZERS[kind]
+    Normalizer, Routine = NORMALIZERS[kind], Microkernel if wide else Blas
 
     def attention_backward(address: int) -> None:
         p = arguments_at(address)
         threads = limit_threads(p.limit_threads, 1)
+        routine = Routine(p.gemm)
         scratch = scratch_of(p, additive, zero)
         gradients = gradient_scratch_of(p, additive, scratch.scores)
         while True:
@@ -315,12 +319,12 @@ def backward(dtype: torch.dtype, additive: bool, kind: int) -> Kernel:
                     if additive:
                         score_additive(p, block, scratch, weight)
                     else:
-                        score_product(p, block, scratch.scores)
-                    differentiate_block(p, block, chunk, scratch, gradients, normalizer)
+                        score_product(p, block, routine, scratch.scores)
+                    differentiate_block(p, block, chunk, scratch, gradients, normalizer, routine)
                     if additive:
                         differentiate_additive(p, block, chunk, scratch, gradients, weight)
                     else:
-                        differentiate_product(p, block, chunk, gradients.gradient)
+                        differentiate_product(p, block, chunk, routine, gradients.gradient)
                     at = p.grad_query + block.at * p.dim * size_of(zero)
                     report_nonfinite(p.nonfinite, array_at(at, block.rows * p.dim, zero))
                 if additive:
@@ -329,4 +333,6 @@ def backward(dtype: torch.dtype, additive: bool, kind: int) -> Kernel:
             report_chunk(p, task, even_length(p.dim) * padded_length(p.keys) if additive else p.keys * p.dim, zero)
         limit_threads(p.limit_threads, threads)
 
-    return named_kernel(attention_backward, dtype, "additive" if additive else "product", Normalizer.__name__)
+    return named_kernel(
+        attention_backward, dtype, "additive" if additive else "product", Normalizer.__name__, Routine.__name__
+    )

@@ -14,7 +14,7 @@ import numpy as np
 from regard.kernels.cpu.compiled import inlined
 from regard.kernels.cpu.elementary import exp
 from regard.kernels.cpu.intrinsics import array_at, size_of
-from regard.kernels.cpu.products import product_with_transposed
+from regard.kernels.cpu.products import product_with_keys
 from regard.kernels.cpu.sizes import LANES, ceil_div, even_length, padded_length
 from regard.kernels.cpu.tanh_sum import (
     Queries,
@@ -26,7 +26,7 @@ from regard.kernels.cpu.tanh_sum import (
     score_tile_directly,
     tiles_between,
 )
-from regard.kernels.cpu.wide_product import Matrix, Size, wide_product
+from regard.kernels.cpu.wide_product import Matrix, Size
 from regard.kernels.kinds import DENSE_BIAS, DIAGONAL_BIAS
 
 
@@ -157,19 +157,21 @@ def block_matrix(scores: Any) -> Matrix:
 
 
 @inlined
-def score_product(p: Any, block: Block, scores: Any) -> None:
+def transposed_matrix(address: int, p: Any, block: Block, features: int, example: Any) -> Matrix:
+    """What a block sees of transposed keys or values, ``[batch, kv_heads, features, padded keys]``; or address 0."""
+    padded = padded_length(p.keys)
+    at = (block.batch * p.kv_heads + block.group) * features * padded + block.first
+    return Matrix(address + at * size_of(example) if address != 0 else 0, padded, 1)
+
+
+@inlined
+def score_product(p: Any, block: Block, routine: Any, scores: Any) -> None:
     """Scores of a block that are inner products, scaled; before cap, bias and mask."""
     example = scores[0, 0]
-    scale = scores.dtype.type(p.scale)
-    query, into = query_matrix(p, block, example), block_matrix(scores)
-    if p.key_transposed != 0:
-        padded = padded_length(p.keys)
-        at = (block.batch * p.kv_heads + block.group) * p.dim * padded + block.first
-        key = Matrix(p.key_transposed + at * size_of(example), padded, 1)
-        wide_product(Size(block.rows, padded_length(block.keys), p.dim), scale, query, key, into, 0)
-    else:
-        key = key_matrix(p, block, example)
-        product_with_transposed(p.gemm, Size(block.rows, block.keys, p.dim), scale, query, key, into)
+    query, key = query_matrix(p, block, example), key_matrix(p, block, example)
+    transposed = transposed_matrix(p.key_transposed, p, block, p.dim, example)
+    size, scale = Size(block.rows, block.keys, p.dim), scores.dtype.type(p.scale)
+    product_with_keys(routine, size, scale, query, key, transposed, block_matrix(scores))
 
 
 @inlined

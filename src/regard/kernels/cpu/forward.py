@@ -28,7 +28,7 @@ from regard.kernels.cpu.compiled import Kernel, inlined
 from regard.kernels.cpu.intrinsics import array_at, fetch_add, size_of
 from regard.kernels.cpu.kernel_arguments import arguments_at, named_kernel
 from regard.kernels.cpu.nonfinite import report_nonfinite
-from regard.kernels.cpu.products import limit_threads, product
+from regard.kernels.cpu.products import Blas, Microkernel, limit_threads, product
 from regard.kernels.cpu.row_normalizers import NORMALIZERS, head_number, normalize
 from regard.kernels.cpu.sizes import ceil_div
 from regard.kernels.cpu.wide_product import Matrix, Size
@@ -71,14 +71,15 @@ def store_weights(p: Any, block: Block, weights: Any) -> None:
 
 
 @cache
-def forward(dtype: torch.dtype, additive: bool, kind: int) -> Kernel:
-    """The kernel of a dtype, float32 or float64, a score's primitive and a normalizer."""
+def forward(dtype: torch.dtype, additive: bool, kind: int, wide: bool) -> Kernel:
+    """The kernel of a dtype, float32 or float64, a score's primitive, a normalizer and a routine for products."""
     zero = np.float32(0) if dtype == torch.float32 else np.float64(0)
-    Normalizer = NORMALIZERS[kind]
+    Normalizer, Routine = NORMALIZERS[kind], Microkernel if wide else Blas
 
     def attention_forward(address: int) -> None:
         p = arguments_at(address)
         threads = limit_threads(p.limit_threads, 1)
+        routine = Routine(p.gemm)
         real = type(zero)
         scratch = scratch_of(p, additive, zero)
         scores = scratch.scores
@@ -101,7 +102,7 @@ def forward(dtype: torch.dtype, additive: bool, kind: int) -> Kernel:
             if additive:
                 score_additive(p, block, scratch, read_weight(p, h, zero))
             else:
-                score_product(p, block, scores)
+                score_product(p, block, routine, scores)
             sink, shift = head_number(p.sink, h, p.sink_head, zero), head_number(p.shift, h, p.shift_head, zero)
             weigh_block(p, block, scratch, Normalizer(p.alpha, sink, p.sink != 0, shift), statistics)
             if p.returned_weights != 0:
@@ -111,8 +112,10 @@ def forward(dtype: torch.dtype, additive: bool, kind: int) -> Kernel:
                     drop_row(p, block.at + r, block.first, scores[r, : block.keys])
             result = Matrix(output.ctypes.data, p.value_dim, 1)
             size = Size(rows, p.value_dim, block.keys)
-            product(p, size, real(1), block_matrix(scores), value_matrix(p, block, zero), result, 0)
+            product(routine, size, real(1), block_matrix(scores), value_matrix(p, block, zero), result, 0)
             report_nonfinite(p.nonfinite, output)
         limit_threads(p.limit_threads, threads)
 
-    return named_kernel(attention_forward, dtype, "additive" if additive else "product", Normalizer.__name__)
+    return named_kernel(
+        attention_forward, dtype, "additive" if additive else "product", Normalizer.__name__, Routine.__name__
+    )

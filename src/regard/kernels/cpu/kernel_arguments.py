@@ -19,9 +19,9 @@ from regard.kernels.cpu.reading_options import READINGS, ReadingOptions
 _OF_A_LAUNCH = (
     # The next task, and how many there are: the counter is first, since tasks are counted at the record's own address.
     ("counter", "tasks"),
-    # BLAS's gemm, and what keeps it to one thread; 0: products are our own loops. Whether products are made by the
-    # microkernel instead; keys and values transposed for it, [batch, kv_heads, features, padded keys].
-    ("gemm", "limit_threads", "wide", "key_transposed", "value_transposed"),
+    # BLAS's gemm, and what keeps it to one thread; 0: products are plain loops. For the
+    # microkernel: keys and values transposed, [batch, kv_heads, features, padded keys].
+    ("gemm", "limit_threads", "key_transposed", "value_transposed"),
     # Sizes. Rows of a block are calculated together; the rows of one head are cut into chunks that share no sum.
     ("batch", "heads", "kv_heads", "queries", "keys", "dim", "value_dim", "block", "chunks"),
     # Of `regard.kernels.kinds`.

@@ -35,7 +35,6 @@ def fill_arguments(inputs: KernelInputs, **more: float) -> dict[str, float]:
         **numbers_of(inputs),
         "gemm": gemm_address(query.dtype),
         "limit_threads": limit_address(),
-        "wide": is_wide(query.dtype),
         "batch": batch,
         "heads": heads,
         "kv_heads": key.shape[1],

@@ -11,7 +11,7 @@ from torch.library import Library, register_autocast, register_autograd
 
 from regard.kernels.cpu import prepare
 from regard.kernels.cpu.backward import backward
-from regard.kernels.cpu.fields import differentiable, numbers_of, schema_of
+from regard.kernels.cpu.fields import differentiable, fields_of, numbers_of, schema_of
 from regard.kernels.cpu.forward import forward
 from regard.kernels.cpu.kernel_inputs import KernelInputs
 from regard.kernels.cpu.launch import as_matrix, check_inputs, fill_arguments, is_wide, launch, transposed
@@ -20,6 +20,7 @@ from regard.kernels.cpu.readings import readings
 from regard.kernels.cpu.second_derivative import refuse_second_derivative
 from regard.kernels.cpu.sizes import TILE, ceil_div, even_length, padded_length
 
+_TENSORS = tuple(field.name for field in fields_of(KernelInputs) if field.type.startswith("Tensor"))
 _INPUTS, _OPTIONS = schema_of(KernelInputs), schema_of(ReadingOptions)
 _LIBRARY = Library("regard_cpu", "DEF")
 _LIBRARY.define("exponentials(Tensor key) -> (Tensor exponentials, Tensor extents, Tensor nonfinite)")
@@ -50,8 +51,8 @@ def _exponentials_shapes(key: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 def _attend(*given: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     inputs = _readable(KernelInputs(*given))
     check_inputs(inputs)
-    output, statistics, weights, nonfinite = _attend_shapes(*inputs)
-    nonfinite.zero_()
+    output, statistics, weights, _ = _attend_shapes(*inputs)
+    nonfinite = inputs.query.new_zeros(1, dtype=torch.int64)
     key_transposed = _transposed(inputs, "key")
     record = fill_arguments(
         inputs,
@@ -62,7 +63,7 @@ def _attend(*given: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         nonfinite=nonfinite.data_ptr(),
     )
     batch, heads, queries, _ = inputs.query.shape
-    kernel = forward(inputs.query.dtype, inputs.weight is not None, inputs.normalizer)
+    kernel = forward(inputs.query.dtype, inputs.weight is not None, inputs.normalizer, is_wide(inputs.query.dtype))
     launch(kernel, record, batch * heads * ceil_div(queries, inputs.block), inputs.work)
     return output, statistics, weights, nonfinite
 
@@ -106,7 +107,7 @@ def _attend_backward(grad_output: Tensor, grad_weights: Tensor | None, statistic
         **{f"grad_{name}": tensor.data_ptr() for name, tensor in grads.items()},
         nonfinite=nonfinite.data_ptr(),
     )
-    kernel = backward(inputs.query.dtype, additive, inputs.normalizer)
+    kernel = backward(inputs.query.dtype, additive, inputs.normalizer, is_wide(inputs.query.dtype))
     launch(kernel, record, B * KV * chunks, 3.0 * inputs.work)
     grads["key"], grads["value"] = sum_of_chunks(grads["key"]), sum_of_chunks(grads["value"])
     if additive:
@@ -152,7 +153,7 @@ def _readings(*given: Any) -> list[Tensor]:
     )
     # After the options, of which some have the name of the reading that they ask for.
     record.update({name: tensor.data_ptr() if tensor.numel() else 0 for name, tensor in taken.items()})
-    kernel = readings(inputs.query.dtype, inputs.weight is not None, inputs.normalizer)
+    kernel = readings(inputs.query.dtype, inputs.weight is not None, inputs.normalizer, is_wide(inputs.query.dtype))
     launch(kernel, record, B * H * chunks, inputs.work)
     for reading in READINGS:
         if reading.over_rows is not None:
@@ -202,8 +203,9 @@ def _differentiate(
 def _readable(inputs: KernelInputs) -> KernelInputs:
     """The inputs with numbers side by side where kernels read them so."""
     laid: dict[str, Tensor] = {}
-    for name, value in zip(KernelInputs._fields, inputs, strict=True):
-        if not isinstance(value, Tensor):
+    for name in _TENSORS:
+        value = getattr(inputs, name)
+        if value is None:
             continue
         if name in ("query", "key", "value"):
             laid[name] = as_matrix(value)

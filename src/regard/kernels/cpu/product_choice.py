@@ -10,7 +10,7 @@ import torch
 from regard.kernels.cpu.compiled import Kernel
 from regard.kernels.cpu.intrinsics import fetch_add
 from regard.kernels.cpu.kernel_arguments import arguments_at, named_kernel
-from regard.kernels.cpu.products import gemm_address, limit_address, limit_threads, product
+from regard.kernels.cpu.products import Blas, Microkernel, gemm_address, limit_address, limit_threads, product
 from regard.kernels.cpu.wide_product import Matrix, Size
 
 # pyright: reportCallIssue=false, reportAttributeAccessIssue=false
@@ -27,22 +27,23 @@ MARGIN = 1.25
 
 
 @cache
-def _kernel() -> Kernel:
+def _kernel(wide: bool) -> Kernel:
     """``output = query · key`` for ``query [queries, dim]`` and ``key [dim, keys]``."""
+    Routine = Microkernel if wide else Blas
 
     def measured_product(address: int) -> None:
         p = arguments_at(address)
         fetch_add(address)
         threads = limit_threads(p.limit_threads, 1)
         a, b = Matrix(p.query, p.dim, 1), Matrix(p.key, p.keys, 1)
-        product(p, Size(p.queries, p.keys, p.dim), np.float32(1), a, b, Matrix(p.output, p.keys, 1), 0)
+        product(Routine(p.gemm), Size(p.queries, p.keys, p.dim), np.float32(1), a, b, Matrix(p.output, p.keys, 1), 0)
         limit_threads(p.limit_threads, threads)
 
-    return named_kernel(measured_product, torch.float32)
+    return named_kernel(measured_product, torch.float32, Routine.__name__)
 
 
 def measure() -> tuple[float, float]:
-    """Seconds of one product on one thread, by BLAS and by the microkernel; BLAS's are infinite without one."""
+    """Seconds of one product on one thread, by BLAS (plain loops where there is none) and by the microkernel."""
     from regard.kernels.cpu.launch import packed
 
     a, b, c = torch.ones(ROWS, DEPTH), torch.ones(DEPTH, COLUMNS), torch.empty(ROWS, COLUMNS)
@@ -50,15 +51,12 @@ def measure() -> tuple[float, float]:
         "limit_threads": limit_address(), "queries": ROWS, "dim": DEPTH, "keys": COLUMNS,
         "query": a.data_ptr(), "key": b.data_ptr(), "output": c.data_ptr(),
     }  # fmt: skip
-    gemm = gemm_address(torch.float32)
-    ways = ({"gemm": gemm}, {"wide": 1})
-    run = ctypes.CFUNCTYPE(None, ctypes.c_int64)(_kernel().address)
+    fields["gemm"] = gemm_address(torch.float32)
+    ways = [ctypes.CFUNCTYPE(None, ctypes.c_int64)(_kernel(wide).address) for wide in (False, True)]
     best = [float("inf"), float("inf")]
     for _ in range(ROUNDS):
-        for way, chosen in enumerate(ways):
-            if not any(chosen.values()):
-                continue
-            record = packed({**fields, **chosen})
+        for way, run in enumerate(ways):
+            record = packed(fields)
             started = time.perf_counter()
             run(ctypes.addressof(record))
             best[way] = min(best[way], time.perf_counter() - started)

@@ -5,12 +5,14 @@
 
 import ctypes
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
+from numba.extending import overload
 
 from regard.kernels.cpu.compiled import inlined
 from regard.kernels.cpu.intrinsics import array_at, call_gemm, call_with_number
+from regard.kernels.cpu.sizes import padded_length
 from regard.kernels.cpu.threads import symbol
 from regard.kernels.cpu.wide_product import Matrix, Size, plain_product, wide_product
 
@@ -62,31 +64,105 @@ def product_with_transposed(gemm: int, size: Size, factor: Any, a: Matrix, b: Ma
             result[i * c.row + j] = factor * total
 
 
+class Blas(NamedTuple):
+    """Products by BLAS's gemm at an address; 0: by plain loops."""
+
+    gemm: int
+
+
+class Microkernel(NamedTuple):
+    """Products by the microkernel; by BLAS's gemm where it needs a matrix transposed that is not."""
+
+    gemm: int
+
+
+def product(routine: Any, size: Size, factor: Any, a: Matrix, b: Matrix, c: Matrix, keep: int) -> None:
+    """``c = factor · a b + keep · c`` for row-major matrices; ``keep`` is 0 or 1.
+
+    A kernel is compiled for one ``routine``: the type of the first argument chooses.
+    """
+    raise NotImplementedError("only in kernels")
+
+
 @inlined
-def product(p: Any, size: Size, factor: Any, a: Matrix, b: Matrix, c: Matrix, keep: int) -> None:
-    """``c = factor · a b + keep · c`` for row-major matrices; ``keep`` is 0 or 1, ``p`` says which routine."""
-    if p.wide != 0:
-        wide_product(size, factor, a, b, c, keep)
-    elif p.gemm != 0:
+def _product_by_blas(routine: Blas, size: Size, factor: Any, a: Matrix, b: Matrix, c: Matrix, keep: int) -> None:
+    if routine.gemm != 0:
         flipped = (size.columns, size.rows, size.depth)
+        kept = type(factor)(keep)
         call_gemm(
-            p.gemm, (0, 0), flipped, factor, (b.address, b.row), (a.address, a.row), (c.address, c.row),
-            type(factor)(keep),
-        )  # fmt: skip
+            routine.gemm, (0, 0), flipped, factor, (b.address, b.row), (a.address, a.row), (c.address, c.row), kept
+        )
     else:
         plain_product(0, size, factor, a, b, c, keep)
 
 
-@inlined
-def product_of_transposed(p: Any, size: Size, factor: Any, a: Matrix, b: Matrix, c: Matrix, keep: int) -> None:
+@overload(product, strict=False)
+def _(routine: Any, size: Any, factor: Any, a: Any, b: Any, c: Any, keep: Any) -> Any:
+    if routine.instance_class is Microkernel:
+        return lambda routine, size, factor, a, b, c, keep: wide_product(size, factor, a, b, c, keep)
+    return lambda routine, size, factor, a, b, c, keep: _product_by_blas(routine, size, factor, a, b, c, keep)
+
+
+def product_of_transposed(routine: Any, size: Size, factor: Any, a: Matrix, b: Matrix, c: Matrix, keep: int) -> None:
     """``c = factor · aᵀ b + keep · c`` for row-major ``a [depth, rows]`` and ``b [depth, columns]``."""
-    if p.wide != 0:
-        wide_product(size, factor, Matrix(a.address, a.column, a.row), b, c, keep)
-    elif p.gemm != 0:
+    raise NotImplementedError("only in kernels")
+
+
+@inlined
+def flipped_matrix(a: Matrix) -> Matrix:
+    """The transpose."""
+    return Matrix(a.address, a.column, a.row)
+
+
+@inlined
+def _product_of_transposed_by_blas(
+    routine: Blas, size: Size, factor: Any, a: Matrix, b: Matrix, c: Matrix, keep: int
+) -> None:
+    if routine.gemm != 0:
         flipped = (size.columns, size.rows, size.depth)
+        kept = type(factor)(keep)
         call_gemm(
-            p.gemm, (0, 1), flipped, factor, (b.address, b.row), (a.address, a.row), (c.address, c.row),
-            type(factor)(keep),
-        )  # fmt: skip
+            routine.gemm, (0, 1), flipped, factor, (b.address, b.row), (a.address, a.row), (c.address, c.row), kept
+        )
     else:
-        plain_product(0, size, factor, Matrix(a.address, a.column, a.row), b, c, keep)
+        plain_product(0, size, factor, flipped_matrix(a), b, c, keep)
+
+
+@overload(product_of_transposed, strict=False)
+def _(routine: Any, size: Any, factor: Any, a: Any, b: Any, c: Any, keep: Any) -> Any:
+    if routine.instance_class is Microkernel:
+        return lambda routine, size, factor, a, b, c, keep: wide_product(size, factor, flipped_matrix(a), b, c, keep)
+    return lambda routine, size, factor, a, b, c, keep: _product_of_transposed_by_blas(
+        routine, size, factor, a, b, c, keep
+    )
+
+
+def product_with_keys(
+    routine: Any, size: Size, factor: Any, a: Matrix, b: Matrix, transposed: Matrix, c: Matrix
+) -> None:
+    """``c = factor · a bᵀ`` as `product_with_transposed`, or from ``transposed``, which is bᵀ if its address is not 0.
+
+    Rows of ``transposed`` and ``c`` go on to a multiple of LANES.
+    """
+    raise NotImplementedError("only in kernels")
+
+
+@inlined
+def _product_with_keys_by_microkernel(
+    routine: Microkernel, size: Size, factor: Any, a: Matrix, b: Matrix, transposed: Matrix, c: Matrix
+) -> None:
+    if transposed.address != 0:
+        wide_product(Size(size.rows, padded_length(size.columns), size.depth), factor, a, transposed, c, 0)
+    else:
+        product_with_transposed(routine.gemm, size, factor, a, b, c)
+
+
+@overload(product_with_keys, strict=False)
+def _(routine: Any, size: Any, factor: Any, a: Any, b: Any, transposed: Any, c: Any) -> Any:
+    if routine.instance_class is Microkernel:
+        return lambda routine, size, factor, a, b, transposed, c: _product_with_keys_by_microkernel(
+            routine, size, factor, a, b, transposed, c
+        )
+    return lambda routine, size, factor, a, b, transposed, c: product_with_transposed(
+        routine.gemm, size, factor, a, b, c
+    )

@@ -29,7 +29,7 @@ from regard.kernels.cpu.elementary import exp, log
 from regard.kernels.cpu.intrinsics import array_at, fetch_add, size_of
 from regard.kernels.cpu.kernel_arguments import arguments_at, named_kernel
 from regard.kernels.cpu.nonfinite import report_nonfinite, report_nonfinite_number
-from regard.kernels.cpu.products import limit_threads
+from regard.kernels.cpu.products import Blas, Microkernel, limit_threads
 from regard.kernels.cpu.row_normalizers import NORMALIZERS, clear_row, head_number, largest, normalize
 from regard.kernels.cpu.sizes import ceil_div
 from regard.kernels.kinds import SOFTMAX
@@ -234,14 +234,15 @@ def block_is_wanted(p: Any, block: Block) -> bool:
 
 
 @cache
-def readings(dtype: torch.dtype, additive: bool, kind: int) -> Kernel:
-    """The kernel of a dtype, float32 or float64, a score's primitive and a normalizer."""
+def readings(dtype: torch.dtype, additive: bool, kind: int, wide: bool) -> Kernel:
+    """The kernel of a dtype, float32 or float64, a score's primitive, a normalizer and a routine for products."""
     zero = np.float32(0) if dtype == torch.float32 else np.float64(0)
-    Normalizer, softmax = NORMALIZERS[kind], kind == SOFTMAX
+    Normalizer, Routine, softmax = NORMALIZERS[kind], Microkernel if wide else Blas, kind == SOFTMAX
 
     def attention_readings(address: int) -> None:
         p = arguments_at(address)
         threads = limit_threads(p.limit_threads, 1)
+        routine = Routine(p.gemm)
         scratch = scratch_of(p, additive, zero)
         maxima = np.empty(scratch.scores.shape[1] // GROUP + 1, type(zero))
         while True:
@@ -260,7 +261,7 @@ def readings(dtype: torch.dtype, additive: bool, kind: int) -> Kernel:
                 if additive:
                     score_additive(p, block, scratch, weight)
                 else:
-                    score_product(p, block, scratch.scores)
+                    score_product(p, block, routine, scratch.scores)
                 for r in range(block.rows):
                     low, high = visible_columns(p, block, r)
                     if high <= low:
@@ -292,4 +293,6 @@ def readings(dtype: torch.dtype, additive: bool, kind: int) -> Kernel:
                     read_row(p, block, chunk, r, visible, lse, maxima)
         limit_threads(p.limit_threads, threads)
 
-    return named_kernel(attention_readings, dtype, "additive" if additive else "product", Normalizer.__name__)
+    return named_kernel(
+        attention_readings, dtype, "additive" if additive else "product", Normalizer.__name__, Routine.__name__
+    )

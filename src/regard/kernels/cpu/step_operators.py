@@ -5,7 +5,7 @@ from torch import Tensor
 
 from regard.kernels.cpu.forward import forward
 from regard.kernels.cpu.kernel_inputs import KernelInputs
-from regard.kernels.cpu.launch import fill_arguments, launch
+from regard.kernels.cpu.launch import fill_arguments, is_wide, launch
 from regard.kernels.cpu.sizes import ceil_div, even_length, padded_length
 from regard.kernels.cpu.steps import keys_backward, step_backward
 
@@ -27,7 +27,7 @@ def step(inputs: KernelInputs) -> tuple[Tensor, Tensor, Tensor]:
         nonfinite=nonfinite.data_ptr(),
     )
     launch(
-        forward(query.dtype, inputs.weight is not None, inputs.normalizer),
+        forward(query.dtype, inputs.weight is not None, inputs.normalizer, is_wide(query.dtype)),
         record,
         batch * heads * ceil_div(queries, inputs.block),
         inputs.work,
@@ -58,7 +58,7 @@ def query_gradient(
         block=query.shape[2],
     )
     launch(
-        step_backward(query.dtype, inputs.weight is not None, inputs.normalizer),
+        step_backward(query.dtype, inputs.weight is not None, inputs.normalizer, is_wide(query.dtype)),
         record,
         query.shape[0],
         2.0 * inputs.work,

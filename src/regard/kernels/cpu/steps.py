@@ -20,7 +20,7 @@ from regard.kernels.cpu.compiled import Kernel, inlined
 from regard.kernels.cpu.intrinsics import array_at, fetch_add, matrix_at, size_of
 from regard.kernels.cpu.kernel_arguments import arguments_at, named_kernel
 from regard.kernels.cpu.nonfinite import report_nonfinite
-from regard.kernels.cpu.products import limit_threads, product, product_with_transposed
+from regard.kernels.cpu.products import Blas, Microkernel, limit_threads, product, product_with_transposed
 from regard.kernels.cpu.row_normalizers import NORMALIZERS, differentiate
 from regard.kernels.cpu.sizes import TILE, even_length, padded_length
 from regard.kernels.cpu.tanh_sum import (
@@ -104,10 +104,11 @@ def differentiate_queries(p: Any, block: Block, gradient: Any, weight: Any, powe
 
 
 @cache
-def step_backward(dtype: torch.dtype, additive: bool, kind: int) -> Kernel:
-    """The kernel of one step, a batch row for each task, for a dtype, a score's primitive and a normalizer."""
+def step_backward(dtype: torch.dtype, additive: bool, kind: int, wide: bool) -> Kernel:
+    """The kernel of one step, a batch row for each task, for a dtype, a score's primitive, a normalizer
+    and a routine for products."""
     zero = np.float32(0) if dtype == torch.float32 else np.float64(0)
-    Normalizer = NORMALIZERS[kind]
+    Normalizer, Routine = NORMALIZERS[kind], Microkernel if wide else Blas
 
     def attention_step_backward(address: int) -> None:
         p = arguments_at(address)
@@ -128,11 +129,13 @@ def step_backward(dtype: torch.dtype, additive: bool, kind: int) -> Kernel:
                 differentiate_queries(p, block, gradient, weight, powers)
             else:
                 size, scale = Size(p.queries, p.dim, block.keys), type(zero)(p.scale)
-                product(p, size, scale, matrix_of(gradient), key_matrix(p, block, zero), grad_query, 0)
+                product(Routine(p.gemm), size, scale, matrix_of(gradient), key_matrix(p, block, zero), grad_query, 0)
             report_nonfinite(p.nonfinite, array_at(grad_query.address, p.queries * p.dim, zero))
         limit_threads(p.limit_threads, threads)
 
-    return named_kernel(attention_step_backward, dtype, "additive" if additive else "product", Normalizer.__name__)
+    return named_kernel(
+        attention_step_backward, dtype, "additive" if additive else "product", Normalizer.__name__, Routine.__name__
+    )
 
 
 @cache
