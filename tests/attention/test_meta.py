@@ -132,7 +132,8 @@ def test_the_layer(backend, kind, name, need_weights):
         for queries in ((), (Q,)):
             lengths = torch.ones(B, dtype=torch.int64)
             memory = attention.remember(torch.randn(B, K, D), lengths)
-            context, weights = attention(torch.randn(B, *queries, D), memory, need_weights=need_weights)
+            query = torch.randn(B, *queries, D, requires_grad=True)
+            context, weights = attention(query, memory, need_weights=need_weights)
             assert context.shape == (B, *queries, D)
             assert is_without_numbers(context, kind)
             assert (weights is not None) == need_weights

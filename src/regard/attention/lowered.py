@@ -102,7 +102,8 @@ class Capabilities:
     def obstacle(self, lowered: Lowered) -> str | None:
         """Why a problem cannot be run; None if nothing is in the way."""
         device = lowered.grid.device
-        if self.devices is not None and device.type not in self.devices:
+        # Tensors on ``meta`` stand for tensors anywhere.
+        if self.devices is not None and device.type not in (*self.devices, "meta"):
             return f"the inputs are on {device}"
         score = lowered.score
         if not isinstance(score.primitive, self.primitives):

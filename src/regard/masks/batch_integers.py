@@ -44,6 +44,13 @@ class BatchInteger:
             self._single = _position(name, value)
 
     @property
+    def value(self) -> Integers:
+        """What it was made of: an integer, one integer for each batch row, or an integer tensor ``[batch]``."""
+        if self._tensor is not None:
+            return self._tensor
+        return self._values if self._single is None else self._single
+
+    @property
     def is_known(self) -> bool:
         """Whether the integers can be read now; those of a tensor without data (`has_data`) cannot."""
         return self._tensor is None or has_data(self._tensor)

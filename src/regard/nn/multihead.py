@@ -13,7 +13,7 @@ from regard.attention.verbs import BackendName, Normalizing, Scoring, run
 from regard.biases import AppendedBias, Bias, as_bias
 from regard.errors import ArgumentError, KindError, ShapeError
 from regard.masks import AppendedMask, Mask, as_mask, causal, lengths
-from regard.nn.torch_inputs import check_torch_inputs, read_torch_masks
+from regard.nn.torch_inputs import check_torch_inputs, read_torch_masks, without_padding
 from regard.normalizers import as_normalizer
 from regard.positions import Rotary
 from regard.scores import as_score
@@ -208,6 +208,7 @@ class MultiheadAttention(nn.MultiheadAttention):
         batch = query.shape[0 if batch_first else 1] if batched else None
         queries, keys = (t.shape[1 if batched and batch_first else 0] for t in (query, key))
 
+        key, value = without_padding(query, key, value, key_padding_mask, batch_first)
         counts = (self.num_heads, self.kv_heads, self.kv_heads)
         q, k, v = (
             _split_heads(projected if batched else projected[None], heads, batch_first)

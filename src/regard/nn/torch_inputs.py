@@ -6,9 +6,10 @@ from operator import add, and_
 import torch
 from torch import Tensor
 
+from regard.attention.isolation import is_finite
 from regard.errors import KindError, ShapeError
 from regard.masks import Mask, ignore, keep
-from regard.shapes import check_floating
+from regard.shapes import check_floating, has_data
 
 
 def check_torch_inputs(inputs: dict[str, tuple[Tensor, int]], batch_first: bool, weight: Tensor) -> None:
@@ -49,6 +50,32 @@ def check_torch_inputs(inputs: dict[str, tuple[Tensor, int]], batch_first: bool,
         raise ShapeError(
             f"key must have query's batch, {query.shape[axis]}; it has {key.shape[axis]} (inputs are {layout})"
         )
+
+
+def without_padding(
+    query: Tensor, key: Tensor, value: Tensor, key_padding_mask: Tensor | None, batch_first: bool
+) -> tuple[Tensor, Tensor]:
+    """Keys and values with zeros where ``key_padding_mask`` hides them, if some of their numbers are not finite.
+
+    The gradient of a projection multiplies a hidden key with a gradient of 0, and 0 · NaN is NaN: what is hidden is
+    replaced before it is projected. In self-attention the padding is a query too, whose own output is NaN in any case.
+
+    Args:
+        query, key, value: the module's inputs, checked.
+        key_padding_mask: ``[batch, keys]`` or ``[keys]``; bool (True: ignore) or float (−inf: ignore).
+        batch_first: whether the batch is the first axis.
+    """
+    if key_padding_mask is None or key is query or not isinstance(key_padding_mask, Tensor):
+        return key, value
+    if has_data(key) and is_finite(key, value):
+        return key, value
+    hidden = key_padding_mask if key_padding_mask.dtype == torch.bool else key_padding_mask == -torch.inf
+    hidden = (hidden if batch_first or hidden.dim() == 1 else hidden.t())[..., None]
+    if tuple(hidden.shape[:-1]) != tuple(key.shape[:-1]):
+        # Its shape is wrong; the error that says so comes when the masks are read.
+        return key, value
+    filled = key.masked_fill(hidden, 0.0)
+    return filled, filled if value is key else value.masked_fill(hidden, 0.0)
 
 
 def read_torch_masks(

@@ -91,7 +91,8 @@ def _masked(problem: Problem, inputs: Inputs) -> Tensor | None:
         additive = accurate(problem.bias(inputs.query, grid)).to(accurate(inputs.query).dtype)
         additive = additive * _inverse_temperature(problem.lowered)
         if allowed is not None:
-            additive = torch.where(allowed, additive, -math.inf)
+            # Rows that see nothing see everything here, but no bias, which may hold anything.
+            additive = torch.where(allowed, additive if empty is None else additive.masked_fill(empty, 0.0), -math.inf)
         additive = additive.expand(
             *torch.broadcast_shapes(additive.shape, (1, 1, len(grid.query_span), len(grid.key_span)))
         )
