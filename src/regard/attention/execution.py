@@ -11,6 +11,7 @@ from regard.attention.planner import choose_reader
 from regard.attention.problem import Problem
 from regard.attention.readings import Gatherer
 from regard.attention.result import Attended
+from regard.normalizers.transforms import has_numbers
 
 
 def execute(
@@ -73,7 +74,7 @@ def _run_not_finite(problem: Problem, backend: Backend, gatherer: Gatherer | Non
 
 def _without_empty_rows(problem: Problem, gradient: Tensor | None) -> Tensor | None:
     """The output's gradient, with zeros for queries that see no key if some of it is NaN or infinite (contract 2)."""
-    if gradient is None or not can_inspect(problem) or is_finite(gradient):
+    if gradient is None or not has_numbers(gradient) or is_finite(gradient):
         return gradient
     return gradient.masked_fill(empty_rows(problem)[..., None], 0.0)
 

@@ -91,7 +91,7 @@ def choose(problem: Problem, name: str) -> Backend:
     """
     if name == "auto":
         able = None
-        if problem.memory is not None and _declined(BACKENDS[problem.memory.backend], problem) is None:
+        if problem.memory is not None:
             return BACKENDS[problem.memory.backend]
         for backend in BACKENDS.values():
             if backend.declines(problem) is None:
@@ -101,7 +101,7 @@ def choose(problem: Problem, name: str) -> Backend:
         assert able is not None
         return able
     backend = _named(name)
-    reason = _declined(backend, problem)
+    reason = backend.declines(problem)
     if reason is not None:
         raise BackendError(f"backend {name!r} cannot run this: {reason}")
     return backend
@@ -120,7 +120,7 @@ def make_plan(problem: Problem, name: str) -> Plan:
     chosen = choose(problem, name)
     reasons: dict[str, str] = {}
     for backend in BACKENDS.values():
-        declined = None if backend is chosen else _declined(backend, problem)
+        declined = None if backend is chosen else backend.declines(problem)
         if declined is not None:
             reasons[backend.name] = f"cannot: {declined}"
         elif backend is chosen and name == "auto" and problem.memory is not None:
@@ -133,13 +133,6 @@ def make_plan(problem: Problem, name: str) -> Plan:
             passed_over = _passed_over(backend, problem)
             reasons[backend.name] = f"could, but {passed_over or f'{chosen.name!r} comes first'}"
     return Plan(chosen.name, reasons)
-
-
-def _declined(backend: Backend, problem: Problem) -> str | None:
-    memory = problem.memory
-    if memory is not None and memory.backend == backend.name:
-        return memory.declines(problem)
-    return backend.declines(problem)
 
 
 def _passed_over(backend: Backend, problem: Problem) -> str | None:

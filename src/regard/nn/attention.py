@@ -237,6 +237,9 @@ class Attention(nn.Module):
             problem.bias = as_bias(_with_heads(bias, single))
             assert problem.bias is not None
             problem.bias.check(problem.query, problem.grid)
+        if problem.memory is not None and problem.memory.declines(problem) is not None:
+            # The same keys and values, as they were before they were cached, serve every problem.
+            problem.memory = None
         return problem
 
 

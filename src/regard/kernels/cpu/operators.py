@@ -17,7 +17,7 @@ from regard.kernels.cpu.kernel_inputs import KernelInputs
 from regard.kernels.cpu.launch import as_matrix, check_inputs, fill_arguments, is_wide, launch, transposed
 from regard.kernels.cpu.reading_options import READINGS, ReadingOptions, sum_of_chunks
 from regard.kernels.cpu.readings import readings
-from regard.kernels.cpu.second_derivative import refuse_second_derivative
+from regard.kernels.cpu.second_derivative import refuse_batched_gradients, refuse_second_derivative
 from regard.kernels.cpu.sizes import TILE, ceil_div, even_length, padded_length
 
 _TENSORS = tuple(field.name for field in fields_of(KernelInputs) if field.type.startswith("Tensor"))
@@ -190,6 +190,7 @@ def _save_inputs(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor
 def _differentiate(
     ctx: Any, grad_output: Tensor | None, _: Any, grad_weights: Tensor | None, __: Any
 ) -> tuple[Tensor | None, ...]:
+    refuse_batched_gradients(grad_output, grad_weights)
     statistics, *tensors = ctx.saved_tensors
     inputs = KernelInputs(**dict(zip(ctx.tensors, tensors, strict=True)), **ctx.others)
     if grad_output is None:

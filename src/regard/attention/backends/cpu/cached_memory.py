@@ -18,7 +18,7 @@ from regard.attention.problem import Problem
 from regard.attention.result import Attended
 from regard.attention.transforms import active_transform
 from regard.kernels.cpu.kernel_inputs import KernelInputs
-from regard.kernels.cpu.second_derivative import refuse_second_derivative
+from regard.kernels.cpu.second_derivative import refuse_batched_gradients, refuse_second_derivative
 from regard.scores import Additive, Dot, ScaledDot, Score
 from regard.scores.score import TanhSum
 from regard.shapes import has_data
@@ -196,6 +196,7 @@ class _Step(torch.autograd.Function):
         if torch.is_grad_enabled():
             refuse_second_derivative()
         grad_output, grad_weights = gradients
+        refuse_batched_gradients(grad_output, grad_weights)
         if grad_output is None and grad_weights is None:
             return (None,) * 4
         query, weights = ctx.saved_tensors

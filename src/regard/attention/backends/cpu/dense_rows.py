@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from regard.kernels.cpu.kernel_inputs import KernelInputs
+from regard.kernels.cpu.second_derivative import refuse_batched_gradients
 from regard.masks import Mask
 from regard.shapes import Grid
 
@@ -78,6 +79,7 @@ class DenseRows(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Any, ...]:
         from regard.kernels.cpu.operators import GRADIENTS, attend_backward
 
+        refuse_batched_gradients(*gradients)
         tensors = ctx.saved_tensors
         statistics, given = tensors[: -len(ctx.places)], tensors[-len(ctx.places) :]
         values = list(ctx.others)

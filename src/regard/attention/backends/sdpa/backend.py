@@ -19,6 +19,7 @@ from regard.attention.problem import Problem
 from regard.attention.readings import Gatherer
 from regard.attention.steps import Inputs, nothing
 from regard.attention.transforms import active_transform
+from regard.errors import BackendError
 from regard.masks.mask import Visibility
 from regard.scores.score import InnerProduct, Prepared
 from regard.shapes import accurate, spread_heads
@@ -67,7 +68,18 @@ class ScaledDotProduct(Backend):
         whole = [output for output in outputs if output is not None]
         if len(whole) < len(outputs):
             return attend_in_blocks(problem)
-        return whole[0] if len(whole) == 1 else torch.cat(whole, dim=2)
+        output = whole[0] if len(whole) == 1 else torch.cat(whole, dim=2)
+        if output.requires_grad:
+            output.register_hook(_refuse_second_derivative)
+        return output
+
+
+def _refuse_second_derivative(gradient: Tensor | None) -> None:
+    """A hook of the output: where gradients are to be differentiated again, raise one clear error at once."""
+    if torch.is_grad_enabled():
+        raise BackendError(
+            "PyTorch's kernel (backend 'sdpa') has no second derivative; backend='reference' has, for any score"
+        )
 
 
 def _masked(problem: Problem, inputs: Inputs) -> Tensor | None:
