@@ -146,7 +146,7 @@ def check_broadcast(name: str, tensor: Tensor, shape: tuple[int, ...], axes: str
         axes: the names of these axes, e.g. ``"[batch, heads, queries, keys]"``.
     """
     fits = tensor.dim() <= len(shape) and all(
-        have in (1, want) for have, want in zip(reversed(tensor.shape), reversed(shape), strict=False)
+        have == 1 or have == want for have, want in zip(reversed(tensor.shape), reversed(shape), strict=False)
     )
     if not fits:
         raise ShapeError(f"{name} must broadcast to {axes} = {list(shape)}; it has shape {list(tensor.shape)}")

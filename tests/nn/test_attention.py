@@ -314,7 +314,8 @@ def test_what_cannot_be_asked(query, error, message, name):
 
 def test_a_named_reference_is_the_specification(monkeypatch):
     """Contract 5: asking for weights does not bring another backend in, however large the memory is."""
-    monkeypatch.setattr("regard.attention.planner._FUSED.weigh", lambda problem: pytest.fail("the fused kernels ran"))
+    for method in ("run", "run_with_weights"):
+        monkeypatch.setattr(f"regard.attention.backends.cpu.backend.Fused.{method}", lambda *_: pytest.fail("they ran"))
     attention = Attention.create("additive", 64, 64, 64, backend="reference")
     memory = attention.remember(torch.randn(8, 400, 64), torch.randint(1, 401, (8,)))
     assert attention(torch.randn(8, 64), memory).weights is not None

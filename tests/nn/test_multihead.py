@@ -105,7 +105,8 @@ def test_drawn_weights_are_those_that_were_used(backend):
     module = make(normalizer=normalizers.hard("gumbel"), backend=backend)
     tensors = inputs()
     output, weights = module(*tensors, average_attn_weights=False)
-    assert weights.requires_grad == (backend == "reference")
+    # The specification, which auto takes for so few pairs, draws with a gradient; a second pass has none.
+    assert weights.requires_grad == (backend in ("reference", "auto"))
     *_, value = heads_of(module, *tensors)
     torch.testing.assert_close(output, finish(module, weights, value))
 

@@ -5,7 +5,8 @@ places in a list; ``decode`` makes the object again, in any process. Objects tha
 """
 
 import ast
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
@@ -57,35 +58,55 @@ FIELDS: dict[type, tuple[str, ...]] = {
 """What an object of each class is made again from, in the order of its constructor."""
 
 
-def encode(value: Any, tensors: list[Tensor]) -> str | None:
+@dataclass
+class Parts:
+    """What a text refers to.
+
+    Attributes:
+        tensors: the tensors, of which each place in a text is an index.
+        numbers, integers: the numbers, which a compiler may leave open, likewise.
+    """
+
+    tensors: list[Tensor] = field(default_factory=list)
+    numbers: list[float] = field(default_factory=list)
+    integers: list[int] = field(default_factory=list)
+
+
+def encode(value: Any, parts: Parts | None) -> str | None:
     """The text of a value; None if it is something that has none, or holds it, as a function.
 
     Args:
         value: an object of a class in `FIELDS`, a tensor, None, a bool, a number, a text, or a sequence of these.
-        tensors: gets the tensors.
+        parts: gets the tensors and numbers; None where there are no tensors, and numbers stay in the text.
     """
-    if value is None or isinstance(value, bool | int | float | str):
+    if value is None or isinstance(value, bool | str) or (parts is None and isinstance(value, int | float)):
         return repr(value)
-    if isinstance(value, Tensor):
-        tensors.append(value)
-        return f"('tensor', {len(tensors) - 1})"
+    if isinstance(value, int) and parts is not None:
+        parts.integers.append(value)
+        return f"('integer', {len(parts.integers) - 1})"
+    if isinstance(value, float) and parts is not None:
+        parts.numbers.append(value)
+        return f"('number', {len(parts.numbers) - 1})"
+    if isinstance(value, Tensor) and parts is not None:
+        parts.tensors.append(value)
+        return f"('tensor', {len(parts.tensors) - 1})"
     if isinstance(value, tuple | list | nn.ModuleList):
-        name, parts = "sequence", [encode(item, tensors) for item in value]
+        name, items = "sequence", [encode(item, parts) for item in value]
     elif type(value) in FIELDS:
-        name, parts = type(value).__name__, [encode(getattr(value, field), tensors) for field in FIELDS[type(value)]]
+        name, items = type(value).__name__, [encode(getattr(value, field), parts) for field in FIELDS[type(value)]]
     else:
         return None
     text = repr(name)
-    for part in parts:
-        if part is None:
+    for item in items:
+        if item is None:
             return None
-        text += ", " + part
+        text += ", " + item
     return f"({text},)"
 
 
-def decode(text: str, tensors: Sequence[Tensor]) -> Any:
-    """What was encoded, with other tensors in the places of the first ones."""
-    return _build(_parsed(text), tensors)
+def decode(text: str, parts: Parts) -> Any:
+    """What was encoded, of these tensors and numbers."""
+    return _build(_parsed(text), parts)
 
 
 @cache
@@ -93,16 +114,18 @@ def _parsed(text: str) -> Any:
     return ast.literal_eval(text)
 
 
-def _build(node: Any, tensors: Sequence[Tensor]) -> Any:
+def _build(node: Any, parts: Parts) -> Any:
     if not isinstance(node, tuple):
         return node
-    name, *rest = node
+    name, *items = node
     if name == "tensor":
-        return tensors[rest[0]]
-    parts = [_build(item, tensors) for item in rest]
-    if name == "sequence":
-        return parts
-    return _CONSTRUCTORS[name](*parts)
+        return parts.tensors[items[0]]
+    if name == "number":
+        return float(parts.numbers[items[0]])
+    if name == "integer":
+        return int(parts.integers[items[0]])
+    built = [_build(item, parts) for item in items]
+    return built if name == "sequence" else _CONSTRUCTORS[name](*built)
 
 
 def _linear(weight: Tensor, bias: Tensor | None) -> nn.Linear:

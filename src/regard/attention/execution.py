@@ -7,7 +7,7 @@ from torch import Tensor
 
 from regard.attention.backends.backend import Backend
 from regard.attention.isolation import attend_isolated, can_inspect, cleaned, empty_rows, hides, is_finite
-from regard.attention.planner import choose_reader
+from regard.attention.planner import choose, choose_reader
 from regard.attention.problem import Problem
 from regard.attention.readings import Gatherer
 from regard.attention.result import Attended
@@ -15,7 +15,7 @@ from regard.normalizers.transforms import has_numbers
 
 
 def execute(
-    problem: Problem, backend: Backend, gatherer: Gatherer | None = None, need_weights: bool = False
+    problem: Problem, backend: str, gatherer: Gatherer | None = None, need_weights: bool = False
 ) -> Attended:
     """Output, and weights if they are needed, by a backend.
 
@@ -23,14 +23,18 @@ def execute(
     after it, in the output, which an infinite or NaN number that leaked cannot leave finite.
 
     Args:
-        problem: what to run; the backend does not decline it.
-        backend: which one.
+        problem: what to run.
+        backend: ``auto``, or one by name.
         gatherer: gets the readings; None if nobody reads.
         need_weights: whether to give the weights, differentiable; quadratic memory. The output is the same, bit for
             bit.
+
+    Raises:
+        UnknownNameError, BackendError: as `regard.attention.planner.choose`.
     """
+    # A score is lowered when a backend is chosen, and must be in float32 already then.
     with full_precision(problem.query):
-        return _execute(problem, backend, gatherer, need_weights)
+        return _execute(problem, choose(problem, backend), gatherer, need_weights)
 
 
 def _execute(problem: Problem, backend: Backend, gatherer: Gatherer | None, need_weights: bool) -> Attended:

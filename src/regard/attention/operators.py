@@ -1,7 +1,7 @@
 """The verbs as operators of PyTorch: one each, which compilers and exporters take as it is.
 
 ``torch.ops.regard.attend``, ``attend_with_weights`` and ``observe`` take query, key and value, a list of all other
-tensors, and the rest as a text (`regard.attention.encoding`). They run the problem on the backend as a call outside of
+tensors, and the numbers, and the rest as a text (`regard.attention.encoding`). They run the problem on the backend as a call outside of
 a compiler does, whatever Python that needs; their shapes are known without numbers. The backward pass computes the
 forward pass again.
 
@@ -17,9 +17,8 @@ import torch
 from torch import Tensor
 from torch.library import Library, register_autograd, register_fake
 
-from regard.attention.encoding import decode, encode
+from regard.attention.encoding import Parts, decode, encode
 from regard.attention.execution import execute
-from regard.attention.planner import choose
 from regard.attention.problem import Problem
 from regard.attention.readings import Gatherer, Readings
 from regard.attention.result import Attended
@@ -31,7 +30,7 @@ from regard.errors import BackendError
 from regard.masks import keep
 from regard.shapes import accurate
 
-_ARGUMENTS = "Tensor query, Tensor key, Tensor value, Tensor[] tensors, str text, str backend, Tensor? seed"
+_ARGUMENTS = "Tensor query, Tensor key, Tensor value, Tensor[] tensors, float[] numbers, SymInt[] integers, str text, str backend, Tensor? seed"
 _LIBRARY = Library("regard", "DEF")
 _LIBRARY.define(f"attend({_ARGUMENTS}) -> Tensor")
 _LIBRARY.define(f"attend_with_weights({_ARGUMENTS}) -> (Tensor, Tensor)")
@@ -52,10 +51,10 @@ def attend_traced(
     Raises:
         BackendError: the named backend takes no functions.
     """
-    tensors: list[Tensor] = []
+    parts = Parts()
     # A compiler takes care of the transforms inside of what it compiles.
     transformed = not torch.compiler.is_compiling() and active_transform() is not None
-    text = None if transformed else _encoded(problem, tensors)
+    text = None if transformed else _encoded(problem, parts)
     if text is None:
         if backend not in ("auto", "reference", "tiled"):
             raise BackendError(
@@ -64,7 +63,7 @@ def attend_traced(
             )
         return _by_specification(problem, gatherer, need_weights)
     seed = torch.randint(2**62, ()) if problem.dropout or problem.normalizer.random else None
-    arguments = (problem.query, problem.key, problem.value, tensors, text, backend, seed)
+    arguments = (problem.query, problem.key, problem.value, parts.tensors, parts.numbers, parts.integers, text, backend, seed)
     if gatherer is not None:
         output, *taken = torch.ops.regard.observe(*arguments, _encoded_readings(gatherer.read))
         gatherer.fill(taken)
@@ -82,22 +81,23 @@ def _by_specification(problem: Problem, gatherer: Gatherer | None, need_weights:
     return Attended(mix(problem, inputs, steps.weights), steps.weights if need_weights else None)
 
 
-def _encoded(problem: Problem, tensors: list[Tensor]) -> str | None:
+def _encoded(problem: Problem, parts: Parts) -> str | None:
     """The problem but for its inputs; None if its score or normalizer has no text. Masks and biases become dense."""
-    score, normalizer = encode(problem.score, tensors), encode(problem.normalizer, tensors)
+    score, normalizer = encode(problem.score, parts), encode(problem.normalizer, parts)
     if score is None or normalizer is None:
         return None
-    mask = encode(problem.mask, tensors)
+    mask = encode(problem.mask, parts)
     if mask is None and problem.mask is not None:
-        mask = encode(keep(problem.mask.allows(problem.grid)), tensors)
-    bias = encode(problem.bias, tensors)
+        mask = encode(keep(problem.mask.allows(problem.grid)), parts)
+    bias = encode(problem.bias, parts)
     if bias is None and problem.bias is not None:
-        bias = encode(TensorBias(problem.bias(problem.query, problem.grid)), tensors)
-    return f"('sequence', {score}, {normalizer}, {mask}, {bias}, {problem.dropout!r})"
+        bias = encode(TensorBias(problem.bias(problem.query, problem.grid)), parts)
+    dropout = encode(problem.dropout, parts)
+    return f"('sequence', {score}, {normalizer}, {mask}, {bias}, {dropout})"
 
 
 def _encoded_readings(read: Readings) -> str:
-    text = encode([getattr(read, field) for field in READINGS], [])
+    text = encode([getattr(read, field) for field in READINGS], None)
     assert text is not None
     return text
 
@@ -105,8 +105,8 @@ def _encoded_readings(read: Readings) -> str:
 READINGS = tuple(field.name for field in fields(Readings))
 
 
-def _problem(query: Tensor, key: Tensor, value: Tensor, tensors: Sequence[Tensor], text: str) -> Problem:
-    score, normalizer, mask, bias, dropout = decode(text, tensors)
+def _problem(query: Tensor, key: Tensor, value: Tensor, parts: Parts, text: str) -> Problem:
+    score, normalizer, mask, bias, dropout = decode(text, parts)
     return validate(query, key, value, score=score, normalizer=normalizer, mask=mask, bias=bias, dropout=dropout)
 
 
@@ -122,11 +122,10 @@ def _seeded(seed: Tensor | None) -> AbstractContextManager[object]:
 def _run(
     inputs: Sequence[Any], gatherer: Gatherer | None = None, need_weights: bool = False
 ) -> tuple[Problem, Attended]:
-    *given, text, backend, seed = inputs
-    query, key, value, tensors = given
-    problem = _problem(query, key, value, tensors, text)
+    query, key, value, tensors, numbers, integers, text, backend, seed = inputs
+    problem = _problem(query, key, value, Parts(tensors, numbers, integers), text)
     with _seeded(seed):
-        return problem, execute(problem, choose(problem, backend), gatherer, need_weights)
+        return problem, execute(problem, backend, gatherer, need_weights)
 
 
 @torch.no_grad()
@@ -144,16 +143,16 @@ def _attend_with_weights(*inputs: Any) -> tuple[Tensor, Tensor]:
 @torch.no_grad()
 def _observe(*inputs: Any) -> list[Tensor]:
     *arguments, read = inputs
-    query, key, value, tensors, text, backend, seed = arguments
-    problem = _problem(query, key, value, tensors, text)
+    query, key, value, tensors, numbers, integers, text, backend, seed = arguments
+    problem = _problem(query, key, value, Parts(tensors, numbers, integers), text)
     gatherer = Gatherer(problem, _readings(read))
     with _seeded(seed):
-        output = execute(problem, choose(problem, backend), gatherer).output
+        output = execute(problem, backend, gatherer).output
     return [output.contiguous(), *(tensor.clone() for tensor in gatherer.taken())]
 
 
 def _readings(text: str) -> Readings:
-    values = decode(text, [])
+    values = decode(text, Parts())
     named = dict(zip(READINGS, values, strict=True))
     if named["tile"] is not None:
         named["tile"] = tuple(tuple(ends) for ends in named["tile"])
@@ -162,10 +161,10 @@ def _readings(text: str) -> Readings:
 
 def _attend_backward(grad_output: Tensor | None, grad_weights: Tensor | None, *inputs: Any) -> list[Tensor]:
     """Gradients of query, key, value and all other tensors; empty for those that hold no floating-point numbers."""
-    query, key, value, tensors, text, backend, seed = inputs
+    query, key, value, tensors, numbers, integers, text, backend, seed = inputs
     leaves = [tensor.detach().requires_grad_(tensor.is_floating_point()) for tensor in (query, key, value, *tensors)]
     with torch.enable_grad():
-        arguments = (*leaves[:3], leaves[3:], text, backend, seed)
+        arguments = (*leaves[:3], leaves[3:], numbers, integers, text, backend, seed)
         _, attended = _run(arguments, need_weights=grad_weights is not None)
         pairs = ((attended.output, grad_output), (attended.weights, grad_weights))
         given = [(result, grad) for result, grad in pairs if grad is not None and result is not None]
@@ -190,9 +189,9 @@ def _outputs_shapes(query: Tensor, key: Tensor, value: Tensor, *rest: Any) -> tu
     return _output_shape(query, key, value), weights
 
 
-def _readings_shapes(query: Tensor, key: Tensor, value: Tensor, tensors: Any, text: str, *rest: Any) -> list[Tensor]:
-    *_, read = rest
-    problem = _problem(query, key, value, tensors, text)
+def _readings_shapes(*inputs: Any) -> list[Tensor]:
+    query, key, value, tensors, numbers, integers, text, _, _, read = inputs
+    problem = _problem(query, key, value, Parts(tensors, numbers, integers), text)
     return [_output_shape(query, key, value), *Gatherer(problem, _readings(read)).taken()]
 
 
@@ -204,8 +203,8 @@ def _gradients_shapes(grad_output: Tensor | None, grad_weights: Tensor | None, *
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-    query, key, value, tensors, ctx.text, ctx.backend, seed, *_ = inputs
-    ctx.seeded, ctx.readings = seed is not None, len(inputs) > 7
+    query, key, value, tensors, ctx.numbers, ctx.integers, ctx.text, ctx.backend, seed, *_ = inputs
+    ctx.seeded, ctx.readings = seed is not None, len(inputs) > 9
     ctx.save_for_backward(query, key, value, *tensors, *([seed] if seed is not None else []))
     ctx.set_materialize_grads(False)
 
@@ -216,15 +215,17 @@ def _differentiate(ctx: Any, grads: Sequence[Tensor | None]) -> tuple[Any, ...]:
     query, key, value, *tensors = saved
     grad_output = grads[0]
     grad_weights = grads[1] if len(grads) > 1 else None
-    more = (None,) if ctx.readings else ()
+    # PyTorch takes an empty list for one of tensors, for which it wants a list back.
+    numbers = (None if ctx.numbers else [], None if ctx.integers else [])
+    rest = (*numbers, *[None] * (4 if ctx.readings else 3))
     if grad_output is None and grad_weights is None:
-        return (None, None, None, [None] * len(tensors), None, None, None, *more)
+        return (None, None, None, [None] * len(tensors), *rest)
     found = torch.ops.regard.attend_backward(
-        grad_output, grad_weights, query, key, value, tensors, ctx.text, ctx.backend, seed
+        grad_output, grad_weights, query, key, value, tensors, ctx.numbers, ctx.integers, ctx.text, ctx.backend, seed
     )
     pairs = zip(found[3:], tensors, strict=True)
     others = [grad if tensor.is_floating_point() else None for grad, tensor in pairs]
-    return (*found[:3], others, None, None, None, *more)
+    return (*found[:3], others, *rest)
 
 
 def _differentiate_output(ctx: Any, grad_output: Tensor | None) -> tuple[Any, ...]:

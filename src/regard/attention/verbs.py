@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 from torch import Tensor
 
-from regard.attention.execution import execute
+from regard.attention.execution import execute, full_precision
 from regard.attention.operators import attend_traced
-from regard.attention.planner import Plan, choose, make_plan
+from regard.attention.planner import Plan, make_plan
 from regard.attention.problem import Problem
 from regard.attention.readings import Gatherer, Observed, Readings
 from regard.attention.result import Attended
@@ -151,7 +151,8 @@ def plan(
         As `attend`.
     """
     problem = validate(query, key, value, score=score, normalizer=normalizer, mask=mask, bias=bias, dropout=dropout)
-    return make_plan(problem, backend)
+    with full_precision(problem.query):
+        return make_plan(problem, backend)
 
 
 def run(
@@ -170,4 +171,4 @@ def run(
     """
     if is_traced(problem.query):
         return attend_traced(problem, backend, gatherer, need_weights)
-    return execute(problem, choose(problem, backend), gatherer, need_weights)
+    return execute(problem, backend, gatherer, need_weights)

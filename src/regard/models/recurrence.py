@@ -145,6 +145,8 @@ class _LSTMStep(torch.autograd.Function):
 
     @classmethod
     def advance(cls, layer: _UnrolledLayer, known: Tensor, fed: Tensor, before: LayerState) -> LayerState:
+        if torch.compiler.is_compiling():
+            return _lstm_step(known, fed, before, layer.fed.weight, layer.hidden.weight)
         return cls.apply(known, fed, *before, layer.fed, layer.hidden, layer.fed.weight, layer.hidden.weight)
 
     @staticmethod
@@ -209,6 +211,8 @@ class _GRUStep(torch.autograd.Function):
 
     @classmethod
     def advance(cls, layer: _UnrolledLayer, known: Tensor, fed: Tensor, before: LayerState) -> LayerState:
+        if torch.compiler.is_compiling():
+            return _gru_step(known, fed, before, layer.fed.weight, layer.hidden)
         shared = layer.fed, layer.hidden, layer.fed.weight, layer.hidden.weight, layer.hidden.bias
         return (cls.apply(known, fed, *before, *shared),)
 
@@ -265,6 +269,34 @@ class _GRUStep(torch.autograd.Function):
             grad_input_gates, (grad_input_gates @ fed_weight).to(fed_dtype), grad_hidden.to(hidden_dtype),
             None, None, None, None, None,
         )  # fmt: skip
+
+
+def _lstm_step(
+    known: Tensor, fed: Tensor, before: LayerState, fed_weight: Tensor, hidden_weight: Tensor
+) -> tuple[Tensor, Tensor]:
+    """The equations of `_LSTMStep` in single operations, for compilers."""
+    hidden, cell = before
+    gates = known + F.linear(fed.to(known.dtype), fed_weight) + F.linear(hidden.to(known.dtype), hidden_weight)
+    gates = gates if gates.dtype == torch.float64 else gates.float()
+    i, f, g, o = gates.chunk(4, dim=1)
+    after = f.sigmoid() * cell.to(gates.dtype) + i.sigmoid() * g.tanh()
+    return (o.sigmoid() * after.tanh()).to(known.dtype), after
+
+
+def _gru_step(
+    known: Tensor, fed: Tensor, before: LayerState, fed_weight: Tensor, hidden_weight: SharedWeight
+) -> tuple[Tensor]:
+    """The equations of `_GRUStep` in single operations, for compilers."""
+    hidden = before[0].to(known.dtype)
+    input_gates = known + F.linear(fed.to(known.dtype), fed_weight)
+    hidden_gates = F.linear(hidden, hidden_weight.weight, hidden_weight.bias)
+    if known.dtype != torch.float64:
+        input_gates, hidden_gates = input_gates.float(), hidden_gates.float()
+    input_reset, input_update, input_candidate = input_gates.chunk(3, dim=1)
+    hidden_reset, hidden_update, hidden_candidate = hidden_gates.chunk(3, dim=1)
+    r, z = (input_reset + hidden_reset).sigmoid(), (input_update + hidden_update).sigmoid()
+    n = (input_candidate + r * hidden_candidate).tanh()
+    return ((n + z * (hidden - n)).to(known.dtype),)
 
 
 def initialize_forget_bias(rnn: nn.RNNBase) -> None:

@@ -34,7 +34,11 @@ class SharedWeight:
         self._uses: list[tuple[Tensor, Tensor]] = []
         self.weight: Tensor
         self.bias: Tensor | None
-        self.weight, self.bias = _SharedWeightFunction.apply(weight, bias, dtype, self._uses)
+        if torch.compiler.is_compiling():
+            # A compiler arranges the products of a backward pass itself.
+            self.weight, self.bias = weight.to(dtype), None if bias is None else bias.to(dtype)
+        else:
+            self.weight, self.bias = _SharedWeightFunction.apply(weight, bias, dtype, self._uses)
 
     def add(self, inputs: Tensor, grad_product: Tensor) -> None:
         """Record one step, in the backward pass.
