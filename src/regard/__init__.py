@@ -12,18 +12,20 @@ values::
 """
 
 from regard import biases, masks, nn, normalizers, positions, scores
-from regard.attention import Observed, Plan, Readings, attend, observe, plan
+from regard.attention import Attended, Observed, Plan, Readings, attend, attend_with_weights, observe, plan
 from regard.explanations import Explanation, explain
 
 __version__ = "0.1.0"
 
 __all__ = [
     "attend",
+    "attend_with_weights",
     "observe",
     "explain",
     "plan",
     "Readings",
     "Observed",
+    "Attended",
     "Explanation",
     "Plan",
     "scores",

@@ -18,16 +18,13 @@ from numbers import Integral
 
 import torch
 from torch import Tensor
-from torch._C._functorch import is_functorch_wrapped_tensor
-from torch._subclasses.fake_tensor import FakeTensor
-from torch._subclasses.functional_tensor import FunctionalTensor
-from torch.fx.experimental.proxy_tensor import get_proxy_mode
 
 from regard.errors import ArgumentError, KindError, ShapeError
 
 POSITION_LIMIT = 2**61
 """The largest magnitude of an offset or a distance: a position plus both of them is still an int64."""
 
+_STRIDED = torch.strided
 _FLOATING = frozenset({torch.float16, torch.bfloat16, torch.float32, torch.float64})
 # uint64 is not among them: int64 does not hold all of its numbers.
 _INTEGERS = frozenset({torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8, torch.uint16, torch.uint32})
@@ -166,10 +163,10 @@ def check_dense(name: str, tensor: object) -> None:
 
 def check_floating(name: str, tensor: object) -> None:
     """Raise KindError unless ``tensor`` is a dense tensor of float16, bfloat16, float32 or float64."""
+    if isinstance(tensor, Tensor) and tensor.dtype in _FLOATING and tensor.layout is _STRIDED and not tensor.is_nested:
+        return
     check_dense(name, tensor)
     assert isinstance(tensor, Tensor)
-    if tensor.dtype in _FLOATING:
-        return
     if tensor.is_floating_point():
         raise KindError(f"{name} must hold float16, bfloat16, float32 or float64; it holds {tensor.dtype}")
     raise KindError(f"{name} must hold floating-point numbers; it holds {tensor.dtype}")
@@ -194,22 +191,6 @@ def kind_of(value: object) -> str:
     """What a value is, for a message: "a list", "an int", "None"."""
     kind = type(value).__name__
     return "None" if value is None else f"{'an' if kind[0] in 'aeio' else 'a'} {kind}"
-
-
-def has_data(tensor: Tensor) -> bool:
-    """Whether the numbers of ``tensor`` can be read now, so that Python may decide by them.
-
-    False for tensors on ``meta`` and fake tensors, for tensors that a transform of ``torch.func`` wraps (``vmap``,
-    ``grad``, ``jvp``), and for all tensors while ``torch.compile``, ``torch.export`` or ``make_fx`` traces.
-    """
-    return not (
-        tensor.is_meta
-        or torch.compiler.is_compiling()
-        or isinstance(tensor, FakeTensor | FunctionalTensor)
-        or is_functorch_wrapped_tensor(tensor)
-        or torch._is_functional_tensor(tensor)
-        or get_proxy_mode() is not None
-    )
 
 
 def whole_number(name: str, value: object, low: int | None = None, high: int | None = None) -> int:

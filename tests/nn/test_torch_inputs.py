@@ -162,7 +162,10 @@ PADDING = torch.zeros(BATCH, QUERIES)
     [
         ({"query": X.to_sparse()}, "query must be a dense tensor; it has the layout torch.sparse_coo"),
         ({"value": X.to(torch.complex64)}, "value must hold floating-point numbers"),
-        ({"key": X.to(torch.float8_e4m3fn)}, "key must hold float16, bfloat16, float32 or float64; it holds torch.float8"),
+        (
+            {"key": X.to(torch.float8_e4m3fn)},
+            "key must hold float16, bfloat16, float32 or float64; it holds torch.float8",
+        ),
         ({"key": X.to("meta")}, "key must be on the parameters' device, cpu; it is on meta"),
         ({"query": X.half().to("meta")}, "query must be on the parameters' device, cpu; it is on meta"),
         ({"key_padding_mask": PADDING.to_sparse()}, "key_padding_mask must be a strided tensor"),

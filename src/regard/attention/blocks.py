@@ -10,8 +10,8 @@ from torch.utils.checkpoint import checkpoint
 from regard.attention.problem import Problem
 from regard.attention.readings import Gatherer
 from regard.attention.steps import Inputs, mix, weigh, whole
-from regard.attention.transforms import active_transform
 from regard.masks.mask import visible_keys
+from regard.transforms import active_transform
 
 BLOCK_ELEMENTS = 1 << 21
 """Numbers that one block may hold for its pairs at once: 8 MiB of float32, what a CPU's cache takes."""

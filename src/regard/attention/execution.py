@@ -6,17 +6,15 @@ import torch
 from torch import Tensor
 
 from regard.attention.backends.backend import Backend
-from regard.attention.isolation import attend_isolated, can_inspect, cleaned, empty_rows, hides, is_finite
+from regard.attention.isolation import attend_isolated, cleaned, empty_rows, hides, is_finite
 from regard.attention.planner import choose, choose_reader
 from regard.attention.problem import Problem
 from regard.attention.readings import Gatherer
 from regard.attention.result import Attended
-from regard.normalizers.transforms import has_numbers
+from regard.transforms import active_transform, can_branch_on
 
 
-def execute(
-    problem: Problem, backend: str, gatherer: Gatherer | None = None, need_weights: bool = False
-) -> Attended:
+def execute(problem: Problem, backend: str, gatherer: Gatherer | None = None, need_weights: bool = False) -> Attended:
     """Output, and weights if they are needed, by a backend.
 
     Where something may be hidden, the numbers are looked at: before the backend runs if a gradient is wanted, else
@@ -40,7 +38,8 @@ def execute(
 def _execute(problem: Problem, backend: Backend, gatherer: Gatherer | None, need_weights: bool) -> Attended:
     if problem.is_empty or not hides(problem) or problem.memory is not None:
         return _run(problem, backend, gatherer, need_weights)
-    if not can_inspect(problem):
+    if active_transform() is not None:
+        # Nothing may depend on numbers here.
         return _run(cleaned(problem), backend, gatherer, need_weights)
     if problem.wants_gradient:
         if not is_finite(problem.query, problem.key, problem.value):
@@ -78,7 +77,7 @@ def _run_not_finite(problem: Problem, backend: Backend, gatherer: Gatherer | Non
 
 def _without_empty_rows(problem: Problem, gradient: Tensor | None) -> Tensor | None:
     """The output's gradient, with zeros for queries that see no key if some of it is NaN or infinite (contract 2)."""
-    if gradient is None or not has_numbers(gradient) or is_finite(gradient):
+    if gradient is None or not can_branch_on(gradient) or is_finite(gradient):
         return gradient
     return gradient.masked_fill(empty_rows(problem)[..., None], 0.0)
 

@@ -23,8 +23,7 @@ from regard.attention.problem import Problem
 from regard.attention.readings import Gatherer
 from regard.attention.result import Attended
 from regard.attention.steps import Inputs, mix, weigh
-from regard.attention.transforms import active_transform
-from regard.shapes import Grid, has_data, spread_heads
+from regard.shapes import Grid, spread_heads
 
 SLICE_PAIRS = 1 << 24
 """Pairs whose visibility is held at once: 16 MiB of bools."""
@@ -36,19 +35,16 @@ def is_finite(*tensors: Tensor) -> bool:
     One sum of each tensor tells, at the speed of memory: a sum with NaN or an infinity in it is never finite.
     """
     total = 0.0
-    for tensor in tensors:
-        total += tensor.detach().sum(dtype=torch.float32 if tensor.dtype == torch.float16 else None).item()
+    with torch.no_grad():
+        for tensor in tensors:
+            # Sums in float16 would overflow.
+            total += (tensor.float() if tensor.dtype == torch.float16 else tensor).sum().item()
     return total - total == 0.0
 
 
 def hides(problem: Problem) -> bool:
     """Whether a query may have hidden keys."""
     return problem.mask is not None or problem.bias is not None
-
-
-def can_inspect(problem: Problem) -> bool:
-    """Whether numbers can be looked at: not under a transform of functions, and not without data."""
-    return active_transform() is None and has_data(problem.query)
 
 
 def cleaned(problem: Problem) -> Problem:

@@ -25,6 +25,7 @@ class Lowered:
     Attributes:
         score: ``modifiers(scale · primitive(query', key'))`` of prepared queries and keys.
         normalizer: as the user gave it.
+        row: the normalizer as a row primitive; None if it is none.
         mask: who may see whom; None is everybody.
         bias: what is added to the scores; None is nothing.
         grid: the index space of all pairs.
@@ -33,15 +34,11 @@ class Lowered:
 
     score: Prepared
     normalizer: Normalizer
+    row: RowPrimitive | None
     mask: Mask | None
     bias: Bias | None
     grid: Grid
     query: Tensor
-
-    @cached_property
-    def row(self) -> RowPrimitive | None:
-        """The normalizer as a row primitive; None if it is none."""
-        return self.normalizer.lower()
 
     @cached_property
     def spans(self) -> Spans | None:
@@ -116,7 +113,11 @@ class Capabilities:
         row = lowered.row
         if row is None or row.kind not in self.rows:
             return f"there is no kernel for {type(lowered.normalizer).__name__}"
-        for name in ROW_PARAMETERS:
-            if name not in self.row_tensors and isinstance(getattr(row, name), Tensor):
+        for name in self._row_numbers:
+            if isinstance(getattr(row, name), Tensor):
                 return f"the normalizer's {name} is a tensor"
         return None
+
+    @cached_property
+    def _row_numbers(self) -> tuple[str, ...]:
+        return tuple(name for name in ROW_PARAMETERS if name not in self.row_tensors)

@@ -23,12 +23,12 @@ from regard.attention.problem import Problem
 from regard.attention.readings import Gatherer, Readings
 from regard.attention.result import Attended
 from regard.attention.steps import mix, weigh, whole
-from regard.attention.transforms import active_transform
 from regard.attention.validation import validate
 from regard.biases import TensorBias
 from regard.errors import BackendError
 from regard.masks import keep
 from regard.shapes import accurate
+from regard.transforms import active_transform
 
 _ARGUMENTS = "Tensor query, Tensor key, Tensor value, Tensor[] tensors, float[] numbers, SymInt[] integers, str text, str backend, Tensor? seed"
 _LIBRARY = Library("regard", "DEF")
@@ -63,7 +63,17 @@ def attend_traced(
             )
         return _by_specification(problem, gatherer, need_weights)
     seed = torch.randint(2**62, ()) if problem.dropout or problem.normalizer.random else None
-    arguments = (problem.query, problem.key, problem.value, parts.tensors, parts.numbers, parts.integers, text, backend, seed)
+    arguments = (
+        problem.query,
+        problem.key,
+        problem.value,
+        parts.tensors,
+        parts.numbers,
+        parts.integers,
+        text,
+        backend,
+        seed,
+    )
     if gatherer is not None:
         output, *taken = torch.ops.regard.observe(*arguments, _encoded_readings(gatherer.read))
         gatherer.fill(taken)

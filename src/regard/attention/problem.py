@@ -10,6 +10,7 @@ from regard.attention.lowered import Lowered
 from regard.biases import Bias
 from regard.masks import Mask
 from regard.normalizers.normalizer import Normalizer
+from regard.normalizers.row_primitive import RowPrimitive
 from regard.scores.score import Prepared, Score
 from regard.shapes import Grid
 
@@ -47,6 +48,7 @@ class Problem:
     memory: "CachedMemory | None" = None
     _lowered: Lowered | None = field(default=None, init=False, repr=False)
     _grid: Grid | None = field(default=None, init=False, repr=False)
+    _row: RowPrimitive | None = field(default=None, init=False, repr=False)
 
     # Both are computed once, without `cached_property`, whose lock no compiler can enter.
 
@@ -55,8 +57,15 @@ class Problem:
         """The problem in primitives, lowered once."""
         if self._lowered is None:
             prepared = self.score.prepare(self.query, self.key)
-            self._lowered = Lowered(prepared, self.normalizer, self.mask, self.bias, self.grid, self.query)
+            self._lowered = Lowered(prepared, self.normalizer, self.row, self.mask, self.bias, self.grid, self.query)
         return self._lowered
+
+    @property
+    def row(self) -> RowPrimitive | None:
+        """The normalizer as a row primitive; None if it is none."""
+        if self._row is None:
+            self._row = self.normalizer.lower()
+        return self._row
 
     @property
     def prepared(self) -> Prepared:
@@ -91,7 +100,7 @@ class Problem:
             return True
         if self.bias is not None and self.bias.needs_gradient(self.query):
             return True
-        return any(tensor.requires_grad for module in (self.score, self.normalizer) for tensor in _tensors(module))
+        return _has_leaf(self.score) or _has_leaf(self.normalizer)
 
     def restore(self, tensor: Tensor) -> Tensor:
         """A result ``[batch, heads, ...]`` with the leading axes that the user's tensors had."""
@@ -100,5 +109,8 @@ class Problem:
         return tensor[0] if self.rank == 3 else tensor[0, 0]
 
 
-def _tensors(module: torch.nn.Module) -> list[Tensor]:
-    return [*module.parameters(), *module.buffers()]
+def _has_leaf(module: torch.nn.Module) -> bool:
+    """Whether a parameter or buffer of a module wants a gradient; most modules have neither, and answer at once."""
+    if not (module._parameters or module._buffers or module._modules):
+        return False
+    return any(tensor.requires_grad for tensor in (*module.parameters(), *module.buffers()))

@@ -9,7 +9,8 @@ from torch import Tensor
 
 from regard.attention.problem import Problem
 from regard.errors import ArgumentError, KindError, ShapeError
-from regard.shapes import Grid, check_integers, has_data, kind_of, whole_number
+from regard.shapes import Grid, check_integers, kind_of, whole_number
+from regard.transforms import has_data
 
 
 @dataclass(frozen=True)

@@ -82,6 +82,8 @@ def validate(
 
 def check_dropout(dropout: object) -> float:
     """``dropout`` as a float, if it is a probability in [0, 1)."""
+    if type(dropout) is float and 0.0 <= dropout < 1.0:
+        return dropout
     if isinstance(dropout, bool) or not isinstance(dropout, Real):
         raise KindError(f"dropout must be a number; it is {kind_of(dropout)}")
     rate = float(dropout)

@@ -10,12 +10,12 @@ from regard.attention.planner import Plan, make_plan
 from regard.attention.problem import Problem
 from regard.attention.readings import Gatherer, Observed, Readings
 from regard.attention.result import Attended
-from regard.attention.transforms import is_traced
 from regard.attention.validation import validate
 from regard.biases import Bias
 from regard.masks.mask import Mask
 from regard.normalizers.normalizer import Normalizer
 from regard.scores import Scoring
+from regard.transforms import is_traced
 
 BackendName = str
 """``auto``, or the name of a backend: ``reference``, ``tiled``, ``sdpa``, ``cpu``, or one that was registered."""

@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 
 from regard.errors import ArgumentError, ShapeError
-from regard.shapes import POSITION_LIMIT, Grid, check_device, check_integers, has_data, whole_number
+from regard.shapes import POSITION_LIMIT, Grid, check_device, check_integers, whole_number
+from regard.transforms import has_data
 
 Integers = int | Sequence[int] | Tensor
 """One integer for all batch rows, or one for each: a list, or an integer tensor ``[batch]``."""

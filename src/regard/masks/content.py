@@ -10,7 +10,8 @@ from regard.errors import KindError, ShapeError
 from regard.masks.batch_integers import BatchInteger, Integers
 from regard.masks.mask import Mask, Visibility
 from regard.masks.spans import Spans
-from regard.shapes import Grid, check_device, check_integers, has_data, kind_of
+from regard.shapes import Grid, check_device, check_integers, kind_of
+from regard.transforms import has_data
 
 
 class Lengths(Mask):

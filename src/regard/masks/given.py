@@ -8,7 +8,8 @@ from torch import Tensor
 from regard.errors import KindError
 from regard.masks.mask import Mask, Not
 from regard.masks.spans import Spans
-from regard.shapes import Grid, check_broadcast, check_dense, check_device, has_data, kind_of
+from regard.shapes import Grid, check_broadcast, check_dense, check_device, kind_of
+from regard.transforms import has_data
 
 MaskFunction = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 """``(batch, head, query_index, key_index) -> bool``, as FlexAttention's ``mask_mod``."""

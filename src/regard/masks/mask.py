@@ -13,7 +13,8 @@ from torch import Tensor
 
 from regard.errors import ArgumentError, KindError
 from regard.masks.spans import Spans
-from regard.shapes import Grid, has_data
+from regard.shapes import Grid
+from regard.transforms import has_data
 
 DEPTH_LIMIT = 64
 """How deep ``&``, ``|`` and ``~`` may be nested; a chain of one operator, however long, is one level."""

@@ -9,7 +9,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from regard.shapes import Grid, has_data
+from regard.shapes import Grid
+from regard.transforms import has_data
 
 
 class Spans(NamedTuple):

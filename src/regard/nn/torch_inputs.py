@@ -9,7 +9,8 @@ from torch import Tensor
 from regard.attention.isolation import is_finite
 from regard.errors import KindError, ShapeError
 from regard.masks import Mask, ignore, keep
-from regard.shapes import check_floating, has_data
+from regard.shapes import check_floating
+from regard.transforms import has_data
 
 
 def check_torch_inputs(inputs: dict[str, tuple[Tensor, int]], batch_first: bool, weight: Tensor) -> None:

@@ -8,8 +8,8 @@ from regard.normalizers.normalizer import Normalizer
 from regard.normalizers.parameter import along_heads, set_parameter
 from regard.normalizers.row_primitive import RowPrimitive
 from regard.normalizers.rows import check_rows
-from regard.normalizers.transforms import reverse_mode_only
 from regard.shapes import accurate
+from regard.transforms import reverse_mode_only
 
 
 class Entmax(Normalizer):

@@ -16,7 +16,7 @@ from torch import Tensor
 from regard.kernels.availability import why_missing
 from regard.normalizers.rows import first_is_finite, largest
 from regard.normalizers.thresholds import entmax15_by_sort, entmax_by_root, root_operator, sparsemax_by_sort
-from regard.normalizers.transforms import derivative_levels, has_numbers, is_transformed, reverse_mode_only
+from regard.transforms import can_branch_on, derivative_levels, is_transformed, reverse_mode_only
 
 KERNEL_NUMBERS = 1 << 14
 """From how many scores on compiled loops are worth their call (`make bench`, task rows)."""
@@ -107,13 +107,13 @@ def _solve(scores: Tensor, alpha: float | Tensor, dim: int) -> Tensor:
         learned = alpha if isinstance(alpha, Tensor) else scores.new_full((), alpha)
         weights = _by_root(scores, learned, dim)
     # Rows with NaN or +inf are NaN throughout.
-    if not has_numbers(weights) or not first_is_finite(weights, dim):
+    if not can_branch_on(weights) or not first_is_finite(weights, dim):
         weights = weights.masked_fill(scores == -torch.inf, 0.0)
     return weights
 
 
 def _by_root(scores: Tensor, alpha: Tensor, dim: int) -> Tensor:
-    traced = torch.compiler.is_compiling() or not (is_transformed() or has_numbers(scores))
+    traced = torch.compiler.is_compiling() or not (is_transformed() or can_branch_on(scores))
     return (root_operator if traced else entmax_by_root)(scores, alpha, dim)
 
 
@@ -124,7 +124,7 @@ def _suits_kernels(row: Tensor, alpha: float | Tensor) -> bool:
         and row.device.type == "cpu"
         and row.dtype in (torch.float32, torch.float64)
         and not isinstance(alpha, Tensor)
-        and has_numbers(row)
+        and can_branch_on(row)
         and why_missing() is None
     )
 

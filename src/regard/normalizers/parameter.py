@@ -6,8 +6,8 @@ from numbers import Real
 from torch import Tensor, nn
 
 from regard.errors import ArgumentError, KindError, ShapeError
-from regard.normalizers.transforms import has_numbers
 from regard.shapes import check_floating
+from regard.transforms import can_branch_on
 
 
 def set_parameter(module: nn.Module, name: str, value: float | Tensor, above: float = -math.inf) -> None:
@@ -49,7 +49,7 @@ def check_range(name: str, value: float | Tensor, above: float = -math.inf) -> N
     expected = "finite" if above == -math.inf else f"finite and greater than {above:g}"
     if isinstance(value, Tensor):
         check_floating(name, value)
-        if has_numbers(value) and not bool((value.isfinite() & (value > above)).all()):
+        if can_branch_on(value) and not bool((value.isfinite() & (value > above)).all()):
             shown = value.item() if value.numel() == 1 else value.tolist()
             raise ArgumentError(f"{name} must be {expected} everywhere; it is {shown}")
         return

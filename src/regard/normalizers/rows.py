@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from regard.errors import ShapeError
-from regard.normalizers.transforms import has_numbers
 from regard.shapes import check_floating
+from regard.transforms import can_branch_on
 
 
 def check_rows(scores: Tensor, dim: int) -> None:
@@ -22,7 +22,7 @@ def hidden_pairs(scores: Tensor) -> Tensor | None:
 
     One sum tells that they are, on a CPU; on other devices reading it would cost more than it saves.
     """
-    if scores.device.type == "cpu" and has_numbers(scores) and math.isfinite(scores.detach().sum().item()):
+    if scores.device.type == "cpu" and can_branch_on(scores) and math.isfinite(scores.detach().sum().item()):
         return None
     return scores == -torch.inf
 

@@ -9,8 +9,8 @@ from regard.normalizers.normalizer import Normalizer
 from regard.normalizers.parameter import along_heads, set_parameter
 from regard.normalizers.row_primitive import RowPrimitive
 from regard.normalizers.rows import check_rows, first_is_finite, largest, log_sum_exp
-from regard.normalizers.transforms import reverse_mode_only
 from regard.shapes import accurate
+from regard.transforms import reverse_mode_only
 
 
 class Softmax(Normalizer):

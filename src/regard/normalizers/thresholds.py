@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.library import Library
 
 from regard.normalizers.rows import largest
-from regard.normalizers.transforms import has_numbers
+from regard.transforms import can_branch_on
 
 # Scores this far below the largest (in units where weights are (z − τ)₊ ^ …, and τ ≥ −1) have weight 0 in any case;
 # lifting them to it keeps −inf and huge numbers out of the sums.
@@ -68,7 +68,7 @@ def entmax_by_root(scores: Tensor, alpha: Tensor, dim: int) -> Tensor:
     high = torch.ones_like(top)
     best = high
     moving = ~empty
-    readable = has_numbers(scores) and has_numbers(alpha)
+    readable = can_branch_on(scores) and can_branch_on(alpha)
     # Newton takes five to ten steps; bisection as many as the mantissa has bits, and a few.
     for _ in range(80):
         ratio, base = _ratios(shifted, power, best)

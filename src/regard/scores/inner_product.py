@@ -8,8 +8,9 @@ from torch import Tensor, nn
 
 from regard.errors import ArgumentError, KindError, ShapeError
 from regard.scores.score import InnerProduct, Prepared, Score, check_same_dim
-from regard.scores.weights import check_device, check_dim, check_heads, has_numbers, hold
+from regard.scores.weights import check_device, check_dim, check_heads, hold
 from regard.shapes import accurate, check_broadcast
+from regard.transforms import has_data
 
 COLDEST = 0.01
 """A learned temperature is not used below this."""
@@ -102,7 +103,7 @@ class Cosine(Score):
         super().__init__()
         _hold_factor(self, "temperature", temperature)
         if isinstance(self.temperature, Tensor):
-            if has_numbers(self.temperature) and bool((self.temperature < COLDEST).any()):
+            if has_data(self.temperature) and bool((self.temperature < COLDEST).any()):
                 raise ArgumentError(f"a temperature given as a tensor must be at least {COLDEST}; it is {temperature}")
         elif self.temperature <= 0:
             raise ArgumentError(f"temperature must be above 0; it is {temperature}")
@@ -206,7 +207,7 @@ def _hold_factor(owner: nn.Module, name: str, value: float | Tensor) -> None:
     """Keep a number as it is or a tensor as a weight, if it is finite."""
     if isinstance(value, Tensor):
         hold(owner, name, value)
-        finite = not has_numbers(value) or bool(value.isfinite().all())
+        finite = not has_data(value) or bool(value.isfinite().all())
     elif isinstance(value, Real) and not isinstance(value, bool):
         setattr(owner, name, float(value))
         finite = math.isfinite(value)
@@ -226,4 +227,4 @@ def _check_factor(name: str, value: Tensor, query: Tensor) -> None:
 def _brief(value: float | Tensor) -> str:
     if not isinstance(value, Tensor):
         return f"{value:g}"
-    return f"{value.item():g}" if value.numel() == 1 and has_numbers(value) else str(list(value.shape))
+    return f"{value.item():g}" if value.numel() == 1 and has_data(value) else str(list(value.shape))

@@ -2,9 +2,7 @@
 
 from collections.abc import Callable
 
-import torch
 from torch import Tensor, nn
-from torch._subclasses.fake_tensor import FakeTensor
 from torch.func import functional_call
 from torch.nn import functional as F
 
@@ -35,11 +33,6 @@ def hold(owner: nn.Module, name: str, weight: Tensor, *layouts: str) -> None:
         owner.register_parameter(name, weight)
     else:
         owner.register_buffer(name, weight)
-
-
-def has_numbers(tensor: Tensor) -> bool:
-    """Whether the numbers of a tensor can be asked for: not those of meta and fake tensors, nor while it is traced."""
-    return not (tensor.is_meta or isinstance(tensor, FakeTensor) or torch.compiler.is_compiling())
 
 
 def check_device(name: str, weight: Tensor, query: Tensor) -> None:

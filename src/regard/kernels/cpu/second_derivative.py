@@ -2,13 +2,10 @@
 
 from typing import Any, NoReturn
 
-import torch
 from torch import Tensor
-from torch._C._functorch import is_functorch_wrapped_tensor
 
 from regard.errors import BackendError
-
-_BATCHED = torch._C._dispatch_key_parse("Batched")
+from regard.transforms import is_batched
 
 
 def refuse_second_derivative(*_: Any) -> NoReturn:
@@ -21,12 +18,8 @@ def refuse_second_derivative(*_: Any) -> NoReturn:
 def refuse_batched_gradients(*grads: Tensor | None) -> None:
     """Raise BackendError if a gradient is a batch of them, as `is_grads_batched` and `torch.func.vmap` make."""
     for grad in grads:
-        if grad is not None and _is_batched(grad):
+        if grad is not None and is_batched(grad):
             raise BackendError(
                 "the fused kernels (backend 'cpu') take one gradient at a time, not a batch of them; "
                 "backend='reference' takes both"
             )
-
-
-def _is_batched(tensor: Tensor) -> bool:
-    return torch._C._dispatch_keys(tensor).has(_BATCHED) or is_functorch_wrapped_tensor(tensor)

@@ -16,12 +16,11 @@ from regard.attention.backends.cpu.lowering import row_normalizer
 from regard.attention.memory import CachedMemory
 from regard.attention.problem import Problem
 from regard.attention.result import Attended
-from regard.attention.transforms import active_transform
 from regard.kernels.cpu.kernel_inputs import KernelInputs
 from regard.kernels.cpu.second_derivative import refuse_batched_gradients, refuse_second_derivative
 from regard.scores import Additive, Dot, ScaledDot, Score
 from regard.scores.score import TanhSum
-from regard.shapes import has_data
+from regard.transforms import active_transform, has_data
 
 
 class StepTerms(NamedTuple):
@@ -96,7 +95,7 @@ class FusedMemory(CachedMemory):
         return cls(with_mask(inputs, mask), terms, token)
 
     def declines(self, problem: Problem) -> str | None:
-        row = problem.normalizer.lower()
+        row = problem.row
         if row is None or row.sink is not None or row.center is not None or isinstance(row.shift, Tensor):
             return f"there is no step over a cached memory for {type(problem.normalizer).__name__}"
         if isinstance(row.temperature, Tensor) or isinstance(row.alpha, Tensor) or row.shift != 0.0:
@@ -109,7 +108,7 @@ class FusedMemory(CachedMemory):
 
     def attend(self, problem: Problem) -> Attended:
         """Output ``[batch, 1, queries, value_dim]`` and weights before dropout, of a problem that is not declined."""
-        row = problem.normalizer.lower()
+        row = problem.row
         assert row is not None
         seed = int(torch.randint(2**62, ()).item()) if problem.dropout else 0
         inputs = self.inputs._replace(dropout=problem.dropout, seed=seed, **row_normalizer(row))  # type: ignore[arg-type]

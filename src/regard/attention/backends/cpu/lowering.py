@@ -5,13 +5,13 @@ from torch import Tensor
 
 from regard.attention.lowered import Capabilities
 from regard.attention.problem import Problem
-from regard.attention.transforms import active_transform
 from regard.biases import Bias, TensorBias
 from regard.kernels.cpu.kernel_inputs import KernelInputs
 from regard.kernels.kinds import ENTMAX, ENTMAX15, SIGMOID, SOFTMAX, SPARSEMAX
 from regard.normalizers import RowPrimitive
 from regard.scores.score import Cap, InnerProduct, TanhSum
 from regard.shapes import accurate, spread_heads
+from regard.transforms import active_transform
 
 CAPABILITIES = Capabilities(
     primitives=(InnerProduct, TanhSum),

@@ -13,16 +13,16 @@ from torch.nn import functional as F
 
 from regard.attention.backends.backend import Backend
 from regard.attention.blocks import attend_in_blocks, blocks
-from regard.attention.isolation import can_inspect, is_finite
+from regard.attention.isolation import is_finite
 from regard.attention.lowered import Capabilities, Lowered
 from regard.attention.problem import Problem
 from regard.attention.readings import Gatherer
 from regard.attention.steps import Inputs, nothing
-from regard.attention.transforms import active_transform
 from regard.errors import BackendError
 from regard.masks.mask import Visibility
 from regard.scores.score import InnerProduct, Prepared
 from regard.shapes import accurate, spread_heads
+from regard.transforms import active_transform
 
 ROWS = 512
 """Query rows for which a mask is made dense at a time: memory stays linear, and tiles that it empties are skipped."""
@@ -43,7 +43,7 @@ class ScaledDotProduct(Backend):
     def declines(self, problem: Problem) -> str | None:
         if problem.is_empty:
             return "there are no pairs"
-        row = problem.lowered.row
+        row = problem.row
         if row is None or row.kind != "softmax" or row.sink is not None or row.center is not None:
             return "the normalizer is not a plain softmax"
         obstacle = CAPABILITIES.obstacle(problem.lowered)
@@ -59,7 +59,7 @@ class ScaledDotProduct(Backend):
         return None
 
     def run(self, problem: Problem, gatherer: Gatherer | None = None) -> Tensor:
-        if can_inspect(problem) and not is_finite(problem.prepared.query):
+        if not is_finite(problem.prepared.query):
             return attend_in_blocks(problem)
         if problem.lowered.needs_no_mask:
             outputs = [_kernel(problem, problem.prepared, problem.value, is_causal=problem.mask is not None)]

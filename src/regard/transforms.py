@@ -1,0 +1,87 @@
+"""What a calculation may do with its tensors under the transforms of PyTorch.
+
+Compilers, exporters, fake and meta tensors have no numbers; ``torch.func`` transforms, forward mode and batched
+gradients need calculations made of differentiable operations, whose course depends on no number.
+"""
+
+import torch
+from torch import Tensor, nn
+from torch._C._functorch import get_interpreter_stack, is_functorch_wrapped_tensor, peek_interpreter_stack
+from torch._subclasses.fake_tensor import FakeTensor
+from torch._subclasses.functional_tensor import FunctionalTensor
+from torch.autograd import forward_ad
+from torch.fx.experimental.proxy_tensor import get_proxy_mode
+
+_BATCHED = torch._C._dispatch_key_parse("Batched")
+
+
+def has_data(tensor: Tensor) -> bool:
+    """Whether the numbers of ``tensor`` can be read now, so that Python may decide by them.
+
+    False for tensors on ``meta`` and fake tensors, for tensors that a transform of ``torch.func`` wraps (``vmap``,
+    ``grad``, ``jvp``), and for all tensors while ``torch.compile``, ``torch.export`` or ``make_fx`` traces.
+    """
+    return not (
+        tensor.is_meta
+        or torch.compiler.is_compiling()
+        or isinstance(tensor, FakeTensor | FunctionalTensor)
+        or is_functorch_wrapped_tensor(tensor)
+        or torch._is_functional_tensor(tensor)
+        or get_proxy_mode() is not None
+    )
+
+
+def can_branch_on(tensor: Tensor) -> bool:
+    """Whether what follows may depend on the numbers of ``tensor``.
+
+    It may not where they cannot be read, under a transform of ``torch.func``, for batched gradients, while PyTorch
+    traces, and under a mode that sees every operation.
+    """
+    if torch.compiler.is_compiling() or torch.jit.is_tracing():
+        return False
+    return (
+        type(tensor) in (Tensor, nn.Parameter)
+        and not tensor.is_meta
+        and not is_transformed()
+        and torch._C._len_torch_dispatch_stack() == 0
+        and not torch._C._dispatch_keys(tensor).has(_BATCHED)
+    )
+
+
+def reverse_mode_only(tensor: Tensor) -> bool:
+    """Whether reverse mode alone can ask this calculation for a derivative, and numbers can be read."""
+    return forward_ad._current_level < 0 and can_branch_on(tensor)
+
+
+def is_traced(tensor: Tensor) -> bool:
+    """Whether a call is recorded or has shapes alone, so that nothing may depend on numbers.
+
+    True while ``torch.compile`` or ``torch.export`` traces, for tensors on ``meta``, and for fake tensors.
+    """
+    return torch.compiler.is_compiling() or tensor.is_meta or isinstance(tensor, FakeTensor | FunctionalTensor)
+
+
+def is_batched(tensor: Tensor) -> bool:
+    """Whether a tensor stands for a batch, as ``vmap`` and ``is_grads_batched`` make it."""
+    return torch._C._dispatch_keys(tensor).has(_BATCHED) or is_functorch_wrapped_tensor(tensor)
+
+
+def is_transformed() -> bool:
+    """Whether a transform of ``torch.func`` is active."""
+    return peek_interpreter_stack() is not None
+
+
+def derivative_levels() -> int:
+    """How many derivatives are being taken in one another, at most: one for each transform, and forward mode."""
+    return len(get_interpreter_stack() or ()) + forward_ad._current_level + 1
+
+
+def active_transform() -> str | None:
+    """What takes a derivative, or maps, in a way that only differentiable PyTorch operations support; None if nothing.
+
+    A forward-mode level or a ``torch.func`` transform (`grad`, `vmap`, `jvp`, `jacrev`, …) is active for whole regions
+    of a program, so constants inside of one count as well.
+    """
+    if forward_ad._current_level >= 0:
+        return "a forward-mode derivative is being taken"
+    return "a torch.func transform is active" if is_transformed() else None
