@@ -1,4 +1,4 @@
-"""A backend that is registered from outside is one like all others: it is planned, named, read and held to the contracts."""
+"""A backend that is registered from outside is like all others: planned, named, read and held to the contracts."""
 
 import pytest
 import torch

@@ -122,7 +122,7 @@ def _filled(tensor: Tensor, seen: Tensor) -> Tensor:
 
 
 def _visible(problem: Problem, grid: Grid) -> Tensor:
-    """Which pairs of a tile are seen, bool ``[batch, heads, queries, keys]``: the mask allows it, the bias is not −∞."""
+    """Which pairs of a tile the mask allows and the bias does not hide, bool ``[batch, heads, queries, keys]``."""
     allowed = torch.ones((), dtype=torch.bool, device=grid.device)
     if problem.mask is not None:
         allowed = problem.mask.allows(grid)

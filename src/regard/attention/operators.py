@@ -1,9 +1,9 @@
 """The verbs as operators of PyTorch: one each, which compilers and exporters take as it is.
 
 ``torch.ops.regard.attend``, ``attend_with_weights`` and ``observe`` take query, key and value, a list of all other
-tensors, and the numbers, and the rest as a text (`regard.attention.encoding`). They run the problem on the backend as a call outside of
-a compiler does, whatever Python that needs; their shapes are known without numbers. The backward pass computes the
-forward pass again.
+tensors, the numbers, and the rest as a text (`regard.attention.encoding`). They run the problem on the backend as a
+call outside of a compiler does, whatever Python that needs; their shapes are known without numbers. The backward pass
+computes the forward pass again.
 
 Random numbers come from a seed, which is drawn where the operator is called, so that both passes use the same.
 """
@@ -30,7 +30,10 @@ from regard.masks import keep
 from regard.shapes import accurate
 from regard.transforms import active_transform
 
-_ARGUMENTS = "Tensor query, Tensor key, Tensor value, Tensor[] tensors, float[] numbers, SymInt[] integers, str text, str backend, Tensor? seed"
+_ARGUMENTS = (
+    "Tensor query, Tensor key, Tensor value, Tensor[] tensors, float[] numbers, SymInt[] integers, str text, "
+    "str backend, Tensor? seed"
+)
 _LIBRARY = Library("regard", "DEF")
 _LIBRARY.define(f"attend({_ARGUMENTS}) -> Tensor")
 _LIBRARY.define(f"attend_with_weights({_ARGUMENTS}) -> (Tensor, Tensor)")

@@ -43,7 +43,7 @@ def register_backend(backend: Backend, before: str | None = None, rule: Rule | N
     Args:
         backend: an instance of a subclass of `Backend`, with a name that no other has.
         before: the backend that ``"auto"`` considers next after it; None: it is considered last.
-        rule: why ``"auto"`` passes it over although it could run, ``(problem, registry) -> reason or None``; None: never.
+        rule: ``(problem, registry) ->`` the reason why ``"auto"`` passes it over although it could run; None: never.
 
     Raises:
         KindError: not a backend.

@@ -1,12 +1,9 @@
 """What a normalizer lowers to: a few operations on one row of scores, which a backend can implement."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from torch import Tensor
-
-if TYPE_CHECKING:
-    from regard.normalizers.normalizer import Normalizer
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,22 +40,3 @@ class RowPrimitive:
     shift: float | Tensor = 0.0
     center: Tensor | None = None
     sigma: float | Tensor | None = None
-
-    def normalizer(self) -> "Normalizer":
-        """The normalizer that lowers to this; tensors are passed on as they are, so that gradients reach them."""
-        from regard.normalizers.elementwise import Sigmoid
-        from regard.normalizers.entmax import Entmax
-        from regard.normalizers.local import LocalGaussian
-        from regard.normalizers.softmax import Softmax, SoftmaxWithSink
-
-        if self.kind == "sigmoid":
-            inner: Normalizer = Sigmoid(self.shift)
-        elif self.kind == "entmax":
-            inner = Entmax(self.alpha)
-        elif self.sink is not None:
-            inner = SoftmaxWithSink(self.sink)
-        else:
-            inner = Softmax(self.temperature)
-        if self.center is None or self.sigma is None:
-            return inner
-        return LocalGaussian(inner, self.center, self.sigma)

@@ -1,4 +1,4 @@
-"""The kernels as PyTorch operators: ``torch.ops.regard_cpu.attend`` and its backward pass, with shapes for the compiler.
+"""The kernels as PyTorch operators: ``torch.ops.regard_cpu.attend`` and its backward pass, with shapes for compilers.
 
 Inputs are prepared by the caller: float32 or float64 on a CPU, four axes, features contiguous, nothing empty.
 """
