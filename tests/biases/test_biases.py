@@ -200,10 +200,10 @@ def test_as_bias_takes_biases_floating_tensors_and_none():
     [
         (torch.ones(5, 7).bool(), "it holds torch.bool (a bool tensor belongs in mask=)"),
         (torch.ones(5, 7).long(), "bias must hold floating-point numbers; it holds torch.int64"),
-        (torch.eye(5).to_sparse(), "bias must be a dense tensor (torch.strided); its layout is torch.sparse_coo"),
+        (torch.eye(5).to_sparse(), "bias must be a dense tensor; it has the layout torch.sparse_coo"),
         (
             torch.zeros(5, 7).to(torch.float8_e4m3fn),
-            "bias must hold floating-point numbers of 16, 32 or 64 bits; it holds torch.float8_e4m3fn",
+            "bias must hold float16, bfloat16, float32 or float64; it holds torch.float8_e4m3fn",
         ),
         (torch.zeros(5, 7, dtype=torch.cfloat), "bias must hold floating-point numbers; it holds torch.complex64"),
         ("alibi", "bias must be a floating-point tensor, a Bias or None; it is a str"),

@@ -6,6 +6,7 @@ from regard.kernels.cpu.compiled import inlined
 from regard.kernels.cpu.elementary import exp
 from regard.kernels.cpu.intrinsics import array_at
 from regard.kernels.cpu.microkernel import tile
+from regard.kernels.cpu.wide_product import Matrix
 
 # pyright: reportCallIssue=false, reportAttributeAccessIssue=false
 # A call of an intrinsic has one argument less than its definition, whose first argument is Numba's typing context.
@@ -27,8 +28,9 @@ _tile = tile(6, 4)
 def multiply_add(source, target, rounds):
     """Repeat a register tile of a matrix product."""
     one = np.float32(1)
+    left, right, result = Matrix(source, _DEPTH, 1), Matrix(source, 64, 1), Matrix(target, 64, 1)
     for _ in range(rounds):
-        _tile(source, _DEPTH, 1, source, 64, target, 64, _DEPTH, one, 0)
+        _tile(left, right, result, _DEPTH, one, 0)
 
 
 @inlined

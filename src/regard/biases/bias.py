@@ -176,11 +176,6 @@ def _check_tensor(tensor: Tensor) -> None:
     if tensor.dtype == torch.bool:
         raise KindError("bias must hold floating-point numbers; it holds torch.bool (a bool tensor belongs in mask=)")
     check_floating("bias", tensor)
-    if tensor.layout != torch.strided or tensor.is_nested:
-        layout = "nested" if tensor.is_nested else str(tensor.layout)
-        raise KindError(f"bias must be a dense tensor (torch.strided); its layout is {layout}")
-    if tensor.dtype not in (torch.float16, torch.bfloat16, torch.float32, torch.float64):
-        raise KindError(f"bias must hold floating-point numbers of 16, 32 or 64 bits; it holds {tensor.dtype}")
 
 
 def _summands(value: Bias | Tensor) -> list[Bias]:
