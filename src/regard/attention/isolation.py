@@ -35,10 +35,10 @@ def is_finite(*tensors: Tensor) -> bool:
     One sum of each tensor tells, at the speed of memory: a sum with NaN or an infinity in it is never finite.
     """
     total = 0.0
-    with torch.no_grad():
-        for tensor in tensors:
-            # Sums in float16 would overflow.
-            total += (tensor.float() if tensor.dtype == torch.float16 else tensor).sum().item()
+    for tensor in tensors:
+        numbers = tensor.detach() if tensor.requires_grad else tensor
+        # Sums in float16 would overflow.
+        total += (numbers.float() if numbers.dtype == torch.float16 else numbers).sum().item()
     return total - total == 0.0
 
 

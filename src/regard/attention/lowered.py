@@ -7,15 +7,17 @@ device: a backend states its `Capabilities`, and `obstacle` compares both.
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from torch import Tensor
 
-from regard.biases import Bias
 from regard.masks import Band, Mask, Spans
-from regard.normalizers.normalizer import Normalizer
 from regard.normalizers.row_primitive import RowPrimitive
 from regard.scores.score import Prepared, Primitive
-from regard.shapes import Grid, accurate
+from regard.shapes import accurate
+
+if TYPE_CHECKING:
+    from regard.attention.problem import Problem
 
 
 @dataclass(eq=False)
@@ -23,54 +25,51 @@ class Lowered:
     """One problem in primitives.
 
     Attributes:
+        problem: what is lowered.
         score: ``modifiers(scale · primitive(query', key'))`` of prepared queries and keys.
-        normalizer: as the user gave it.
-        row: the normalizer as a row primitive; None if it is none.
-        mask: who may see whom; None is everybody.
-        bias: what is added to the scores; None is nothing.
-        grid: the index space of all pairs.
-        query: as the user gave it, for biases that depend on it.
     """
 
+    problem: "Problem"
     score: Prepared
-    normalizer: Normalizer
-    row: RowPrimitive | None
-    mask: Mask | None
-    bias: Bias | None
-    grid: Grid
-    query: Tensor
+
+    @property
+    def row(self) -> RowPrimitive | None:
+        """The normalizer as a row primitive; None if it is none."""
+        return self.problem.row
 
     @cached_property
     def spans(self) -> Spans | None:
         """The visible keys of each row, if there is a mask and they are one run in every row."""
-        return None if self.mask is None else self.mask.spans(self.grid)
+        mask = self.problem.mask
+        return None if mask is None else mask.spans(self.problem.grid)
 
     @property
     def dense_mask(self) -> Mask | None:
         """The mask, if the visible keys of its rows are not runs, so that it has to be made dense."""
-        return self.mask if self.spans is None else None
+        return self.problem.mask if self.spans is None else None
 
     @property
     def needs_no_mask(self) -> bool:
         """Whether all pairs are seen and none is biased, or the mask is causal from the first key on."""
-        mask = self.mask
-        if self.bias is not None or not (mask is None or isinstance(mask, Band)):
+        mask = self.problem.mask
+        if self.problem.bias is not None or not (mask is None or isinstance(mask, Band)):
             return False
         if mask is None:
             return True
-        offset = mask.offset_on(self.grid)
+        offset = mask.offset_on(self.problem.grid)
         return mask.before is None and mask.after == 0 and isinstance(offset, int) and offset == 0
 
     @cached_property
     def diagonals(self) -> Tensor | None:
         """The bias by its diagonals ``[heads or 1, queries + keys − 1]``, if it is a function of distance alone."""
-        return None if self.bias is None else self.bias.diagonals(self.grid, accurate(self.score.query).dtype)
+        bias = self.problem.bias
+        return None if bias is None else bias.diagonals(self.problem.grid, accurate(self.score.query).dtype)
 
     def dense_bias(self) -> Tensor | None:
         """The bias as a tensor of four axes that broadcasts to all pairs; None where there is none."""
-        if self.bias is None:
+        if self.problem.bias is None:
             return None
-        bias = self.bias(self.query, self.grid).to(accurate(self.score.query).dtype)
+        bias = self.problem.bias(self.problem.query, self.problem.grid).to(accurate(self.score.query).dtype)
         return bias[(None,) * (4 - bias.dim())]
 
 
@@ -98,7 +97,7 @@ class Capabilities:
 
     def obstacle(self, lowered: Lowered) -> str | None:
         """Why a problem cannot be run; None if nothing is in the way."""
-        device = lowered.grid.device
+        device = lowered.problem.query.device
         # Tensors on ``meta`` stand for tensors anywhere.
         if self.devices is not None and device.type not in (*self.devices, "meta"):
             return f"the inputs are on {device}"
@@ -112,7 +111,7 @@ class Capabilities:
             return "the score is modified by a function"
         row = lowered.row
         if row is None or row.kind not in self.rows:
-            return f"there is no kernel for {type(lowered.normalizer).__name__}"
+            return f"there is no kernel for {type(lowered.problem.normalizer).__name__}"
         for name in self._row_numbers:
             if isinstance(getattr(row, name), Tensor):
                 return f"the normalizer's {name} is a tensor"

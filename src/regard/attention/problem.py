@@ -57,7 +57,7 @@ class Problem:
         """The problem in primitives, lowered once."""
         if self._lowered is None:
             prepared = self.score.prepare(self.query, self.key)
-            self._lowered = Lowered(prepared, self.normalizer, self.row, self.mask, self.bias, self.grid, self.query)
+            self._lowered = Lowered(self, prepared)
         return self._lowered
 
     @property
