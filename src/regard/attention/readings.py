@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from regard.attention.problem import Problem
+from regard.axes import Float
 from regard.errors import ArgumentError, KindError, ShapeError
 from regard.shapes import Grid, check_integers, has_data, kind_of, whole_number
 
@@ -140,7 +141,12 @@ class Gatherer:
             setattr(self, name, tensor)
 
     @torch.no_grad()
-    def add(self, masked: Tensor, weights: Tensor, grid: Grid) -> None:
+    def add(
+        self,
+        masked: Float[Tensor, "batch heads queries keys"],
+        weights: Float[Tensor, "batch heads queries keys"],
+        grid: Grid,
+    ) -> None:
         """Read one tile.
 
         Args:
