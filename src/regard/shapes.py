@@ -19,6 +19,7 @@ from numbers import Integral
 import torch
 from torch import Tensor
 
+from regard.axes import Float
 from regard.errors import ArgumentError, KindError, ShapeError
 
 POSITION_LIMIT = 2**61
@@ -114,12 +115,14 @@ def without_appended(grid: Grid, appended: int) -> Grid:
     return replace(grid, keys=keys, key_span=range(min(span.start, keys), min(span.stop, keys)))
 
 
-def accurate(tensor: Tensor) -> Tensor:
+def accurate(tensor: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
     """The tensor in the dtype that scores are computed in: float32 for half precision, else its own (contract 6)."""
     return tensor.float() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor
 
 
-def spread_heads(tensor: Tensor, heads: int) -> Tensor:
+def spread_heads(
+    tensor: Float[Tensor, "batch kv_heads keys dim"], heads: int
+) -> Float[Tensor, "batch {heads} keys dim"]:
     """Each key or value head repeated for its group of query heads.
 
     Args:

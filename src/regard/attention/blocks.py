@@ -10,6 +10,7 @@ from torch.utils.checkpoint import checkpoint
 from regard.attention.problem import Problem
 from regard.attention.readings import Gatherer
 from regard.attention.steps import Inputs, mix, weigh, whole
+from regard.axes import Float
 from regard.masks.mask import visible_keys
 from regard.transforms import active_transform
 
@@ -52,7 +53,9 @@ def blocks(problem: Problem, shape: tuple[int, int]) -> Iterator[Inputs]:
             yield Inputs(cut, raw, _keys(value, keys), tile)
 
 
-def attend_in_blocks(problem: Problem, gatherer: Gatherer | None = None) -> Tensor:
+def attend_in_blocks(
+    problem: Problem, gatherer: Gatherer | None = None
+) -> Float[Tensor, "batch heads queries value_dim"]:
     """The output ``[batch, heads, queries, value_dim]`` by the specification, a block of query rows at a time.
 
     The backward pass keeps the inputs alone: it computes a block's scores and weights again, with the same random

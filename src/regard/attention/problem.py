@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from regard.attention.lowered import Lowered
+from regard.axes import Float
 from regard.biases import Bias
 from regard.masks import Mask
 from regard.normalizers.normalizer import Normalizer
@@ -36,9 +37,9 @@ class Problem:
         memory: the keys and values as a backend prepared them for many calls; None where none did.
     """
 
-    query: Tensor
-    key: Tensor
-    value: Tensor
+    query: Float[Tensor, "batch heads queries dim"]
+    key: Float[Tensor, "batch kv_heads keys key_dim"]
+    value: Float[Tensor, "batch kv_heads keys value_dim"]
     score: Score
     normalizer: Normalizer
     mask: Mask | None = None

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from regard.attention.problem import Problem
+from regard.axes import Float
 from regard.errors import ArgumentError, KindError, ShapeError
 from regard.shapes import Grid, check_integers, kind_of, whole_number
 from regard.transforms import has_data
@@ -141,7 +142,12 @@ class Gatherer:
             setattr(self, name, tensor)
 
     @torch.no_grad()
-    def add(self, masked: Tensor, weights: Tensor, grid: Grid) -> None:
+    def add(
+        self,
+        masked: Float[Tensor, "batch heads queries keys"],
+        weights: Float[Tensor, "batch heads queries keys"],
+        grid: Grid,
+    ) -> None:
         """Read one tile.
 
         Args:

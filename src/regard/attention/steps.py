@@ -18,6 +18,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from regard.attention.problem import Problem
+from regard.axes import Float
 from regard.scores.score import Prepared
 from regard.shapes import Grid, accurate, spread_heads
 
@@ -76,14 +77,16 @@ def weigh(problem: Problem, inputs: Inputs) -> Weights:
     return Weights(scores, scaled, capped, biased, masked, weights)
 
 
-def mix(problem: Problem, inputs: Inputs, weights: Tensor) -> Tensor:
+def mix(
+    problem: Problem, inputs: Inputs, weights: Float[Tensor, "batch heads queries keys"]
+) -> Float[Tensor, "batch heads queries value_dim"]:
     """The output of one tile, ``[batch, heads, queries, value_dim]``, in the value's dtype."""
     dropped = F.dropout(weights, problem.dropout) if problem.dropout else weights
     value = spread_heads(inputs.value, inputs.grid.heads)
     return (dropped @ accurate(value)).to(value.dtype)
 
 
-def nothing(inputs: Inputs) -> Tensor:
+def nothing(inputs: Inputs) -> Float[Tensor, "batch heads queries value_dim"]:
     """The output of a tile without pairs: zeros, whose gradient to query, key and value is zero as well."""
     prepared, value, grid = inputs.prepared, inputs.value, inputs.grid
     zeros = value.new_zeros(*grid.shape[:3], value.shape[-1])

@@ -5,6 +5,7 @@ from collections.abc import Hashable
 from torch import Tensor
 from torch.nn import functional as F
 
+from regard.axes import Bool
 from regard.errors import ShapeError
 from regard.masks.mask import Mask, Visibility, as_part, check_size
 from regard.masks.spans import Spans
@@ -29,7 +30,7 @@ class AppendedMask(Mask):
             raise ShapeError(f"{self.appended} keys are appended, but there are {grid.keys} in all")
         self.mask.check(without_appended(grid, self.appended))
 
-    def allows(self, grid: Grid) -> Tensor:
+    def allows(self, grid: Grid) -> Bool[Tensor, "..."]:
         given = without_appended(grid, self.appended)
         keys = len(given.key_span)
         allowed = self.mask.allows(given)

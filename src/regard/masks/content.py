@@ -6,6 +6,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from regard.axes import Bool
 from regard.errors import KindError, ShapeError
 from regard.masks.batch_integers import BatchInteger, Integers
 from regard.masks.mask import Mask, Visibility
@@ -26,7 +27,7 @@ class Lengths(Mask):
         if self.queries is not None:
             self.queries.check(grid, low=0, high=grid.queries)
 
-    def allows(self, grid: Grid) -> Tensor:
+    def allows(self, grid: Grid) -> Bool[Tensor, "..."]:
         allowed = grid.key_index < self.keys.on(grid)
         return allowed if self.queries is None else allowed & (grid.query_index < self.queries.on(grid))
 
@@ -102,7 +103,7 @@ class Documents(Mask):
                 )
             check_device(name, ids, grid)
 
-    def allows(self, grid: Grid) -> Tensor:
+    def allows(self, grid: Grid) -> Bool[Tensor, "..."]:
         query_ids = self.query_ids
         key_ids = query_ids if self.key_ids is None else self.key_ids
         query = _part(query_ids, grid.batch_span, grid.query_span)[:, None, :, None]  # B 1 Q 1

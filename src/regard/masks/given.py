@@ -5,6 +5,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from regard.axes import Bool
 from regard.errors import KindError
 from regard.masks.mask import Mask, Not
 from regard.masks.spans import Spans
@@ -29,7 +30,7 @@ class Where(Mask):
         # One pair shows what the function returns; the whole would be quadratic.
         self.allows(grid.tile(batch=grid.batch_span[:1], queries=grid.query_span[:1], keys=grid.key_span[:1]))
 
-    def allows(self, grid: Grid) -> Tensor:
+    def allows(self, grid: Grid) -> Bool[Tensor, "..."]:
         allowed = self.function(grid.batch_index, grid.head_index, grid.query_index, grid.key_index)
         if not isinstance(allowed, Tensor) or allowed.dtype != torch.bool:
             got = f"a tensor of {allowed.dtype}" if isinstance(allowed, Tensor) else kind_of(allowed)
@@ -76,7 +77,7 @@ class Keep(Mask):
         check_broadcast(self.name, self.tensor, shape, "[batch, heads, queries, keys]")
         check_device(self.name, self.tensor, grid)
 
-    def allows(self, grid: Grid) -> Tensor:
+    def allows(self, grid: Grid) -> Bool[Tensor, "..."]:
         return grid.cut(self.tensor)
 
     def spans(self, grid: Grid) -> Spans | None:

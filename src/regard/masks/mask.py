@@ -11,6 +11,7 @@ from typing import ClassVar, NoReturn
 
 from torch import Tensor
 
+from regard.axes import Bool
 from regard.errors import ArgumentError, KindError
 from regard.masks.spans import Spans
 from regard.shapes import Grid
@@ -48,7 +49,7 @@ class Mask(ABC):
         """Raise ArgumentError, ShapeError or KindError unless this mask fits the problem of ``grid``."""
 
     @abstractmethod
-    def allows(self, grid: Grid) -> Tensor:
+    def allows(self, grid: Grid) -> Bool[Tensor, "..."]:
         """May this pair be seen? bool, on the grid's device, broadcastable to its ``[batch, heads, queries, keys]``."""
 
     def visibility(self, grid: Grid) -> Visibility:
@@ -73,7 +74,7 @@ class Mask(ABC):
         seen = self.spans(grid)
         return None if seen is None else seen.complement(grid)
 
-    def dense(self, grid: Grid) -> Tensor:
+    def dense(self, grid: Grid) -> Bool[Tensor, "batch heads queries keys"]:
         """`allows`, expanded to the tile's four axes."""
         return self.allows(grid).expand(grid.shape)
 
@@ -179,7 +180,7 @@ class And(Combination):
 
     sign = "&"
 
-    def allows(self, grid: Grid) -> Tensor:
+    def allows(self, grid: Grid) -> Bool[Tensor, "..."]:
         first, *others = self._parts
         allowed = first.allows(grid)
         for other in others:
@@ -201,7 +202,7 @@ class Or(Combination):
 
     sign = "|"
 
-    def allows(self, grid: Grid) -> Tensor:
+    def allows(self, grid: Grid) -> Bool[Tensor, "..."]:
         first, *others = self._parts
         allowed = first.allows(grid)
         for other in others:
@@ -229,7 +230,7 @@ class Not(Mask):
     def check(self, grid: Grid) -> None:
         self.mask.check(grid)
 
-    def allows(self, grid: Grid) -> Tensor:
+    def allows(self, grid: Grid) -> Bool[Tensor, "..."]:
         return ~self.mask.allows(grid)
 
     def visibility(self, grid: Grid) -> Visibility:

@@ -9,6 +9,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
+from regard.axes import Bool
 from regard.errors import UnknownNameError
 from regard.masks.batch_integers import BatchInteger, Integers
 from regard.masks.mask import Mask, Visibility
@@ -48,7 +49,7 @@ class Band(Mask):
     def _aligned(self, grid: Grid) -> int:
         return grid.offset if self.align == "end" else 0
 
-    def allows(self, grid: Grid) -> Tensor:
+    def allows(self, grid: Grid) -> Bool[Tensor, "..."]:
         own = grid.query_index + self.offset_on(grid)  # Q 1, or B 1 Q 1
         key = grid.key_index
         allowed = torch.ones(1, dtype=torch.bool, device=grid.device)
@@ -151,7 +152,7 @@ class Prefix(Mask):
     def check(self, grid: Grid) -> None:
         self.n.check(grid, low=0)
 
-    def allows(self, grid: Grid) -> Tensor:
+    def allows(self, grid: Grid) -> Bool[Tensor, "..."]:
         return grid.key_index < self.n.on(grid)
 
     def visibility(self, grid: Grid) -> Visibility:
@@ -194,7 +195,7 @@ class Dilated(Mask):
     def __init__(self, step: int):
         self.step = whole_number("step", step, low=1, high=POSITION_LIMIT)
 
-    def allows(self, grid: Grid) -> Tensor:
+    def allows(self, grid: Grid) -> Bool[Tensor, "..."]:
         return (grid.query_index + grid.offset) % self.step == grid.key_index % self.step
 
     def visibility(self, grid: Grid) -> Visibility:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from regard.axes import Float
 from regard.errors import KindError, ShapeError
 from regard.normalizers.normalizer import Normalizer
 from regard.normalizers.rows import check_rows, largest
@@ -36,7 +37,7 @@ class Custom(Normalizer):
             raise KindError(f"a normalizer's function must be callable; it is a {type(function).__name__}")
         self.function = function
 
-    def forward(self, scores: Tensor, dim: int = -1) -> Tensor:
+    def forward(self, scores: Float[Tensor, "*shape"], dim: int = -1) -> Float[Tensor, "*shape"]:
         check_rows(scores, dim)
         row = accurate(scores).movedim(dim, -1)
         hidden = row == -torch.inf

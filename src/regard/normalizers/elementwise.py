@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+from regard.axes import Float
 from regard.normalizers.normalizer import Normalizer
 from regard.normalizers.parameter import along_heads, set_parameter
 from regard.normalizers.row_primitive import RowPrimitive
@@ -34,7 +35,7 @@ class Sigmoid(Normalizer):
         super().__init__()
         set_parameter(self, "bias", bias)
 
-    def forward(self, scores: Tensor, dim: int = -1) -> Tensor:
+    def forward(self, scores: Float[Tensor, "*shape"], dim: int = -1) -> Float[Tensor, "*shape"]:
         check_rows(scores, dim)
         row = accurate(scores)
         hidden = hidden_pairs(row)

@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+from regard.axes import Float
 from regard.normalizers.entmax_derivative import Solution, transformable
 from regard.normalizers.normalizer import Normalizer
 from regard.normalizers.parameter import along_heads, set_parameter
@@ -44,7 +45,7 @@ class Entmax(Normalizer):
         super().__init__()
         set_parameter(self, "alpha", alpha, above=1.0)
 
-    def forward(self, scores: Tensor, dim: int = -1) -> Tensor:
+    def forward(self, scores: Float[Tensor, "*shape"], dim: int = -1) -> Float[Tensor, "*shape"]:
         check_rows(scores, dim)
         row = accurate(scores)
         alpha = along_heads("alpha", self.alpha, row, dim)

@@ -5,6 +5,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
+from regard.axes import Float
 from regard.errors import KindError, UnknownNameError
 from regard.normalizers.normalizer import Normalizer
 from regard.normalizers.parameter import set_parameter
@@ -64,7 +65,7 @@ class Hard(Normalizer):
         self.random = mode in ("sample", "gumbel")
         self.generator = generator
 
-    def forward(self, scores: Tensor, dim: int = -1) -> Tensor:
+    def forward(self, scores: Float[Tensor, "*shape"], dim: int = -1) -> Float[Tensor, "*shape"]:
         check_rows(scores, dim)
         row = accurate(scores)
         if self.mode == "argmax":

@@ -5,6 +5,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from regard.axes import Float
 from regard.errors import KindError
 from regard.normalizers.normalizer import Normalizer
 from regard.normalizers.parameter import check_range, hold
@@ -52,7 +53,7 @@ class LocalGaussian(Normalizer):
         hold(self, "center", center)
         hold(self, "sigma", sigma)
 
-    def forward(self, scores: Tensor, dim: int = -1) -> Tensor:
+    def forward(self, scores: Float[Tensor, "*shape"], dim: int = -1) -> Float[Tensor, "*shape"]:
         check_rows(scores, dim)
         row = accurate(scores)
         axis = dim % row.dim()
@@ -66,7 +67,9 @@ class LocalGaussian(Normalizer):
         window = _window(positions, center.expand(rows).unsqueeze(axis), sigma, row.dtype)
         return _windowed(self.normalizer(row, dim), window, row).to(scores.dtype)
 
-    def weigh(self, scores: Tensor, grid: Grid) -> Tensor:
+    def weigh(
+        self, scores: Float[Tensor, "batch heads queries keys"], grid: Grid
+    ) -> Float[Tensor, "batch heads queries keys"]:
         row = accurate(scores)
         center, sigma = self._checked((grid.batch, grid.heads, grid.queries), "[batch, heads, queries]")
         if isinstance(sigma, Tensor):
@@ -80,7 +83,7 @@ class LocalGaussian(Normalizer):
             check_broadcast("sigma", self.sigma, rows, axes)
         return self.center, self.sigma
 
-    def log_sum_exp(self, scores: Tensor) -> Tensor:
+    def log_sum_exp(self, scores: Float[Tensor, "*rows keys"]) -> Float[Tensor, "*rows"]:
         return self.normalizer.log_sum_exp(scores)
 
     def lower(self) -> RowPrimitive | None:

@@ -5,6 +5,7 @@ from abc import ABC, abstractmethod
 import torch
 from torch import Tensor, nn
 
+from regard.axes import Float
 from regard.normalizers.row_primitive import RowPrimitive
 from regard.normalizers.rows import log_sum_exp
 from regard.shapes import Grid, accurate
@@ -52,10 +53,12 @@ class Normalizer(nn.Module, ABC):
                 return
 
     @abstractmethod
-    def forward(self, scores: Tensor, dim: int = -1) -> Tensor:
+    def forward(self, scores: Float[Tensor, "*shape"], dim: int = -1) -> Float[Tensor, "*shape"]:
         """Weights of the same shape and dtype as ``scores``, normalized along ``dim``."""
 
-    def weigh(self, scores: Tensor, grid: Grid) -> Tensor:
+    def weigh(
+        self, scores: Float[Tensor, "batch heads queries keys"], grid: Grid
+    ) -> Float[Tensor, "batch heads queries keys"]:
         """Weights of one tile of attention scores.
 
         Args:
@@ -65,7 +68,7 @@ class Normalizer(nn.Module, ABC):
         """
         return self(scores, dim=-1)
 
-    def log_sum_exp(self, scores: Tensor) -> Tensor:
+    def log_sum_exp(self, scores: Float[Tensor, "*rows keys"]) -> Float[Tensor, "*rows"]:
         """``log Σ exp`` of each row, as tempered here, ``[batch, heads, queries]``; −inf for an empty row."""
         return log_sum_exp(accurate(scores)).to(scores.dtype)
 

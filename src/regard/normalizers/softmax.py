@@ -5,6 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from regard.axes import Float
 from regard.normalizers.normalizer import Normalizer
 from regard.normalizers.parameter import along_heads, set_parameter
 from regard.normalizers.row_primitive import RowPrimitive
@@ -37,11 +38,11 @@ class Softmax(Normalizer):
         super().__init__()
         set_parameter(self, "temperature", temperature, above=0.0)
 
-    def forward(self, scores: Tensor, dim: int = -1) -> Tensor:
+    def forward(self, scores: Float[Tensor, "*shape"], dim: int = -1) -> Float[Tensor, "*shape"]:
         check_rows(scores, dim)
         return safe_softmax(tempered(accurate(scores), self.temperature, dim), dim).to(scores.dtype)
 
-    def log_sum_exp(self, scores: Tensor) -> Tensor:
+    def log_sum_exp(self, scores: Float[Tensor, "*rows keys"]) -> Float[Tensor, "*rows"]:
         return log_sum_exp(tempered(accurate(scores), self.temperature, -1)).to(scores.dtype)
 
     def lower(self) -> RowPrimitive | None:
@@ -80,7 +81,7 @@ class SoftmaxWithSink(Normalizer):
         super().__init__()
         set_parameter(self, "sink", sink)
 
-    def forward(self, scores: Tensor, dim: int = -1) -> Tensor:
+    def forward(self, scores: Float[Tensor, "*shape"], dim: int = -1) -> Float[Tensor, "*shape"]:
         check_rows(scores, dim)
         row = accurate(scores)
         sink = along_heads("sink", self.sink, row, dim)

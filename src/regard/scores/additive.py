@@ -5,6 +5,7 @@ import math
 import torch
 from torch import Tensor, nn
 
+from regard.axes import Float
 from regard.errors import KindError, ShapeError
 from regard.scores.score import Prepared, Score, TanhSum
 from regard.scores.weights import check_device, check_dim, check_heads, hold, project
@@ -96,7 +97,9 @@ class Additive(Score):
     def projected(self) -> Score:
         return Additive(self.weight)
 
-    def prepare(self, query: Tensor, key: Tensor) -> Prepared:
+    def prepare(
+        self, query: Float[Tensor, "batch heads queries query_dim"], key: Float[Tensor, "batch kv_heads keys key_dim"]
+    ) -> Prepared:
         query, key = accurate(self.project_query(query)), accurate(self.project_key(key))
         return Prepared(query, key, TanhSum(self.weight.to(query.dtype)))
 

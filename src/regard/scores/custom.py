@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from torch import Tensor, nn
 
+from regard.axes import Float
 from regard.errors import ArgumentError, KindError
 from regard.scores.score import Pairwise, Prepared, Score
 from regard.scores.weights import in_dtype_of
@@ -45,7 +46,9 @@ class Custom(Score):
     def check(self, query: Tensor, key: Tensor) -> None:
         """Every pair of shapes may suit; the function says so by its own errors."""
 
-    def prepare(self, query: Tensor, key: Tensor) -> Prepared:
+    def prepare(
+        self, query: Float[Tensor, "batch heads queries query_dim"], key: Float[Tensor, "batch kv_heads keys key_dim"]
+    ) -> Prepared:
         query, key = accurate(query), accurate(key)
         function = self.function
         if isinstance(function, nn.Module):

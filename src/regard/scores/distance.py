@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+from regard.axes import Float
 from regard.errors import KindError
 from regard.scores.score import InnerProduct, Pairwise, Prepared, Score
 from regard.shapes import accurate, spread_heads
@@ -48,7 +49,9 @@ class Distance(Score):
             raise KindError(f"squared must be True or False; it is a {type(squared).__name__}")
         self.squared = squared
 
-    def prepare(self, query: Tensor, key: Tensor) -> Prepared:
+    def prepare(
+        self, query: Float[Tensor, "batch heads queries query_dim"], key: Float[Tensor, "batch kv_heads keys key_dim"]
+    ) -> Prepared:
         query, key = accurate(query), accurate(key)
         if not self.squared:
             return Prepared(query, key, Pairwise(_negative_distance, width=max(query.shape[-1], 1)))

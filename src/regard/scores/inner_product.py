@@ -6,6 +6,7 @@ from numbers import Real
 import torch
 from torch import Tensor, nn
 
+from regard.axes import Float
 from regard.errors import ArgumentError, KindError, ShapeError
 from regard.scores.score import InnerProduct, Prepared, Score, check_same_dim
 from regard.scores.weights import check_device, check_dim, check_heads, hold
@@ -26,7 +27,9 @@ class Dot(Score):
     Luong et al. 2015, "Effective Approaches to Attention-based Neural Machine Translation", section 3.1, *dot*.
     """
 
-    def prepare(self, query: Tensor, key: Tensor) -> Prepared:
+    def prepare(
+        self, query: Float[Tensor, "batch heads queries query_dim"], key: Float[Tensor, "batch kv_heads keys key_dim"]
+    ) -> Prepared:
         return Prepared(query, key, InnerProduct())
 
 
@@ -62,7 +65,9 @@ class ScaledDot(Score):
         if isinstance(self.scale, Tensor):
             _check_factor("scale", self.scale, query)
 
-    def prepare(self, query: Tensor, key: Tensor) -> Prepared:
+    def prepare(
+        self, query: Float[Tensor, "batch heads queries query_dim"], key: Float[Tensor, "batch kv_heads keys key_dim"]
+    ) -> Prepared:
         scale = self.scale
         if scale is None:
             scale = 1.0 / math.sqrt(max(query.shape[-1], 1))
@@ -123,7 +128,9 @@ class Cosine(Score):
         if isinstance(self.temperature, Tensor):
             _check_factor("temperature", self.temperature, query)
 
-    def prepare(self, query: Tensor, key: Tensor) -> Prepared:
+    def prepare(
+        self, query: Float[Tensor, "batch heads queries query_dim"], key: Float[Tensor, "batch kv_heads keys key_dim"]
+    ) -> Prepared:
         query, key = accurate(query), accurate(key)
         temperature = self.temperature
         if isinstance(temperature, Tensor):
@@ -184,7 +191,9 @@ class General(Score):
     def projected(self) -> Score:
         return Dot()
 
-    def prepare(self, query: Tensor, key: Tensor) -> Prepared:
+    def prepare(
+        self, query: Float[Tensor, "batch heads queries query_dim"], key: Float[Tensor, "batch kv_heads keys key_dim"]
+    ) -> Prepared:
         return Prepared(self.project_query(query), accurate(key), InnerProduct())
 
     def extra_repr(self) -> str:

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from regard.axes import Float
 from regard.errors import ArgumentError, KindError, ShapeError
 from regard.scores.additive import Additive, create_projections, create_weight
 from regard.scores.score import InnerProduct, Prepared, Score
@@ -51,7 +52,9 @@ class Location(Score):
                 f"it has {key.shape[2]}"
             )
 
-    def prepare(self, query: Tensor, key: Tensor) -> Prepared:
+    def prepare(
+        self, query: Float[Tensor, "batch heads queries query_dim"], key: Float[Tensor, "batch kv_heads keys key_dim"]
+    ) -> Prepared:
         query = accurate(query)
         rows = self.weight[: key.shape[2]].to(query.dtype)
         return Prepared(query, rows[None, None], InnerProduct())
@@ -188,7 +191,9 @@ class LocationAware(Additive):
                 f"it has shape {shape}"
             )
 
-    def prepare(self, query: Tensor, key: Tensor) -> Prepared:
+    def prepare(
+        self, query: Float[Tensor, "batch heads queries query_dim"], key: Float[Tensor, "batch kv_heads keys key_dim"]
+    ) -> Prepared:
         prepared = super().prepare(query, key)
         location = self._location(prepared.key)
         # Weights of each query head make keys of each query head; weights that all heads share leave the keys' groups.

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor, nn
 
+from regard.axes import Float
 from regard.errors import KindError, ShapeError
 from regard.scores.score import Pairwise, Prepared, Score
 from regard.scores.weights import check_device, in_dtype_of
@@ -71,7 +72,9 @@ class MLP(Score):
                 f"query has {query.shape[-1]}, key has {key.shape[-1]}"
             )
 
-    def prepare(self, query: Tensor, key: Tensor) -> Prepared:
+    def prepare(
+        self, query: Float[Tensor, "batch heads queries query_dim"], key: Float[Tensor, "batch kv_heads keys key_dim"]
+    ) -> Prepared:
         query, key = accurate(query), accurate(key)
         first, rest = self._split()
         layers = in_dtype_of(query, rest)

@@ -7,6 +7,7 @@ from numbers import Real
 
 from torch import Tensor
 
+from regard.axes import Float
 from regard.errors import ArgumentError, KindError, ShapeError
 from regard.scores.names import Scoring, as_score
 from regard.scores.score import Cap, Modifier, Prepared, Score
@@ -44,7 +45,9 @@ class Wrapper(Score, ABC):
     def projected(self) -> Score:
         return self.around(self.score.projected())
 
-    def prepare(self, query: Tensor, key: Tensor) -> Prepared:
+    def prepare(
+        self, query: Float[Tensor, "batch heads queries query_dim"], key: Float[Tensor, "batch kv_heads keys key_dim"]
+    ) -> Prepared:
         return self.score.prepare(query, key).modified_by(self.modifier)
 
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
+from regard.axes import Float
 from regard.errors import ShapeError
 from regard.shapes import Grid, accurate, spread_heads
 
@@ -23,7 +24,9 @@ class Primitive(ABC):
     """Pairs of prepared queries and keys → scores, each pair by itself (so that any tile can be computed alone)."""
 
     @abstractmethod
-    def __call__(self, query: Tensor, key: Tensor) -> Tensor:
+    def __call__(
+        self, query: Float[Tensor, "batch heads queries query_dim"], key: Float[Tensor, "#batch kv_heads keys key_dim"]
+    ) -> Float[Tensor, "batch heads queries keys"]:
         """Score one tile.
 
         Args:
@@ -43,7 +46,9 @@ class Primitive(ABC):
 class InnerProduct(Primitive):
     """``query · key``."""
 
-    def __call__(self, query: Tensor, key: Tensor) -> Tensor:
+    def __call__(
+        self, query: Float[Tensor, "batch heads queries dim"], key: Float[Tensor, "#batch kv_heads keys dim"]
+    ) -> Float[Tensor, "batch heads queries keys"]:
         key = spread_heads(key, query.shape[1])
         return accurate(query) @ accurate(key).transpose(-1, -2)
 
@@ -61,7 +66,9 @@ class TanhSum(Primitive):
 
     weight: Tensor
 
-    def __call__(self, query: Tensor, key: Tensor) -> Tensor:
+    def __call__(
+        self, query: Float[Tensor, "batch heads queries dim"], key: Float[Tensor, "#batch kv_heads keys dim"]
+    ) -> Float[Tensor, "batch heads queries keys"]:
         key = spread_heads(key, query.shape[1])
         hidden = torch.tanh(accurate(query)[..., :, None, :] + accurate(key)[..., None, :, :])  # B H Q K D
         weight = accurate(self.weight)
@@ -86,7 +93,9 @@ class Pairwise(Primitive):
     function: Callable[[Tensor, Tensor], Tensor]
     width: int = 1
 
-    def __call__(self, query: Tensor, key: Tensor) -> Tensor:
+    def __call__(
+        self, query: Float[Tensor, "batch heads queries query_dim"], key: Float[Tensor, "#batch kv_heads keys key_dim"]
+    ) -> Float[Tensor, "batch heads queries keys"]:
         heads = query.shape[1]
         scores = self.function(query, spread_heads(key, heads))
         expected = (*query.shape[:-1], key.shape[-2])
@@ -113,7 +122,9 @@ class Cap:
 
     cap: float
 
-    def __call__(self, scores: Tensor, grid: Grid) -> Tensor:
+    def __call__(
+        self, scores: Float[Tensor, "batch heads queries keys"], grid: Grid
+    ) -> Float[Tensor, "batch heads queries keys"]:
         return self.cap * torch.tanh(scores / self.cap)
 
 
@@ -129,10 +140,10 @@ class Prepared:
         modifiers: applied in this order.
     """
 
-    query: Tensor
-    key: Tensor
+    query: Float[Tensor, "batch heads queries query_dim"]
+    key: Float[Tensor, "#batch kv_heads keys key_dim"]
     primitive: Primitive
-    scale: float | Tensor = 1.0
+    scale: float | Float[Tensor, "*#batch_and_heads 1 1"] = 1.0
     modifiers: tuple[Modifier, ...] = ()
 
     def modified_by(self, modifier: Modifier) -> "Prepared":
@@ -163,7 +174,9 @@ class Score(nn.Module, ABC):
         return self
 
     @abstractmethod
-    def prepare(self, query: Tensor, key: Tensor) -> Prepared:
+    def prepare(
+        self, query: Float[Tensor, "batch heads queries query_dim"], key: Float[Tensor, "batch kv_heads keys key_dim"]
+    ) -> Prepared:
         """Lower this score for one problem.
 
         Args:
@@ -172,7 +185,9 @@ class Score(nn.Module, ABC):
         """
 
     # The module's call: the scores themselves, for whoever wants nothing else.
-    def forward(self, query: Tensor, key: Tensor) -> Tensor:
+    def forward(
+        self, query: Float[Tensor, "batch heads queries query_dim"], key: Float[Tensor, "batch kv_heads keys key_dim"]
+    ) -> Float[Tensor, "batch heads queries keys"]:
         """All scores ``[batch, heads, queries, keys]``, scaled and modified, before bias and mask."""
         self.check(query, key)
         prepared = self.prepare(query, key)

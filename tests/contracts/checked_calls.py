@@ -1,0 +1,81 @@
+"""A program: calls of regard with every annotated shape checked. `test_shapes_in_signatures.py` runs it.
+
+It needs a process of its own, because the checks are put into the modules while they are imported.
+"""
+
+import sys
+from itertools import product
+
+import jaxtyping
+
+# Before anything imports regard: where users have notes that nobody reads, this process has types that are checked.
+sys.modules["regard.axes"] = jaxtyping
+CHECKED = ["shapes", "scores", "normalizers", "masks", "attention.problem", "attention.steps", "attention.blocks",
+           "attention.readings"]  # fmt: skip
+jaxtyping.install_import_hook([f"regard.{name}" for name in CHECKED], "beartype.beartype")
+
+import pytest  # noqa: E402
+import torch  # noqa: E402
+
+import regard  # noqa: E402
+from cases import BIASES, KV, MASKS, NORMALIZERS, SCORES, B, D, H, K, Q, V, problem  # noqa: E402
+from regard.attention import blocks, steps  # noqa: E402
+from regard.normalizers import softmax  # noqa: E402
+from regard.scores.score import InnerProduct, Prepared  # noqa: E402
+from regard.shapes import Grid, accurate, spread_heads  # noqa: E402
+
+
+def calls():
+    """Arguments of `attend`: every score, normalizer, mask and bias, each with what the others are by default."""
+    for name, cases in {"score": SCORES, "normalizer": NORMALIZERS, "mask": MASKS, "bias": BIASES}.items():
+        for case in cases.values():
+            yield {name: case()}
+    for score, mask in product(SCORES.values(), ("window", "lengths", "documents")):
+        yield {"score": score(), "mask": MASKS[mask](), "normalizer": NORMALIZERS["entmax15"]()}
+
+
+def run_all() -> int:
+    """Run all of them forward and backward, and observe the normalizers; the number of calls."""
+    # Blocks of three queries, so that small problems have several.
+    blocks.BLOCK_ELEMENTS, blocks.KEY_BLOCK = 3 * B * H * K, 2
+    torch.set_num_threads(1)
+    count = 0
+    for arguments, kv_heads, backend in product(calls(), KV, ("reference", "tiled")):
+        inputs = problem(kv_heads=kv_heads, requires_grad=True)
+        output = regard.attend(*inputs, **arguments, backend=backend)
+        output.square().sum().backward()
+        assert output.shape == (B, H, Q, V)
+        if "normalizer" in arguments and kv_heads == H:
+            with torch.no_grad():
+                regard.observe(*inputs, **arguments, backend=backend)
+        count += 1
+    return count
+
+
+def refused(function, *arguments) -> int:
+    """1 if jaxtyping refuses the shapes or dtypes of these arguments."""
+    with pytest.raises(jaxtyping.TypeCheckError):
+        function(*arguments)
+    return 1
+
+
+def run_wrong() -> int:
+    """Call annotated functions with wrong shapes; how many refused them, all of them if nothing is raised."""
+    query, key, value = problem()
+    valid = regard.attention.validation.validate(query, key, value)
+    pairs = torch.zeros(B, H, Q, K, dtype=torch.float64)
+    return (
+        refused(accurate, torch.zeros(K, dtype=torch.int64))
+        + refused(spread_heads, key[0], H)
+        + refused(InnerProduct(), query, key[..., 1:])
+        + refused(Prepared, query, key[0], InnerProduct())
+        + refused(regard.scores.ScaledDot().prepare, query[0], key)
+        + refused(softmax.weigh, pairs[0], Grid.whole(B, H, Q, K))
+        + refused(steps.mix, valid, steps.whole(valid), pairs[0])
+        + refused(regard.attention.problem.Problem, query, key, value[:, :, 1:], valid.score, valid.normalizer)
+    )
+
+
+if __name__ == "__main__":
+    assert len({B, H, Q, K, D, V}) == 6
+    print(run_all(), run_wrong())

@@ -1,0 +1,29 @@
+"""The axes that signatures promise are the axes that tensors have, at each call; and promising them costs nothing."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).parents[1]
+
+
+@pytest.mark.slow
+def test_annotated_shapes_hold_at_every_call():
+    """jaxtyping and beartype check a grid of problems, and refuse every wrong shape, in a process of its own."""
+    path = os.pathsep.join(filter(None, [str(TESTS), os.environ.get("PYTHONPATH")]))
+    program = [sys.executable, "-B", "-W", "error::UserWarning", TESTS / "contracts" / "checked_calls.py"]
+    ran = subprocess.run(program, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr[-4000:]
+    calls, refused = map(int, ran.stdout.split())
+    assert calls > 300
+    assert refused == 8
+
+
+def test_users_need_neither_package():
+    code = "import sys, regard; print(*{name.split('.')[0] for name in sys.modules})"
+    loaded = set(subprocess.check_output([sys.executable, "-c", code], text=True).split())
+    assert "regard" in loaded
+    assert not loaded & {"jaxtyping", "beartype", "wadler_lindig"}
