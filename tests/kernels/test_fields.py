@@ -2,6 +2,7 @@
 
 from typing import Annotated, NamedTuple
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -10,9 +11,9 @@ pytest.importorskip("numba", reason="kernels are compiled by Numba")
 
 from regard.kernels.cpu import fields, operators
 from regard.kernels.cpu.fields import DIFFERENTIABLE, Items, Strides
-from regard.kernels.cpu.kernel_arguments import FORMATS, LAYOUT
+from regard.kernels.cpu.kernel_arguments import FORMATS, LAYOUT, SIZES
 from regard.kernels.cpu.kernel_inputs import KernelInputs
-from regard.kernels.cpu.launch import fill_arguments
+from regard.kernels.cpu.launch import fill_arguments, named_arguments, packed
 from regard.kernels.cpu.reading_options import READINGS, ReadingOptions
 
 
@@ -31,6 +32,14 @@ class Simple(NamedTuple):
     flag: bool = False
 
 
+def written(record):
+    """The numbers that are written of a record, by name."""
+    names = tuple(fields.layout_of(type(record)))
+    numbers = [None] * len(names)
+    fields.Writer(type(record), {name: position for position, name in enumerate(names)}).write(record, numbers)
+    return {name: number for name, number in zip(names, numbers, strict=True) if number is not None}
+
+
 def test_a_line_in_a_record_is_all_that_a_field_needs():
     assert fields.schema_of(Simple) == "Tensor given, Tensor? other, float ratio, bool flag"
     assert fields.differentiable(Simple) == ("given",)
@@ -39,11 +48,11 @@ def test_a_line_in_a_record_is_all_that_a_field_needs():
         "other": "q", "shared_row": "q", "ratio": "d", "flag": "q",
     }  # fmt: skip
     given, other = torch.empty(1, 3, 5), torch.empty(1, 7)
-    assert fields.numbers_of(Simple(given, other)) == {
+    assert written(Simple(given, other)) == {
         "given": given.data_ptr(), "given_batch": 0, "given_row": 5,
         "other": other.data_ptr(), "shared_row": 7, "ratio": 0.5, "flag": False,
     }  # fmt: skip
-    assert "other" not in fields.numbers_of(Simple(given))
+    assert not {"other", "shared_row"} & set(written(Simple(given)))
 
 
 def test_what_has_no_type_in_an_operator_is_refused():
@@ -52,8 +61,8 @@ def test_what_has_no_type_in_an_operator_is_refused():
 
 
 def test_items_of_a_list_have_names():
-    assert fields.numbers_of(ReadingOptions(pooled=[5, 7]))["pooled_columns"] == 7
-    assert "pooled_columns" not in fields.numbers_of(ReadingOptions())
+    assert written(ReadingOptions(pooled=[5, 7]))["pooled_columns"] == 7
+    assert "pooled_columns" not in written(ReadingOptions())
     assert isinstance(next(f.items for f in fields.fields_of(ReadingOptions) if f.name == "pooled"), Items)
 
 
@@ -76,7 +85,21 @@ def test_the_record_has_every_field():
     assert {f"grad_{name}" for name in operators.GRADIENTS} <= set(names)
 
 
-def test_whatever_is_filled_is_in_the_record():
-    query = torch.randn(2, 3, 5, 7)
-    numbers = fill_arguments(KernelInputs(query, query, query, bias=torch.zeros(3, 9), diagonal=True, dropout=0.1))
-    assert set(numbers) <= set(FORMATS)
+def test_every_number_is_in_its_place_of_the_record():
+    query, value, bias = torch.randn(2, 6, 5, 7), torch.randn(2, 3, 11, 13), torch.zeros(6, 15)
+    inputs = KernelInputs(query, torch.randn(2, 3, 11, 7), value, bias=bias, diagonal=True, dropout=0.25, temperature=4)
+    numbers = fill_arguments(inputs, 17, 19, output=23)
+    record = np.frombuffer(packed(numbers), LAYOUT)[0]
+    assert {name: record[name] for name in SIZES} == {
+        "batch": 2, "heads": 6, "kv_heads": 3, "queries": 5, "keys": 11, "dim": 7, "value_dim": 13,
+        "block": 17, "chunks": 19,
+    }  # fmt: skip
+    assert [record[name] for name in ("query", "bias", "output")] == [query.data_ptr(), bias.data_ptr(), 23]
+    assert [record[f"bias_{axis}"] for axis in ("batch", "head", "row", "key")] == [0, 15, 0, 1]
+    assert [record[name] for name in ("kept", "threshold", "inverse_temperature")] == [4 / 3, 2**30, 0.25]
+    assert [record[name] for name in ("counter", "sink", "mask", "key_transposed")] == [0] * 4
+
+
+def test_a_number_that_the_record_does_not_have_is_refused():
+    with pytest.raises(KeyError):
+        named_arguments(unknown=1)

@@ -24,7 +24,7 @@ def call_of(dtype=torch.float32, additive=False, requires_grad=False, **changes)
     """A small call of an operator."""
     inputs = tensors(dtype=dtype, query=(B, H, Q, D), key=(B, KV, K, D), value=(B, KV, K, V), weight=(H, D))
     if additive:
-        changes["exponentials"], changes["extents"], _ = operators.exponentials(inputs["key"])
+        changes["exponentials"], changes["extents"] = operators.exponentials(inputs["key"])
     else:
         inputs.pop("weight")
     for tensor in inputs.values():
@@ -66,7 +66,7 @@ def test_attend_is_registered_as_it_should_be(name, dtype):
 @pytest.mark.parametrize("name", NAMES)
 def test_backward_and_readings_are_registered_as_they_should_be(name, dtype):
     call = call_of(dtype, **variants(dtype)[name])
-    output, statistics, weights, _ = operators.attend(*call)
+    output, statistics, weights = operators.attend(*call)
     by_weights = torch.randn_like(weights) if call.return_weights else None
     torch.library.opcheck(operators.attend_backward, (torch.randn_like(output), by_weights, statistics, *call))
     if not call.dropout:
@@ -101,9 +101,9 @@ def test_gradcheck_of_the_operator(name):
             inputs[place] = tensor
         changed = KernelInputs(*inputs)
         if changed.weight is not None:
-            powers, extents, _ = operators.exponentials(changed.key.detach())
+            powers, extents = operators.exponentials(changed.key.detach())
             changed = changed._replace(exponentials=powers, extents=extents)
-        output, _, weights, _ = operators.attend(*changed)
+        output, _, weights = operators.attend(*changed)
         return (output, weights) if changed.return_weights else output
 
     assert torch.autograd.gradcheck(run, [call[place] for place in places], fast_mode=True)

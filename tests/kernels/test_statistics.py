@@ -38,7 +38,7 @@ def exactly(inputs: KernelInputs):
 
 
 def by_kernel(inputs: KernelInputs):
-    output, statistics, weights, _ = operators.attend(*inputs._replace(return_weights=True))
+    output, statistics, weights = operators.attend(*inputs._replace(return_weights=True))
     gradients = operators.attend_backward(torch.ones_like(output).cumsum(-1), None, statistics, *inputs)
     every = ReadingOptions(
         entropy=True, row_slots=torch.arange(Q), stored_rows=Q, stored_keys=inputs.key.shape[2], all_rows=Q
@@ -93,10 +93,10 @@ def test_steps_over_a_memory_whose_scores_are_large(large, dtype):
     inputs["key"][..., :] = 0
     inputs["key"][..., 0], inputs["query"][..., 0] = large, 1
     call = KernelInputs(**inputs)
-    output, weights, _ = step_operators.step(call)
+    output, weights = step_operators.step(call)
     torch.testing.assert_close(weights, torch.full_like(weights, 1 / K))
     torch.testing.assert_close(output, inputs["value"].mean(2, keepdim=True))
-    _, grad_score, _, _ = step_operators.query_gradient(call, weights, torch.ones_like(output), None)
+    _, grad_score, _ = step_operators.query_gradient(call, weights, torch.ones_like(output), None)
     expected = (inputs["value"].sum(-1) - inputs["value"].mean(2, keepdim=True).sum(-1))[:, :, None] / K
     torch.testing.assert_close(grad_score, expected, rtol=1e-4, atol=1e-6)
 

@@ -39,7 +39,6 @@ from regard.kernels.cpu.compiled import Kernel, inlined
 from regard.kernels.cpu.elementary import exp
 from regard.kernels.cpu.intrinsics import array_at, fetch_add, size_of
 from regard.kernels.cpu.kernel_arguments import arguments_at, named_kernel
-from regard.kernels.cpu.nonfinite import report_nonfinite, report_nonfinite_number
 from regard.kernels.cpu.products import (
     Blas,
     Microkernel,
@@ -120,7 +119,6 @@ def differentiate_window(p: Any, block: Block, r: int, low: int, weights: Any, g
     at = block.at + r
     array_at(p.grad_center, at + 1, real(0))[at] = grad_center / sigma
     array_at(p.grad_sigma, at + 1, real(0))[at] = grad_sigma / sigma
-    report_nonfinite_number(p.nonfinite, abs(grad_center / sigma) + abs(grad_sigma / sigma))
 
 
 @inlined
@@ -276,19 +274,6 @@ def differentiate_block(
     )
 
 
-@inlined
-def report_chunk(p: Any, task: int, keys: int, example: Any) -> None:
-    """Report a chunk's sums if they are not finite.
-
-    Args:
-        task: the chunk, counted through all key-and-value heads.
-        keys: numbers of its gradient of keys.
-    """
-    size, values = size_of(example), p.keys * p.value_dim
-    report_nonfinite(p.nonfinite, array_at(p.grad_key + task * keys * size, keys, example))
-    report_nonfinite(p.nonfinite, array_at(p.grad_value + task * values * size, values, example))
-
-
 @cache
 def backward(dtype: torch.dtype, additive: bool, kind: int, wide: bool) -> Kernel:
     """The kernel of a dtype, float32 or float64, a score's primitive, a normalizer and a routine for products."""
@@ -325,12 +310,6 @@ def backward(dtype: torch.dtype, additive: bool, kind: int, wide: bool) -> Kerne
                         differentiate_additive(p, block, chunk, scratch, gradients, weight)
                     else:
                         differentiate_product(p, block, chunk, routine, gradients.gradient)
-                    at = p.grad_query + block.at * p.dim * size_of(zero)
-                    report_nonfinite(p.nonfinite, array_at(at, block.rows * p.dim, zero))
-                if additive:
-                    at = p.grad_weight + ((b * p.heads + h) * p.chunks + chunk) * weight.size * size_of(zero)
-                    report_nonfinite(p.nonfinite, array_at(at, weight.size, zero))
-            report_chunk(p, task, even_length(p.dim) * padded_length(p.keys) if additive else p.keys * p.dim, zero)
         limit_threads(p.limit_threads, threads)
 
     return named_kernel(

@@ -94,32 +94,46 @@ def layout_of(record: type) -> dict[str, str]:
     return layout
 
 
-def numbers_of(record: tuple[Any, ...]) -> dict[str, float]:
-    """The numbers themselves, those that are not 0: addresses, strides, and plain numbers."""
-    numbers: dict[str, float] = {}
-    for (name, more, repeats), value in zip(_filling(type(record)), record, strict=True):
-        if value is None:
-            continue
-        if isinstance(value, Tensor):
-            numbers[name] = value.data_ptr()
-            for step, length, axis in zip(value.stride(), value.shape, more, strict=False):
-                numbers[axis] = 0 if repeats and length == 1 else step
-        elif isinstance(value, list | tuple):
-            numbers.update(zip(more, value, strict=False))
-        else:
-            numbers[name] = value
-    return numbers
+class Writer:
+    """Writes a record's numbers, addresses, strides and plain numbers, to where a kernel looks for them.
 
+    Where each of them goes is found once, since a short launch takes no longer than looking it up by name.
 
-@cache
-def _filling(record: type) -> tuple[tuple[str, tuple[str, ...], bool], ...]:
-    """For each field: its name, the names of its strides or items, and whether axes of length 1 repeat."""
-    filling = []
-    for field in fields_of(record):
-        names = _names(field)
-        more = names if field.items is not None else names[1:]
-        filling.append((field.name, more, field.strides is not None and field.strides.repeats))
-    return tuple(filling)
+    Args:
+        record: a NamedTuple's type.
+        positions: of the names of `layout_of`, in the list of numbers.
+    """
+
+    def __init__(self, record: type, positions: dict[str, int]):
+        tensors, lists, plain = [], [], []
+        for index, field in enumerate(fields_of(record)):
+            own, *more = (positions[name] for name in _names(field))
+            if field.items is not None:
+                lists.append((index, (own, *more)))
+            elif field.type.startswith("Tensor"):
+                tensors.append((index, own, tuple(more), field.strides is not None and field.strides.repeats))
+            else:
+                plain.append((index, own))
+        self._tensors, self._lists, self._plain = tuple(tensors), tuple(lists), tuple(plain)
+
+    def write(self, record: tuple[Any, ...], numbers: list[float]) -> None:
+        """Write the numbers of one record; nothing for None, nor for items that a list does not have."""
+        for index, own, axes, repeats in self._tensors:
+            tensor = record[index]
+            if tensor is None:
+                continue
+            numbers[own] = tensor.data_ptr()
+            if repeats:
+                for axis, step, length in zip(axes, tensor.stride(), tensor.shape, strict=False):
+                    numbers[axis] = 0 if length == 1 else step
+            elif axes:
+                for axis, step in zip(axes, tensor.stride(), strict=False):
+                    numbers[axis] = step
+        for index, places in self._lists:
+            for place, item in zip(places, record[index], strict=False):
+                numbers[place] = item
+        for index, own in self._plain:
+            numbers[own] = record[index]
 
 
 @cache

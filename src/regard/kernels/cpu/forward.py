@@ -27,7 +27,6 @@ from regard.kernels.cpu.block import (
 from regard.kernels.cpu.compiled import Kernel, inlined
 from regard.kernels.cpu.intrinsics import array_at, fetch_add, size_of
 from regard.kernels.cpu.kernel_arguments import arguments_at, named_kernel
-from regard.kernels.cpu.nonfinite import report_nonfinite
 from regard.kernels.cpu.products import Blas, Microkernel, limit_threads, product
 from regard.kernels.cpu.row_normalizers import NORMALIZERS, head_number, normalize
 from regard.kernels.cpu.sizes import ceil_div
@@ -67,7 +66,6 @@ def store_weights(p: Any, block: Block, weights: Any) -> None:
         row[:first] = real(0)
         row[first : first + count] = weights[r, :count]
         row[first + count :] = real(0)
-        report_nonfinite(p.nonfinite, weights[r, :count])
 
 
 @cache
@@ -113,7 +111,6 @@ def forward(dtype: torch.dtype, additive: bool, kind: int, wide: bool) -> Kernel
             result = Matrix(output.ctypes.data, p.value_dim, 1)
             size = Size(rows, p.value_dim, block.keys)
             product(routine, size, real(1), block_matrix(scores), value_matrix(p, block, zero), result, 0)
-            report_nonfinite(p.nonfinite, output)
         limit_threads(p.limit_threads, threads)
 
     return named_kernel(

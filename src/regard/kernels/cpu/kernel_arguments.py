@@ -16,21 +16,23 @@ from regard.kernels.cpu.fields import layout_of
 from regard.kernels.cpu.kernel_inputs import KernelInputs
 from regard.kernels.cpu.reading_options import READINGS, ReadingOptions
 
+SIZES = ("batch", "heads", "kv_heads", "queries", "keys", "dim", "value_dim", "block", "chunks")
+"""Rows of a block are calculated together; the rows of one head are cut into chunks that share no sum."""
+
 _OF_A_LAUNCH = (
     # The next task, and how many there are: the counter is first, since tasks are counted at the record's own address.
     ("counter", "tasks"),
     # BLAS's gemm, and what keeps it to one thread; 0: products are plain loops. For the
     # microkernel: keys and values transposed, [batch, kv_heads, features, padded keys].
     ("gemm", "limit_threads", "key_transposed", "value_transposed"),
-    # Sizes. Rows of a block are calculated together; the rows of one head are cut into chunks that share no sum.
-    ("batch", "heads", "kv_heads", "queries", "keys", "dim", "value_dim", "block", "chunks"),
+    SIZES,
     # Of `regard.kernels.kinds`.
     ("bias_kind",),
     # Dropout: weights whose 32 random bits are below the threshold are dropped.
     ("threshold",),
     # Forward: [batch, heads, queries, value_dim], two statistics of each row [batch, heads, queries, 2], and if they
-    # are wanted the weights before dropout, over pairs. int64: 1 is stored in ``nonfinite`` if a result is not finite.
-    ("output", "statistics", "returned_weights", "nonfinite"),
+    # are wanted the weights before dropout, over pairs.
+    ("output", "statistics", "returned_weights"),
     # Backward: gradients of the output and of the weights that were returned. Sums over rows are made in each chunk.
     ("grad_output", "grad_weights"),
     # Steps over a memory: gradients of scores, and weights after dropout, [batch, queries, keys].
@@ -48,6 +50,8 @@ FORMATS: dict[str, str] = {
     **dict.fromkeys(_DERIVED, "d"),
 }
 """Names of the record's numbers, each with its format for `struct`: those of a launch, of its inputs and readings."""
+
+POSITIONS = {name: position for position, name in enumerate(FORMATS)}
 
 LAYOUT = np.dtype([(name, np.int64 if kind == "q" else np.float64) for name, kind in FORMATS.items()])
 

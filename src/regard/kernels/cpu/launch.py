@@ -2,6 +2,7 @@
 
 import ctypes
 import struct
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor
@@ -9,53 +10,74 @@ from torch import Tensor
 from regard.kernels.availability import microkernel_is_faster
 from regard.kernels.cpu import prepare
 from regard.kernels.cpu.compiled import Kernel
-from regard.kernels.cpu.fields import numbers_of
-from regard.kernels.cpu.kernel_arguments import FORMATS
+from regard.kernels.cpu.fields import Writer
+from regard.kernels.cpu.kernel_arguments import FORMATS, POSITIONS, SIZES
 from regard.kernels.cpu.kernel_inputs import KernelInputs
 from regard.kernels.cpu.products import gemm_address, limit_address
 from regard.kernels.cpu.sizes import TILE, ceil_div, padded_length
 from regard.kernels.cpu.threads import run
-from regard.kernels.kinds import DENSE_BIAS, DIAGONAL_BIAS, NO_BIAS, SIGMOID, SOFTMAX
+from regard.kernels.kinds import DENSE_BIAS, DIAGONAL_BIAS, SIGMOID, SOFTMAX
 
 _PACKED = struct.Struct("".join(FORMATS.values()))
+_RECORD = ctypes.c_char * _PACKED.size
+_NOTHING: list[float] = [0] * len(FORMATS)
+_SIZES = slice(POSITIONS[SIZES[0]], POSITIONS[SIZES[-1]] + 1)
+_INPUTS = Writer(KernelInputs, POSITIONS)
+_TASKS, _GEMM, _LIMIT_THREADS, _BIAS_KIND, _INVERSE_TEMPERATURE, _KEPT, _THRESHOLD, _SINK, _SHIFT = (
+    POSITIONS[name]
+    for name in (
+        "tasks", "gemm", "limit_threads", "bias_kind", "inverse_temperature", "kept", "threshold", "sink", "shift",
+    )
+)  # fmt: skip
 
 
-def fill_arguments(inputs: KernelInputs, **more: float) -> dict[str, float]:
-    """The record's numbers by name, those that are not 0; ``more`` adds to those of the inputs."""
-    query, key, value = inputs.query, inputs.key, inputs.value
+def fill_arguments(inputs: KernelInputs, block: int = 0, chunks: int = 1, **more: float) -> list[float]:
+    """The numbers of a kernel's record, in its order.
+
+    Args:
+        inputs: what the kernel is called with.
+        block: rows of a block; 0 for a kernel that has none.
+        chunks: how many the rows of one head are cut into.
+        more: other numbers of the record, by name.
+    """
+    query, value = inputs.query, inputs.value
     batch, heads, queries, dim = query.shape
-    bias_kind = NO_BIAS
+    _, kv_heads, keys, value_dim = value.shape
+    numbers = _NOTHING.copy()
     if inputs.bias is not None:
-        bias_kind = DIAGONAL_BIAS if inputs.diagonal else DENSE_BIAS
-    if inputs.bias is not None and inputs.diagonal:
-        # As a dense bias has its axes: [1, heads or 1, 1, diagonals].
-        inputs = inputs._replace(bias=inputs.bias[None, :, None])
-    dropout = inputs.dropout
-    numbers = {
-        **numbers_of(inputs),
-        "gemm": gemm_address(query.dtype),
-        "limit_threads": limit_address(),
-        "batch": batch,
-        "heads": heads,
-        "kv_heads": key.shape[1],
-        "queries": queries,
-        "keys": key.shape[2],
-        "dim": dim,
-        "value_dim": value.shape[3],
-        "block": inputs.block,
-        "chunks": 1,
-        "bias_kind": bias_kind,
-        "inverse_temperature": 1.0 / inputs.temperature,
-        "kept": 1.0 / (1.0 - dropout) if dropout else 1.0,
-        "threshold": min(round(dropout * 2**32), 2**32 - 1) if dropout else 0,
-        **more,
-    }
+        numbers[_BIAS_KIND] = DIAGONAL_BIAS if inputs.diagonal else DENSE_BIAS
+        if inputs.diagonal:
+            # As a dense bias has its axes: [1, heads or 1, 1, diagonals].
+            inputs = inputs._replace(bias=inputs.bias[None, :, None])
+    _INPUTS.write(inputs, numbers)
     # One that the normalizer does not have must not be found by a kernel.
     if inputs.normalizer != SOFTMAX:
-        numbers["sink"] = 0
+        numbers[_SINK] = 0
     if inputs.normalizer != SIGMOID:
-        numbers["shift"] = 0
+        numbers[_SHIFT] = 0
+    numbers[_SIZES] = batch, heads, kv_heads, queries, keys, dim, value_dim, block, chunks
+    numbers[_GEMM], numbers[_LIMIT_THREADS] = gemm_address(query.dtype), limit_address()
+    numbers[_INVERSE_TEMPERATURE] = 1.0 / inputs.temperature
+    dropout = inputs.dropout
+    if dropout:
+        numbers[_KEPT], numbers[_THRESHOLD] = 1.0 / (1.0 - dropout), min(round(dropout * 2**32), 2**32 - 1)
+    else:
+        numbers[_KEPT] = 1.0
+    write_named(more, numbers)
     return numbers
+
+
+def named_arguments(**named: float) -> list[float]:
+    """The numbers of a record in which all others are 0."""
+    numbers = _NOTHING.copy()
+    write_named(named, numbers)
+    return numbers
+
+
+def write_named(named: Mapping[str, float], numbers: list[float]) -> None:
+    """Write numbers of a record by their names."""
+    for name, number in named.items():
+        numbers[POSITIONS[name]] = number
 
 
 def as_matrix(tensor: Tensor) -> Tensor:
@@ -80,17 +102,18 @@ def transposed(tensor: Tensor) -> Tensor:
     return output
 
 
-def launch(kernel: Kernel, fields: dict[str, float], tasks: int, work: float) -> None:
+def launch(kernel: Kernel, numbers: list[float], tasks: int, work: float) -> None:
     """Run a kernel on the record of these numbers, all tasks of it."""
-    fields["tasks"] = tasks
-    record = packed(fields)
+    numbers[_TASKS] = tasks
+    record = packed(numbers)
     run(kernel, ctypes.addressof(record), tasks, work)
 
 
-def packed(fields: dict[str, float]) -> "ctypes.Array[ctypes.c_char]":
-    """The record of these numbers; what is not among them is 0."""
-    get = fields.get
-    return ctypes.create_string_buffer(_PACKED.pack(*[get(name, 0) for name in FORMATS]))
+def packed(numbers: list[float]) -> "ctypes.Array[ctypes.c_char]":
+    """The record of these numbers."""
+    record = _RECORD()
+    _PACKED.pack_into(record, 0, *numbers)
+    return record
 
 
 def check_inputs(inputs: KernelInputs) -> None:

@@ -1,4 +1,8 @@
+<<<<<<< HEAD
 """The kernels as PyTorch operators: ``torch.ops.regard_cpu.attend`` and its backward pass, with shapes for compilers.
+=======
+"""The kernels as PyTorch operators, ``torch.ops.regard_cpu.attend`` and others, with shapes for the compiler.
+>>>>>>> h-kernels
 
 Inputs are prepared by the caller: float32 or float64 on a CPU, four axes, features contiguous, nothing empty.
 """
@@ -11,68 +15,70 @@ from torch.library import Library, register_autocast, register_autograd
 
 from regard.kernels.cpu import prepare
 from regard.kernels.cpu.backward import backward
-from regard.kernels.cpu.fields import differentiable, fields_of, numbers_of, schema_of
+from regard.kernels.cpu.fields import Writer, differentiable, fields_of, schema_of
 from regard.kernels.cpu.forward import forward
+from regard.kernels.cpu.kernel_arguments import POSITIONS
 from regard.kernels.cpu.kernel_inputs import KernelInputs
-from regard.kernels.cpu.launch import as_matrix, check_inputs, fill_arguments, is_wide, launch, transposed
+from regard.kernels.cpu.launch import as_matrix, check_inputs, fill_arguments, is_wide, launch, transposed, write_named
 from regard.kernels.cpu.reading_options import READINGS, ReadingOptions, sum_of_chunks
 from regard.kernels.cpu.readings import readings
 from regard.kernels.cpu.second_derivative import refuse_batched_gradients, refuse_second_derivative
 from regard.kernels.cpu.sizes import TILE, ceil_div, even_length, padded_length
 
-_TENSORS = tuple(field.name for field in fields_of(KernelInputs) if field.type.startswith("Tensor"))
+_TENSORS = tuple(
+    (field.name, index) for index, field in enumerate(fields_of(KernelInputs)) if field.type.startswith("Tensor")
+)
 _INPUTS, _OPTIONS = schema_of(KernelInputs), schema_of(ReadingOptions)
+_ASKED = Writer(ReadingOptions, POSITIONS)
 _LIBRARY = Library("regard_cpu", "DEF")
-_LIBRARY.define("exponentials(Tensor key) -> (Tensor exponentials, Tensor extents, Tensor nonfinite)")
-_LIBRARY.define(f"attend({_INPUTS}) -> (Tensor output, Tensor statistics, Tensor weights, Tensor nonfinite)")
+_LIBRARY.define("exponentials(Tensor key) -> (Tensor exponentials, Tensor extents)")
+_LIBRARY.define(f"attend({_INPUTS}) -> (Tensor output, Tensor statistics, Tensor weights)")
 _LIBRARY.define(f"attend_backward(Tensor grad_output, Tensor? grad_weights, Tensor statistics, {_INPUTS}) -> Tensor[]")
 _LIBRARY.define(f"readings({_INPUTS}, {_OPTIONS}) -> Tensor[]")
 
 GRADIENTS = differentiable(KernelInputs)
-"""What the backward operator returns, in this order; an empty tensor for an input that is not there. Then the flag."""
+"""What the backward operator returns, in this order; an empty tensor for an input that is not there."""
 
 
-def _exponentials(key: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """e^{2 key} of an additive score's keys, transposed, the largest |2 key| of each tile of keys, and the flag."""
-    powers, extents, nonfinite = _exponentials_shapes(key)
-    nonfinite.zero_()
+def _exponentials(key: Tensor) -> tuple[Tensor, Tensor]:
+    """e^{2 key} of an additive score's keys, transposed, and the largest |2 key| of each tile of keys."""
+    powers, extents = _exponentials_shapes(key)
     key = as_matrix(key)
     inputs = KernelInputs(key, key, key, exponentials=powers, extents=extents)
-    record = fill_arguments(inputs, nonfinite=nonfinite.data_ptr())
-    launch(prepare.exponentials(key.dtype), record, extents.numel(), 8.0 * key.numel())
-    return powers, extents, nonfinite
+    launch(prepare.exponentials(key.dtype), fill_arguments(inputs), extents.numel(), 8.0 * key.numel())
+    return powers, extents
 
 
-def _exponentials_shapes(key: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _exponentials_shapes(key: Tensor) -> tuple[Tensor, Tensor]:
     B, H, K, D = key.shape
-    return key.new_empty(B, H, even_length(D), padded_length(K)), key.new_empty(B, H, ceil_div(K, TILE)), _flag(key)
+    return key.new_empty(B, H, even_length(D), padded_length(K)), key.new_empty(B, H, ceil_div(K, TILE))
 
 
-def _attend(*given: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def _attend(*given: Any) -> tuple[Tensor, Tensor, Tensor]:
     inputs = _readable(KernelInputs(*given))
     check_inputs(inputs)
-    output, statistics, weights, _ = _attend_shapes(*inputs)
-    nonfinite = inputs.query.new_zeros(1, dtype=torch.int64)
+    output, statistics, weights = _attend_shapes(*inputs)
     key_transposed = _transposed(inputs, "key")
+    block = inputs.block
     record = fill_arguments(
         inputs,
+        block,
         key_transposed=_address(key_transposed),
         output=output.data_ptr(),
         statistics=statistics.data_ptr(),
         returned_weights=weights.data_ptr() if inputs.return_weights else 0,
-        nonfinite=nonfinite.data_ptr(),
     )
     batch, heads, queries, _ = inputs.query.shape
     kernel = forward(inputs.query.dtype, inputs.weight is not None, inputs.normalizer, is_wide(inputs.query.dtype))
-    launch(kernel, record, batch * heads * ceil_div(queries, inputs.block), inputs.work)
-    return output, statistics, weights, nonfinite
+    launch(kernel, record, batch * heads * ceil_div(queries, block), inputs.work)
+    return output, statistics, weights
 
 
-def _attend_shapes(*given: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def _attend_shapes(*given: Any) -> tuple[Tensor, Tensor, Tensor]:
     inputs = KernelInputs(*given)
     rows, new = inputs.query.shape[:3], inputs.query.new_empty
     weights = new(*rows, inputs.key.shape[2]) if inputs.return_weights else new(0)
-    return new(*rows, inputs.value.shape[3]), new(*rows, 2), weights, _flag(inputs.query)
+    return new(*rows, inputs.value.shape[3]), new(*rows, 2), weights
 
 
 def _attend_backward(grad_output: Tensor, grad_weights: Tensor | None, statistics: Tensor, *given: Any) -> list[Tensor]:
@@ -94,18 +100,17 @@ def _attend_backward(grad_output: Tensor, grad_weights: Tensor | None, statistic
         name: inputs.query.new_zeros(shape if getattr(inputs, name) is not None else 0)
         for name, shape in shapes.items()
     }
-    nonfinite = _flag(inputs.query).zero_()
     key_transposed, value_transposed = _transposed(inputs, "key"), _transposed(inputs, "value")
     record = fill_arguments(
         inputs,
-        chunks=chunks,
+        inputs.block,
+        chunks,
         key_transposed=_address(key_transposed),
         value_transposed=_address(value_transposed),
         statistics=statistics.data_ptr(),
         grad_output=grad_output.data_ptr(),
         grad_weights=_address(grad_weights),
         **{f"grad_{name}": tensor.data_ptr() for name, tensor in grads.items()},
-        nonfinite=nonfinite.data_ptr(),
     )
     kernel = backward(inputs.query.dtype, additive, inputs.normalizer, is_wide(inputs.query.dtype))
     launch(kernel, record, B * KV * chunks, 3.0 * inputs.work)
@@ -122,7 +127,7 @@ def _attend_backward(grad_output: Tensor, grad_weights: Tensor | None, statistic
     for name in ("weight", "bias", "sink", "shift"):
         shared = getattr(inputs, name)
         grads[name] = grads[name] if shared is None else grads[name].sum_to_size(shared.shape)
-    return [*(grads[name] for name in GRADIENTS), nonfinite]
+    return [grads[name] for name in GRADIENTS]
 
 
 def _attend_backward_shapes(
@@ -130,7 +135,7 @@ def _attend_backward_shapes(
 ) -> list[Tensor]:
     inputs = KernelInputs(*given)
     new, tensors = inputs.query.new_empty, [getattr(inputs, name) for name in GRADIENTS]
-    return [*(new(0) if tensor is None else new(tensor.shape) for tensor in tensors), _flag(inputs.query)]
+    return [new(0) if tensor is None else new(tensor.shape) for tensor in tensors]
 
 
 def _readings(*given: Any) -> list[Tensor]:
@@ -138,21 +143,16 @@ def _readings(*given: Any) -> list[Tensor]:
     inputs, asked = _readable(KernelInputs(*given[:split])), ReadingOptions(*given[split:])
     check_inputs(inputs)
     B, H, Q, _ = inputs.query.shape
-    chunks = min(ceil_div(Q, inputs.block), inputs.chunks(1, B * H) * 4)
+    block = inputs.block
+    chunks = min(ceil_div(Q, block), inputs.chunks(1, B * H) * 4)
     taken = asked.tensors(inputs, chunks)
     for reading in READINGS:
         taken[reading.name].fill_(reading.initial)
-    nonfinite = _flag(inputs.query).zero_()
     key_transposed = _transposed(inputs, "key")
-    record = fill_arguments(
-        inputs,
-        **numbers_of(asked),
-        chunks=chunks,
-        key_transposed=_address(key_transposed),
-        nonfinite=nonfinite.data_ptr(),
-    )
+    record = fill_arguments(inputs, block, chunks, key_transposed=_address(key_transposed))
+    _ASKED.write(asked, record)
     # After the options, of which some have the name of the reading that they ask for.
-    record.update({name: tensor.data_ptr() if tensor.numel() else 0 for name, tensor in taken.items()})
+    write_named({name: tensor.data_ptr() if tensor.numel() else 0 for name, tensor in taken.items()}, record)
     kernel = readings(inputs.query.dtype, inputs.weight is not None, inputs.normalizer, is_wide(inputs.query.dtype))
     launch(kernel, record, B * H * chunks, inputs.work)
     for reading in READINGS:
@@ -160,7 +160,7 @@ def _readings(*given: Any) -> list[Tensor]:
             sums = taken[reading.name]
             whole = sums.numel() > 0
             taken[reading.name] = reading.over_rows(sums) if whole else sums.new_empty(B, H, *sums.shape[3:])
-    return [*taken.values(), nonfinite]
+    return list(taken.values())
 
 
 def _readings_shapes(*given: Any) -> list[Tensor]:
@@ -170,25 +170,20 @@ def _readings_shapes(*given: Any) -> list[Tensor]:
         if reading.over_rows is not None:
             sums = tensors[reading.name]
             tensors[reading.name] = sums.new_empty(*sums.shape[:2], *sums.shape[3:])
-    return [*tensors.values(), _flag(given[0])]
+    return list(tensors.values())
 
 
-def _flag(like: Tensor) -> Tensor:
-    """The last result of each operator, ``nonfinite``: not 0 if another one has a number that is not finite."""
-    return like.new_empty(1, dtype=torch.int64)
-
-
-def _save_inputs(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor, Tensor]) -> None:
+def _save_inputs(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
     given = KernelInputs(*inputs)._asdict()
     ctx.tensors = [name for name, value in given.items() if isinstance(value, Tensor)]
     ctx.others = {name: value for name, value in given.items() if not isinstance(value, Tensor)}
     ctx.save_for_backward(output[1], *(given[name] for name in ctx.tensors))
-    ctx.mark_non_differentiable(output[1], output[3])
+    ctx.mark_non_differentiable(output[1])
     ctx.set_materialize_grads(False)
 
 
 def _differentiate(
-    ctx: Any, grad_output: Tensor | None, _: Any, grad_weights: Tensor | None, __: Any
+    ctx: Any, grad_output: Tensor | None, _: Any, grad_weights: Tensor | None
 ) -> tuple[Tensor | None, ...]:
     refuse_batched_gradients(grad_output, grad_weights)
     statistics, *tensors = ctx.saved_tensors
@@ -196,7 +191,7 @@ def _differentiate(
     if grad_output is None:
         grad_output = inputs.query.new_zeros(*inputs.query.shape[:3], inputs.value.shape[3])
     grad_weights = grad_weights if inputs.return_weights else None
-    *found, _ = torch.ops.regard_cpu.attend_backward(grad_output, grad_weights, statistics, *inputs)
+    found = torch.ops.regard_cpu.attend_backward(grad_output, grad_weights, statistics, *inputs)
     grads = dict(zip(GRADIENTS, found, strict=True))
     return tuple(grads[name] if name in grads and name in ctx.tensors else None for name in KernelInputs._fields)
 
@@ -204,17 +199,21 @@ def _differentiate(
 def _readable(inputs: KernelInputs) -> KernelInputs:
     """The inputs with numbers side by side where kernels read them so."""
     laid: dict[str, Tensor] = {}
-    for name in _TENSORS:
-        value = getattr(inputs, name)
-        if value is None:
+    for name, index in _TENSORS:
+        given: Any = inputs[index]
+        if given is None:
             continue
         if name in ("query", "key", "value"):
-            laid[name] = as_matrix(value)
+            value = as_matrix(given)
         elif name == "mask" or (name == "bias" and inputs.diagonal):
-            laid[name] = value if value.stride(-1) == 1 or value.shape[-1] == 1 else value.contiguous()
+            value = given if given.stride(-1) == 1 or given.shape[-1] == 1 else given.contiguous()
         elif name != "bias":
-            laid[name] = value.contiguous()
-    return inputs._replace(**laid)
+            value = given.contiguous()
+        else:
+            continue
+        if value is not given:
+            laid[name] = value
+    return inputs._replace(**laid) if laid else inputs
 
 
 def _transposed(inputs: KernelInputs, name: str) -> Tensor | None:

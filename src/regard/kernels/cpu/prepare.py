@@ -8,7 +8,6 @@ import torch
 from regard.kernels.cpu.compiled import Kernel
 from regard.kernels.cpu.intrinsics import array_at, fetch_add, size_of
 from regard.kernels.cpu.kernel_arguments import arguments_at, named_kernel
-from regard.kernels.cpu.nonfinite import report_nonfinite, report_nonfinite_number
 from regard.kernels.cpu.sizes import TILE, ceil_div, padded_length
 from regard.kernels.cpu.tanh_sum import keys_of, prepare_keys
 
@@ -33,14 +32,10 @@ def exponentials(dtype: torch.dtype) -> Kernel:
             keys = keys_of(p, head // p.kv_heads, head % p.kv_heads, zero)
             first = tile * TILE
             count = min(TILE, p.keys - first)
-            extent = prepare_keys(keys, first, count, scratch)
-            keys.extents[tile] = extent
-            report_nonfinite_number(p.nonfinite, extent)
-            for d in range(keys.powers.size // keys.padded):
-                row = keys.powers[d * keys.padded : (d + 1) * keys.padded]
-                report_nonfinite(p.nonfinite, row[first : first + count])
-                if tile == tiles - 1:
-                    row[p.keys :] = zero
+            keys.extents[tile] = prepare_keys(keys, first, count, scratch)
+            if tile == tiles - 1:
+                for d in range(keys.powers.size // keys.padded):
+                    keys.powers[d * keys.padded + p.keys : (d + 1) * keys.padded] = zero
 
     return named_kernel(prepare_additive_keys, dtype)
 

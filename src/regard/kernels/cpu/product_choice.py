@@ -44,19 +44,18 @@ def _kernel(wide: bool) -> Kernel:
 
 def measure() -> tuple[float, float]:
     """Seconds of one product on one thread, by BLAS (plain loops where there is none) and by the microkernel."""
-    from regard.kernels.cpu.launch import packed
+    from regard.kernels.cpu.launch import named_arguments, packed
 
     a, b, c = torch.ones(ROWS, DEPTH), torch.ones(DEPTH, COLUMNS), torch.empty(ROWS, COLUMNS)
-    fields: dict[str, float] = {
-        "limit_threads": limit_address(), "queries": ROWS, "dim": DEPTH, "keys": COLUMNS,
-        "query": a.data_ptr(), "key": b.data_ptr(), "output": c.data_ptr(),
-    }  # fmt: skip
-    fields["gemm"] = gemm_address(torch.float32)
+    numbers = named_arguments(
+        gemm=gemm_address(torch.float32), limit_threads=limit_address(), queries=ROWS, dim=DEPTH, keys=COLUMNS,
+        query=a.data_ptr(), key=b.data_ptr(), output=c.data_ptr(),
+    )  # fmt: skip
     ways = [ctypes.CFUNCTYPE(None, ctypes.c_int64)(_kernel(wide).address) for wide in (False, True)]
     best = [float("inf"), float("inf")]
     for _ in range(ROUNDS):
         for way, run in enumerate(ways):
-            record = packed(fields)
+            record = packed(numbers)
             started = time.perf_counter()
             run(ctypes.addressof(record))
             best[way] = min(best[way], time.perf_counter() - started)

@@ -109,4 +109,4 @@ READINGS = (
     ),
     Reading("weights", lambda asked: asked.row_slots is not None, ("stored_rows", "stored_keys")),
 )
-"""All readings, in the operator's order; after them it returns ``nonfinite``."""
+"""All readings, in the operator's order."""

@@ -28,7 +28,6 @@ from regard.kernels.cpu.compiled import Kernel, inlined
 from regard.kernels.cpu.elementary import exp, log
 from regard.kernels.cpu.intrinsics import array_at, fetch_add, size_of
 from regard.kernels.cpu.kernel_arguments import arguments_at, named_kernel
-from regard.kernels.cpu.nonfinite import report_nonfinite, report_nonfinite_number
 from regard.kernels.cpu.products import Blas, Microkernel, limit_threads
 from regard.kernels.cpu.row_normalizers import NORMALIZERS, clear_row, head_number, largest, normalize
 from regard.kernels.cpu.sizes import ceil_div
@@ -272,7 +271,6 @@ def readings(dtype: torch.dtype, additive: bool, kind: int, wide: bool) -> Kerne
                     # What is known when a kernel is compiled comes first: only one branch is compiled then.
                     if softmax and p.center == 0:
                         lse, entropy = softmax_with_entropy(visible, sink, p.sink != 0)
-                        report_nonfinite_number(p.nonfinite, abs(entropy))
                     else:
                         lse = log_sum_exp(visible)
                         normalize(normalizer, visible)
@@ -283,8 +281,6 @@ def readings(dtype: torch.dtype, additive: bool, kind: int, wide: bool) -> Kerne
                                 visible[j] *= window[j]
                         if p.entropy != 0:
                             entropy = entropy_of(visible)
-                        report_nonfinite(p.nonfinite, visible)
-                    report_nonfinite_number(p.nonfinite, lse)
                     at = block.at + r
                     if p.lse != 0:
                         array_at(p.lse, at + 1, zero)[at] = lse

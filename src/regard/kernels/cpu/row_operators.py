@@ -11,7 +11,7 @@ from torch.library import Library, register_autograd
 from regard.kernels.cpu.compiled import Kernel
 from regard.kernels.cpu.intrinsics import array_at, fetch_add, size_of
 from regard.kernels.cpu.kernel_arguments import arguments_at, named_kernel
-from regard.kernels.cpu.launch import launch
+from regard.kernels.cpu.launch import launch, named_arguments
 from regard.kernels.cpu.row_normalizers import NORMALIZERS, differentiate, normalize
 from regard.kernels.cpu.second_derivative import refuse_second_derivative
 from regard.kernels.cpu.sizes import ceil_div
@@ -74,18 +74,18 @@ def _launch(given: Tensor, output: Tensor, gradient: Tensor | None, alpha: float
     keys = given.shape[-1]
     rows = given.numel() // keys
     block = max(1, ROWS_OF_TASK // keys)
-    fields: dict[str, float] = {
-        "queries": rows,
-        "keys": keys,
-        "block": block,
-        "query": given.data_ptr(),
-        "output": output.data_ptr(),
-        "grad_output": 0 if gradient is None else gradient.data_ptr(),
-        "alpha": alpha,
-    }
+    numbers = named_arguments(
+        queries=rows,
+        keys=keys,
+        block=block,
+        query=given.data_ptr(),
+        output=output.data_ptr(),
+        grad_output=0 if gradient is None else gradient.data_ptr(),
+        alpha=alpha,
+    )
     kind = {2.0: SPARSEMAX, 1.5: ENTMAX15}.get(alpha, ENTMAX)
     kernel = _kernel(given.dtype, kind, gradient is not None)
-    launch(kernel, fields, ceil_div(rows, block), WORK * given.numel())
+    launch(kernel, numbers, ceil_div(rows, block), WORK * given.numel())
 
 
 def _entmax(scores: Tensor, alpha: float) -> Tensor:

@@ -19,7 +19,6 @@ from regard.kernels.cpu.block import block_matrix as matrix_of
 from regard.kernels.cpu.compiled import Kernel, inlined
 from regard.kernels.cpu.intrinsics import array_at, fetch_add, matrix_at, size_of
 from regard.kernels.cpu.kernel_arguments import arguments_at, named_kernel
-from regard.kernels.cpu.nonfinite import report_nonfinite
 from regard.kernels.cpu.products import Blas, Microkernel, limit_threads, product, product_with_transposed
 from regard.kernels.cpu.row_normalizers import NORMALIZERS, differentiate
 from regard.kernels.cpu.sizes import TILE, even_length, padded_length
@@ -130,7 +129,6 @@ def step_backward(dtype: torch.dtype, additive: bool, kind: int, wide: bool) -> 
             else:
                 size, scale = Size(p.queries, p.dim, block.keys), type(zero)(p.scale)
                 product(Routine(p.gemm), size, scale, matrix_of(gradient), key_matrix(p, block, zero), grad_query, 0)
-            report_nonfinite(p.nonfinite, array_at(grad_query.address, p.queries * p.dim, zero))
         limit_threads(p.limit_threads, threads)
 
     return named_kernel(
@@ -181,7 +179,5 @@ def keys_backward(dtype: torch.dtype) -> Kernel:
                 if any_beyond(queries, keys, tile):
                     known = part_of_tile(index, 0, p.keys)
                     differentiate_tile_directly(queries, keys, known, weight, gradient, gradients, doubled_keys)
-            report_nonfinite(p.nonfinite, grad_keys)
-            report_nonfinite(p.nonfinite, grad_weight)
 
     return named_kernel(additive_keys_backward, dtype)

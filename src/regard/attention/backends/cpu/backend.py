@@ -51,7 +51,7 @@ class Fused(Backend):
             return problem.memory.attend(problem)
         if problem.lowered.dense_mask is not None:
             return super().run_with_weights(problem)
-        output, _, weights, *_ = operators.attend(*_prepared(problem)._replace(return_weights=True))
+        output, _, weights = operators.attend(*_prepared(problem)._replace(return_weights=True))
         return Attended(output.to(problem.value.dtype), weights)
 
     def prepare_memory(self, key: Tensor, value: Tensor, score: Score, mask: Tensor | None) -> FusedMemory | None:

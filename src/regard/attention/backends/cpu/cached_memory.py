@@ -85,7 +85,7 @@ class FusedMemory(CachedMemory):
         matrix = as_matrix(key.detach())
         inputs = KernelInputs(matrix[:, :, :1], matrix, as_matrix(value.detach()), scale=scale)
         if weight is not None:
-            exponentials, extents, *_ = operators.exponentials(inputs.key)
+            exponentials, extents = operators.exponentials(inputs.key)
             inputs = inputs._replace(weight=weight.detach(), exponentials=exponentials, extents=extents)
         terms: dict[int, list[StepTerms]] = {}
         token = None
@@ -168,7 +168,7 @@ class _SumTerms(torch.autograd.Function):
         elif need[2] or need[4]:
             from regard.kernels.cpu.step_operators import key_gradients
 
-            grad_key, grad_weight, *_ = key_gradients(inputs._replace(query=query), grad_scores)
+            grad_key, grad_weight = key_gradients(inputs._replace(query=query), grad_scores)
         return None, None, grad_key, grad_value, grad_weight
 
 
@@ -182,7 +182,7 @@ class _Step(torch.autograd.Function):
         from regard.kernels.cpu.step_operators import step
 
         inputs = inputs._replace(query=query)
-        output, weights, *_ = step(inputs)
+        output, weights = step(inputs)
         ctx.inputs, ctx.terms, ctx.summed = inputs._replace(query=query[:0]), terms, token is not None
         ctx.save_for_backward(query, weights)
         ctx.set_materialize_grads(False)
@@ -202,7 +202,7 @@ class _Step(torch.autograd.Function):
         inputs = ctx.inputs._replace(query=query)
         if grad_output is None:
             grad_output = query.new_zeros(*query.shape[:3], inputs.value.shape[3])
-        grad_query, grad_scores, dropped_weights, *_ = query_gradient(inputs, weights, grad_output, grad_weights)
+        grad_query, grad_scores, dropped_weights = query_gradient(inputs, weights, grad_output, grad_weights)
         token = None
         if ctx.summed:
             ctx.terms.setdefault(_backward_pass(), []).append(

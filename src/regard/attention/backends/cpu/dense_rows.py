@@ -66,7 +66,7 @@ class DenseRows(torch.autograd.Function):
         inputs = KernelInputs(*given)
         outputs, statistics = [], []
         for part, _ in row_slices(inputs, mask, grid):
-            output, statistic, *_ = operators.attend(*part)
+            output, statistic, _ = operators.attend(*part)
             outputs.append(output)
             statistics.append(statistic)
         ctx.mask, ctx.grid = mask, grid
@@ -90,7 +90,7 @@ class DenseRows(torch.autograd.Function):
         sums = {name: torch.zeros_like(tensor) for name, tensor in tensors_by_name.items() if tensor is not None}
         for (part, rows), statistic in zip(row_slices(inputs, ctx.mask, ctx.grid), statistics, strict=True):
             passed = attend_backward(gradients[0][:, :, rows.start : rows.stop], None, statistic, *part)
-            for name, gradient in zip(GRADIENTS, passed, strict=False):
+            for name, gradient in zip(GRADIENTS, passed, strict=True):
                 if name in sums:
                     _part_of(sums[name], name, inputs, rows).add_(gradient)
         return (None, None, *(sums.get(name) for name in KernelInputs._fields))

@@ -113,7 +113,7 @@ def with_exponentials(inputs: KernelInputs) -> KernelInputs:
         return inputs
     from regard.kernels.cpu import operators
 
-    exponentials, extents, *_ = operators.exponentials(inputs.key.detach())
+    exponentials, extents = operators.exponentials(inputs.key.detach())
     return inputs._replace(exponentials=exponentials, extents=extents)
 
 

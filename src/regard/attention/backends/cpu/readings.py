@@ -47,7 +47,7 @@ def read(call: KernelInputs, mask: Mask | None, gatherer: Gatherer) -> None:
                 stored_keys=len(keys),
                 only_stored=True,
             )
-            kept += operators.read(*part, *asked)[-2]
+            kept += operators.read(*part, *asked)[-1]
 
 
 def _kept(gatherer: Gatherer) -> Iterator[tuple[Tensor, Sequence[int], range]]:
@@ -64,7 +64,7 @@ def _kept(gatherer: Gatherer) -> Iterator[tuple[Tensor, Sequence[int], range]]:
 
 def _store(taken: list[Tensor], rows: range, gatherer: Gatherer) -> None:
     """Put the statistics of some rows where they belong."""
-    lse, entropy, peak, top_weights, top_indices, received, distance, pooled_sum, pooled_max, *_ = taken
+    lse, entropy, peak, top_weights, top_indices, received, distance, pooled_sum, pooled_max, _ = taken
     wanted, part = gatherer.read, slice(rows.start, rows.stop)
     gatherer.lse[:, :, part] = lse
     if wanted.entropy:
