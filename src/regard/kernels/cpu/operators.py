@@ -1,8 +1,4 @@
-<<<<<<< HEAD
 """The kernels as PyTorch operators: ``torch.ops.regard_cpu.attend`` and its backward pass, with shapes for compilers.
-=======
-"""The kernels as PyTorch operators, ``torch.ops.regard_cpu.attend`` and others, with shapes for the compiler.
->>>>>>> h-kernels
 
 Inputs are prepared by the caller: float32 or float64 on a CPU, four axes, features contiguous, nothing empty.
 """
