@@ -44,7 +44,7 @@ def by_kernel(inputs: KernelInputs):
         entropy=True, row_slots=torch.arange(Q), stored_rows=Q, stored_keys=inputs.key.shape[2], all_rows=Q
     )
     readings = operators.read(*inputs, *every)
-    torch.testing.assert_close(readings[-2], weights, rtol=1e-5, atol=1e-7)
+    torch.testing.assert_close(readings[-1], weights, rtol=1e-5, atol=1e-7)
     return [output, weights, readings[1], *gradients[:3]]
 
 
