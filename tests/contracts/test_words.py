@@ -11,8 +11,8 @@ import pytest
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "regard"
 
-ROOMS = ("training", "data", "models", "cli", "bench", "errors.py")
-"""The rooms that are held to these words; a room is added when its words are settled."""
+ROOMS = tuple(sorted(path.name for path in SOURCE.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()))
+"""All rooms are held to these words."""
 
 TENSORS = "query|key|value|bias|weight|features|annotations?|scores?|hidden|input|output|total|nll|parameters?"
 
@@ -29,10 +29,9 @@ IDENTIFIERS = {
     r"(?:.*_)?walk": "search",
     r"[Ii]nterruption": "signal handler",
     r"(?:.*_)?[Cc]ontenders?|rivals?": "implementation",
-    r"Bars?|bars?|[Vv]erdicts?": "requirement, outcome",
+    r"[Vv]erdicts?": "outcome",
     r"[Rr]ace|[Pp]ace": "time_interleaved, timing budget",
     r"[Dd]ice": "random draws",
-    r"(?:.*_)?weighed|_?weigh": "memory_measured, measure_memory",
     r"wished": "stop_requested",
 }
 """Pattern of a whole identifier: the name to use instead."""

@@ -96,7 +96,7 @@ def test_steps_over_a_memory_whose_scores_are_large(large, dtype):
     output, weights = step_operators.step(call)
     torch.testing.assert_close(weights, torch.full_like(weights, 1 / K))
     torch.testing.assert_close(output, inputs["value"].mean(2, keepdim=True))
-    _, grad_score, _ = step_operators.query_gradient(call, weights, torch.ones_like(output), None)
+    _, grad_score, _ = step_operators.step_gradients(call, weights, torch.ones_like(output), None)
     expected = (inputs["value"].sum(-1) - inputs["value"].mean(2, keepdim=True).sum(-1))[:, :, None] / K
     torch.testing.assert_close(grad_score, expected, rtol=1e-4, atol=1e-6)
 

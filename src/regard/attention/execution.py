@@ -23,7 +23,7 @@ def execute(problem: Problem, backend: str, gatherer: Gatherer | None = None, ne
     Args:
         problem: what to run.
         backend: ``auto``, or one by name.
-        gatherer: gets the readings; None if nobody reads.
+        gatherer: gets the readings; None where no readings are wanted.
         need_weights: whether to give the weights, differentiable; quadratic memory. The output is the same, bit for
             bit.
 

@@ -30,8 +30,8 @@ class Problem:
         value: ``[batch, kv_heads, keys, value_dim]``.
         score: how queries and keys are compared.
         normalizer: how scores become weights.
-        mask: who may see whom; None is everybody.
-        bias: what is added to the scores; None is nothing.
+        mask: which keys a query may see; None: all.
+        bias: what is added to the scores; None: nothing.
         dropout: probability of dropping a weight, in [0, 1).
         rank: how many axes the user's tensors had (2 to 4).
         memory: the keys and values as a backend prepared them for many calls; None where none did.

@@ -17,13 +17,13 @@ FUSED_PAIRS = 1 << 19
 are made of wider vectors than BLAS's."""
 
 WIDE_PAIRS = 1 << 18
-"""The same for products of wide vectors, where nobody wants a gradient."""
+"""The same for products of wide vectors, where no gradient is wanted."""
 
 FUSED_ELEMENTS = 1 << 17
 """Numbers that the specification holds at once, from which on the fused kernels are faster."""
 
 FUSED_SPARSE_ELEMENTS = 1 << 12
-"""The same for sparse normalizers whose gradient nobody wants: the specification sorts."""
+"""The same for sparse normalizers without a gradient: the specification sorts."""
 
 SMALL_PAIRS = 1 << 17
 """Pairs below which the specification is faster than PyTorch's kernel with a mask or a bias made dense."""

@@ -163,7 +163,7 @@ def run(
     Args:
         problem: with four axes, as the result has.
         backend: ``auto``, or one by name.
-        gatherer: gets the readings; None if nobody reads.
+        gatherer: gets the readings; None where no readings are wanted.
         need_weights: whether to give the weights; the output is the same, bit for bit.
 
     Raises:

@@ -20,7 +20,7 @@ METADATA: dict[str, dict[str, Any]] = {"png": {}, "svg": {"Date": None}, "pdf": 
 def save(figure: Figure, path: str | os.PathLike[str], *, dpi: float = 150.0) -> Path:
     """Write a picture as PNG, SVG or PDF, as the suffix says.
 
-    The file is written beside its place under another name and then renamed: whoever looks sees the old file or the
+    The file is written beside its place under another name and then renamed: a reader sees the old file or the
     new one, and a full disk leaves no half picture.
 
     Args:

@@ -1,4 +1,4 @@
-"""A score of one's own."""
+"""Any function of queries and keys as a score."""
 
 from collections.abc import Callable
 

@@ -34,14 +34,11 @@ WEIGHTED = {
 }
 """Scores with weights of their own, and how they are made of them."""
 
-_SHARED = {name: create_score() for name, create_score in READY.items()}
-# They have neither weights nor state, so all calls that name one may share it.
-
 NAMES = (*READY, *WEIGHTED)
 """Every name that `create` knows."""
 
-_SHARED = {name: make() for name, make in READY.items()}
-# They have neither weights nor state, so all who name one share it.
+# They have neither weights nor state, so one instance of each serves all calls.
+_SHARED = {name: create_score() for name, create_score in READY.items()}
 
 TAKEN: dict[str, tuple[str, ...]] = {
     "cosine": ("heads",),

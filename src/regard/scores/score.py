@@ -184,7 +184,7 @@ class Score(nn.Module, ABC):
             key: ``[batch, kv_heads, keys, dim]``, as given by the user.
         """
 
-    # The module's call: the scores themselves, for whoever wants nothing else.
+    # The module's call gives the scores themselves.
     def forward(
         self, query: Float[Tensor, "batch heads queries query_dim"], key: Float[Tensor, "batch kv_heads keys key_dim"]
     ) -> Float[Tensor, "batch heads queries keys"]:

@@ -2,7 +2,7 @@
 
 A file holds the machine code of one kernel, and a SHA-256 sum over the code, the file's name and all that the code was
 compiled for. The sum is verified before anything of the file is used, and nothing is unpickled. Code is loaded only
-from files and folders that belong to the user and that nobody else can write.
+from files and folders that belong to the user and that no other user can write.
 """
 
 import hashlib
@@ -78,7 +78,7 @@ def load(path: Path, target: bytes) -> MachineCode | None:
 
 
 def store(path: Path, target: bytes, machine_code: MachineCode) -> None:
-    """Write a kernel's file at once or not at all, whoever else writes it at the same time.
+    """Write a kernel's file at once or not at all, also while other processes write it.
 
     Raises:
         OSError: the file cannot be written.

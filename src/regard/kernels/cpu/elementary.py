@@ -35,7 +35,7 @@ def log(x):  # type: ignore[no-untyped-def]
 @exact
 def _exp32(x):
     n = nearest(x * np.float32(_LOG2E))
-    # Whole exponents beyond the normal ones are cut off, and mended at the end.
+    # Whole exponents beyond the normal ones are cut off, and corrected at the end.
     n = np.float32(-126.0) if n < np.float32(-126.0) else n
     n = np.float32(127.0) if n > np.float32(127.0) else n
     r = x - n * np.float32(_LN2_32[0])

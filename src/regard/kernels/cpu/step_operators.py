@@ -35,7 +35,7 @@ def step(inputs: KernelInputs) -> tuple[Tensor, Tensor]:
     return output, weights
 
 
-def query_gradient(
+def step_gradients(
     inputs: KernelInputs, weights: Tensor, grad_output: Tensor, grad_weights: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor]:
     """A step's gradients of queries and of scores, and its weights after dropout."""
@@ -64,7 +64,7 @@ def query_gradient(
     return grad_query, grad_score, mixed
 
 
-def key_gradients(inputs: KernelInputs, grad_score: Tensor) -> tuple[Tensor, Tensor]:
+def memory_gradients(inputs: KernelInputs, grad_score: Tensor) -> tuple[Tensor, Tensor]:
     """All steps' gradients of an additive score's keys and weight.
 
     Args:

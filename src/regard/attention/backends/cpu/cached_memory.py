@@ -166,9 +166,9 @@ class _SumTerms(torch.autograd.Function):
         if inputs.weight is None:
             grad_key = (grad_scores.transpose(-1, -2) @ query).mul_(inputs.scale) if need[2] else None
         elif need[2] or need[4]:
-            from regard.kernels.cpu.step_operators import key_gradients
+            from regard.kernels.cpu.step_operators import memory_gradients
 
-            grad_key, grad_weight = key_gradients(inputs._replace(query=query), grad_scores)
+            grad_key, grad_weight = memory_gradients(inputs._replace(query=query), grad_scores)
         return None, None, grad_key, grad_value, grad_weight
 
 
@@ -190,7 +190,7 @@ class _Step(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Any, ...]:
-        from regard.kernels.cpu.step_operators import query_gradient
+        from regard.kernels.cpu.step_operators import step_gradients
 
         if torch.is_grad_enabled():
             refuse_second_derivative()
@@ -202,7 +202,7 @@ class _Step(torch.autograd.Function):
         inputs = ctx.inputs._replace(query=query)
         if grad_output is None:
             grad_output = query.new_zeros(*query.shape[:3], inputs.value.shape[3])
-        grad_query, grad_scores, dropped_weights = query_gradient(inputs, weights, grad_output, grad_weights)
+        grad_query, grad_scores, dropped_weights = step_gradients(inputs, weights, grad_output, grad_weights)
         token = None
         if ctx.summed:
             ctx.terms.setdefault(_backward_pass(), []).append(

@@ -1,4 +1,4 @@
-"""Readings by the fused kernels, whoever made the output: one pass over blocks of weights, and one for rows to keep."""
+"""Readings by the fused kernels, for any backend: one pass over blocks of weights, and one for the rows to store."""
 
 from collections.abc import Iterator, Sequence
 
