@@ -58,7 +58,9 @@ def is_traced(tensor: Tensor) -> bool:
 
     True while ``torch.compile`` or ``torch.export`` traces, for tensors on ``meta``, and for fake tensors.
     """
-    return torch.compiler.is_compiling() or tensor.is_meta or isinstance(tensor, FakeTensor | FunctionalTensor)
+    if torch.compiler.is_compiling():
+        return True
+    return tensor.is_meta or (type(tensor) is not Tensor and isinstance(tensor, FakeTensor | FunctionalTensor))
 
 
 def is_batched(tensor: Tensor) -> bool:

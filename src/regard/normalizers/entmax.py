@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from regard.axes import Float
-from regard.normalizers.entmax_derivative import Solution, transformable
+from regard.normalizers.entmax_derivative import Solution, solve, transformable
 from regard.normalizers.normalizer import Normalizer
 from regard.normalizers.parameter import along_heads, set_parameter
 from regard.normalizers.row_primitive import RowPrimitive
@@ -50,7 +50,8 @@ class Entmax(Normalizer):
         row = accurate(scores)
         alpha = along_heads("alpha", self.alpha, row, dim)
         if torch.compiler.is_compiling() or reverse_mode_only(row):
-            weights = Solution.apply(row, alpha, dim)
+            leaves = [tensor for tensor in (row, alpha) if isinstance(tensor, Tensor) and tensor.requires_grad]
+            weights = Solution.apply(row, alpha, dim) if leaves and torch.is_grad_enabled() else solve(row, alpha, dim)
         else:
             weights = transformable(row, alpha, dim)
         return weights.to(scores.dtype)

@@ -27,7 +27,7 @@ class Solution(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, scores: Tensor, alpha: float | Tensor, dim: int) -> Tensor:
-        weights = _solve(scores, alpha, dim)
+        weights = solve(scores, alpha, dim)
         learned = isinstance(alpha, Tensor)
         ctx.dim, ctx.alpha = dim, None if learned else alpha
         ctx.by_loops = _suits_kernels(scores, alpha)
@@ -58,7 +58,7 @@ def transformable(scores: Tensor, alpha: float | Tensor, dim: int) -> Tensor:
     that of the root; each further step doubles the order to which it is.
     """
     hidden = scores == -torch.inf
-    weights = _solve(scores.detach(), alpha.detach() if isinstance(alpha, Tensor) else alpha, dim)
+    weights = solve(scores.detach(), alpha.detach() if isinstance(alpha, Tensor) else alpha, dim)
     if scores.shape[dim] == 0:
         return weights
     support = weights != 0.0
@@ -91,7 +91,7 @@ def _power_of_sum(difference: Tensor, power: float | Tensor) -> Tensor:
     return (difference * torch.where(small, series, torch.log1p(large) / large)).exp()
 
 
-def _solve(scores: Tensor, alpha: float | Tensor, dim: int) -> Tensor:
+def solve(scores: Tensor, alpha: float | Tensor, dim: int) -> Tensor:
     """The weights by the solver that suits; what is hidden has weight 0, also in a row with NaN or +inf."""
     if scores.numel() == 0:
         return torch.zeros_like(scores)

@@ -1,7 +1,5 @@
 """Luong's local attention: a Gaussian window laid over the weights of another normalizer."""
 
-from dataclasses import replace
-
 import torch
 from torch import Tensor
 
@@ -89,7 +87,7 @@ class LocalGaussian(Normalizer):
     def lower(self) -> RowPrimitive | None:
         inner = self.normalizer.lower()
         return (
-            None if inner is None or inner.center is not None else replace(inner, center=self.center, sigma=self.sigma)
+            None if inner is None or inner.center is not None else inner._replace(center=self.center, sigma=self.sigma)
         )
 
     def extra_repr(self) -> str:

@@ -1,13 +1,11 @@
 """What a normalizer lowers to: a few operations on one row of scores, which a backend can implement."""
 
-from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from torch import Tensor
 
 
-@dataclass(frozen=True, eq=False)
-class RowPrimitive:
+class RowPrimitive(NamedTuple):
     """What a normalizer does to a row of scores, in primitives that a backend can implement.
 
     With :math:`s` a row of scores and :math:`j` the position of a key,
