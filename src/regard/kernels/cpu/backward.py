@@ -47,7 +47,8 @@ from regard.kernels.cpu.products import (
     product_of_transposed,
     product_with_keys,
 )
-from regard.kernels.cpu.row_normalizers import NORMALIZERS, differentiate, head_number, log_weight, normalize_again
+from regard.kernels.cpu.row_gradients import differentiate
+from regard.kernels.cpu.row_normalizers import NORMALIZERS, head_number, log_weight, normalize_again
 from regard.kernels.cpu.sizes import TILE, even_length, padded_length
 from regard.kernels.cpu.tanh_sum import (
     Gradients,

@@ -1,4 +1,4 @@
-"""Normalizers of one row of scores, in place, and their gradients: a few passes over numbers that lie in cache.
+"""Normalizers of one row of scores, in place: a few passes over numbers that lie in cache.
 
 Each returns two statistics from which the backward pass makes the weights again: the largest score, and what belongs to
 the normalizer (log of the sum, threshold, largest weight). Thresholds are found by Newton's method and not by sorting:
@@ -330,84 +330,6 @@ def _sigmoid_again(normalizer: Any, row: Any, first: Any, second: Any) -> Any:
         row[j] = sigmoid(row[j] + normalizer.shift)
 
 
-def differentiate(normalizer: Any, weights: Any, gradient: Any) -> Any:
-    """Turn the gradient of a row's weights into that of its scores, in place; the weights are used up.
-
-    Returns:
-        Σ weights · gradient for softmax, from which a sink's gradient follows; Σ of the result for sigmoid; else 0.
-    """
-    raise NotImplementedError("only in kernels")
-
-
-@inlined
-def _differentiate_softmax(normalizer: Any, weights: Any, gradient: Any) -> Any:
-    total = weights.dtype.type(0)
-    for j in range(weights.size):
-        total += weights[j] * gradient[j]
-    for j in range(weights.size):
-        gradient[j] = weights[j] * (gradient[j] - total)
-    return total
-
-
-@inlined
-def _differentiate_sigmoid(normalizer: Any, weights: Any, gradient: Any) -> Any:
-    real = weights.dtype.type
-    total = real(0)
-    for j in range(weights.size):
-        gradient[j] *= weights[j] * (real(1) - weights[j])
-        total += gradient[j]
-    return total
-
-
-def _differentiate_sparse(mobility: Any) -> Any:
-    """∂p/∂s = diag(g) − g gᵀ / Σg with g = p^(2 − α) on the support (Peters et al. 2019, proposition 2).
-
-    Args:
-        mobility: writes g in place of the weights.
-    """
-
-    @inlined
-    def differentiate_row(normalizer: Any, weights: Any, gradient: Any) -> Any:
-        real = weights.dtype.type
-        total, norm = real(0), real(0)
-        mobility(normalizer, weights)
-        for j in range(weights.size):
-            total += weights[j] * gradient[j]
-            norm += weights[j]
-        mean = total / norm if norm > real(0) else real(0)
-        for j in range(weights.size):
-            gradient[j] = weights[j] * (gradient[j] - mean)
-        return real(0)
-
-    return differentiate_row
-
-
-@inlined
-def _sparsemax_mobility(normalizer: Sparsemax, weights: Any) -> None:
-    real = weights.dtype.type
-    for j in range(weights.size):
-        # 1, but NaN for NaN.
-        weights[j] = real(0) if weights[j] <= real(0) else weights[j] * real(0) + real(1)
-
-
-@inlined
-def _entmax15_mobility(normalizer: Entmax15, weights: Any) -> None:
-    for j in range(weights.size):
-        weights[j] = np.sqrt(weights[j])
-
-
-@inlined
-def _entmax_mobility(normalizer: Entmax, weights: Any) -> None:
-    real = weights.dtype.type
-    for j in range(weights.size):
-        inside = real(1) if weights[j] <= real(0) else weights[j]
-        exponent = real(2.0 - normalizer.alpha) * log(inside)
-        # For alpha above 2 this is huge where weights are small; sums of it must stay finite.
-        exponent = real(40) if exponent > real(40) else exponent
-        mobility = exp(exponent)
-        weights[j] = real(0) if weights[j] <= real(0) else mobility
-
-
 _NORMALIZE = {
     Softmax: _from_maximum(softmax_row),
     Entmax15: _from_maximum(entmax15_row),
@@ -422,13 +344,6 @@ _NORMALIZE_AGAIN = {
     Entmax: _again(_entmax_again),
     Sigmoid: _sigmoid_again,
 }
-_DIFFERENTIATE = {
-    Softmax: _differentiate_softmax,
-    Entmax15: _differentiate_sparse(_entmax15_mobility),
-    Sparsemax: _differentiate_sparse(_sparsemax_mobility),
-    Entmax: _differentiate_sparse(_entmax_mobility),
-    Sigmoid: _differentiate_sigmoid,
-}
 
 
 @overload(normalize, strict=False)
@@ -441,9 +356,3 @@ def _(normalizer: Any, row: Any) -> Any:
 def _(normalizer: Any, row: Any, first: Any, second: Any) -> Any:
     chosen = _NORMALIZE_AGAIN[normalizer.instance_class]
     return lambda normalizer, row, first, second: chosen(normalizer, row, first, second)
-
-
-@overload(differentiate, strict=False)
-def _(normalizer: Any, weights: Any, gradient: Any) -> Any:
-    chosen = _DIFFERENTIATE[normalizer.instance_class]
-    return lambda normalizer, weights, gradient: chosen(normalizer, weights, gradient)

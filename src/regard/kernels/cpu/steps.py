@@ -20,7 +20,8 @@ from regard.kernels.cpu.compiled import Kernel, inlined
 from regard.kernels.cpu.intrinsics import array_at, fetch_add, matrix_at, size_of
 from regard.kernels.cpu.kernel_arguments import arguments_at, named_kernel
 from regard.kernels.cpu.products import Blas, Microkernel, limit_threads, product, product_with_transposed
-from regard.kernels.cpu.row_normalizers import NORMALIZERS, differentiate
+from regard.kernels.cpu.row_gradients import differentiate
+from regard.kernels.cpu.row_normalizers import NORMALIZERS
 from regard.kernels.cpu.sizes import TILE, even_length, padded_length
 from regard.kernels.cpu.tanh_sum import (
     Gradients,
