@@ -223,6 +223,8 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
 
 
 def _differentiate(ctx: Any, grads: Sequence[Tensor | None]) -> tuple[Any, ...]:
+    if torch.is_grad_enabled():
+        raise BackendError("an operator of regard has no second derivative; call regard outside of what is compiled")
     saved = list(ctx.saved_tensors)
     seed = saved.pop() if ctx.seeded else None
     query, key, value, *tensors = saved
@@ -252,10 +254,6 @@ def _differentiate_both(ctx: Any, *grads: Tensor | None) -> tuple[Any, ...]:
 def _differentiate_observed(ctx: Any, grads: Sequence[Tensor | None]) -> tuple[Any, ...]:
     # Readings carry no gradient.
     return _differentiate(ctx, grads[:1])
-
-
-def _refuse(*_: Any) -> Any:
-    raise BackendError("an operator of regard has no second derivative; call it outside of the compiled region")
 
 
 for _name, _implementation, _shapes in (
