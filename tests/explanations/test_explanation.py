@@ -120,3 +120,15 @@ def test_labels_must_fit():
 def test_no_other_backend_has_intermediates():
     with pytest.raises(BackendError, match="no intermediates to explain"):
         regard.explain(*problem(), backend="sdpa")
+
+
+def test_what_a_mask_hides_is_not_in_the_output():
+    query, key, value = (torch.randn(length, 3) for length in (2, 5, 5))
+    key[4], value[4] = torch.nan, torch.inf
+    mask = regard.masks.lengths([4])
+    explanation = regard.explain(query, key, value, mask=mask)
+    expected = regard.explain(query, key[:4], value[:4])
+    torch.testing.assert_close(explanation.output, expected.output)
+    torch.testing.assert_close(explanation.weights[:, :4], expected.weights)
+    assert explanation.scores[:, 4].isnan().all()
+    assert not explanation.weights[:, 4].any()

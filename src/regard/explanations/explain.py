@@ -6,7 +6,8 @@ from typing import Any
 from torch import Tensor
 
 from regard.attention import steps
-from regard.attention.execution import full_precision
+from regard.attention.execution import execute, full_precision
+from regard.attention.isolation import hides, is_finite
 from regard.attention.planner import choose
 from regard.attention.validation import validate
 from regard.attention.verbs import BackendName, Normalizing
@@ -15,6 +16,7 @@ from regard.errors import BackendError
 from regard.explanations.explanation import Explanation
 from regard.masks import Mask
 from regard.scores import Scoring
+from regard.transforms import has_data
 
 
 def explain(
@@ -49,6 +51,9 @@ def explain(
         inputs = steps.whole(problem)
         taken = steps.weigh(problem, inputs)
         output = steps.mix(problem, inputs, taken.weights)
+        if hides(problem) and has_data(output) and not is_finite(output):
+            # A hidden value that is NaN or infinite is not part of the output (contract 10).
+            output = execute(problem, "reference").output
         projected = problem.score.project_query(problem.query), problem.score.project_key(problem.key)
     names = ("query", "key", "value", *taken._fields, "output")
     return _explanation_of(names, (*projected, problem.value, *taken, output), problem.rank)
