@@ -54,6 +54,12 @@ class Grid:
         spans = range(batch), range(queries), range(keys)
         return cls(batch, heads, queries, keys, torch.device(device), *spans)
 
+    @classmethod
+    def of(cls, query: Tensor, key: Tensor) -> "Grid":
+        """The grid of the problem that has these queries and keys, ``[batch, heads, length, dim]``."""
+        batch, heads, queries, _ = query.shape
+        return cls.whole(batch, heads, queries, key.shape[2], query.device)
+
     def tile(self, *, batch: range | None = None, queries: range | None = None, keys: range | None = None) -> "Grid":
         """The part of the problem in these spans (positions of the whole problem); a span not given stays as it is."""
         return replace(

@@ -1,5 +1,8 @@
 """The contracts of DESIGN.md, over every backend and every score × normalizer × mask × bias that it accepts."""
 
+import gc
+import weakref
+
 import pytest
 import torch
 
@@ -321,3 +324,29 @@ def test_memory_of_tiled_is_linear(monkeypatch):
             regard.attend(*inputs, score=regard.scores.Additive(torch.randn(D)), backend="tiled")
         kept.append(elements)
     assert kept[1] <= 2.1 * kept[0]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("requires_grad", [False, True])
+def test_a_call_keeps_nothing_alive(backend, requires_grad):
+    """When its result is gone, a call's tensors are gone too, without the help of Python's cycle collector."""
+    calls = ({}, {"mask": masks.causal()}, {"mask": masks.causal(), "bias": torch.zeros(Q, K)})
+    for arguments in calls:
+        # A first call may compile kernels, and a compiler's errors hold the frames in which they were raised.
+        inputs = problem(torch.float32)
+        if accepts(backend, inputs, **arguments):
+            regard.observe(*inputs, backend=backend, **arguments)
+    gc.collect()
+    gc.disable()
+    try:
+        for arguments in calls:
+            inputs = problem(torch.float32, requires_grad=requires_grad)
+            if accepts(backend, inputs, **arguments):
+                copies = [tensor * 1.0 for tensor in inputs]
+                alive = [weakref.ref(tensor) for tensor in copies]
+                regard.attend(*copies, backend=backend, **arguments)
+                regard.observe(*copies, backend=backend, **arguments)
+                del copies
+                assert not [ref for ref in alive if ref() is not None]
+    finally:
+        gc.enable()

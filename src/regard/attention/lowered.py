@@ -7,69 +7,77 @@ device: a backend states its `Capabilities`, and `obstacle` compares both.
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 from torch import Tensor
 
+from regard.biases import Bias
 from regard.masks import Band, Mask, Spans
+from regard.normalizers.normalizer import Normalizer
 from regard.normalizers.row_primitive import RowPrimitive
 from regard.scores.score import Prepared, Primitive
-from regard.shapes import accurate
-
-if TYPE_CHECKING:
-    from regard.attention.problem import Problem
+from regard.shapes import Grid, accurate
 
 
 @dataclass(eq=False)
 class Lowered:
     """One problem in primitives.
 
+    It refers to the parts of a problem and not to the problem, which refers to it: a cycle of references would keep
+    tensors until Python's collector runs.
+
     Attributes:
-        problem: what is lowered.
         score: ``modifiers(scale · primitive(query', key'))`` of prepared queries and keys.
+        normalizer: as the user gave it.
+        row: the normalizer as a row primitive; None if it is none.
+        mask: which keys a query may see; None: all.
+        bias: what is added to the scores; None: nothing.
+        query, key: as the user gave them, ``[batch, heads, length, dim]``.
     """
 
-    problem: "Problem"
     score: Prepared
+    normalizer: Normalizer
+    row: RowPrimitive | None
+    mask: Mask | None
+    bias: Bias | None
+    query: Tensor
+    key: Tensor
 
-    @property
-    def row(self) -> RowPrimitive | None:
-        """The normalizer as a row primitive; None if it is none."""
-        return self.problem.row
+    @cached_property
+    def grid(self) -> Grid:
+        """The index space of all pairs."""
+        return Grid.of(self.query, self.key)
 
     @cached_property
     def spans(self) -> Spans | None:
         """The visible keys of each row, if there is a mask and they are one run in every row."""
-        mask = self.problem.mask
-        return None if mask is None else mask.spans(self.problem.grid)
+        return None if self.mask is None else self.mask.spans(self.grid)
 
     @property
     def dense_mask(self) -> Mask | None:
         """The mask, if the visible keys of its rows are not runs, so that it has to be made dense."""
-        return self.problem.mask if self.spans is None else None
+        return self.mask if self.spans is None else None
 
     @property
     def needs_no_mask(self) -> bool:
         """Whether all pairs are seen and none is biased, or the mask is causal from the first key on."""
-        mask = self.problem.mask
-        if self.problem.bias is not None or not (mask is None or isinstance(mask, Band)):
+        mask = self.mask
+        if self.bias is not None or not (mask is None or isinstance(mask, Band)):
             return False
         if mask is None:
             return True
-        offset = mask.offset_on(self.problem.grid)
+        offset = mask.offset_on(self.grid)
         return mask.before is None and mask.after == 0 and isinstance(offset, int) and offset == 0
 
     @cached_property
     def diagonals(self) -> Tensor | None:
         """The bias by its diagonals ``[heads or 1, queries + keys − 1]``, if it is a function of distance alone."""
-        bias = self.problem.bias
-        return None if bias is None else bias.diagonals(self.problem.grid, accurate(self.score.query).dtype)
+        return None if self.bias is None else self.bias.diagonals(self.grid, accurate(self.score.query).dtype)
 
     def dense_bias(self) -> Tensor | None:
         """The bias as a tensor of four axes that broadcasts to all pairs; None where there is none."""
-        if self.problem.bias is None:
+        if self.bias is None:
             return None
-        bias = self.problem.bias(self.problem.query, self.problem.grid).to(accurate(self.score.query).dtype)
+        bias = self.bias(self.query, self.grid).to(accurate(self.score.query).dtype)
         return bias[(None,) * (4 - bias.dim())]
 
 
@@ -97,7 +105,7 @@ class Capabilities:
 
     def obstacle(self, lowered: Lowered) -> str | None:
         """Why a problem cannot be run; None if nothing is in the way."""
-        device = lowered.problem.query.device
+        device = lowered.query.device
         # Tensors on ``meta`` stand for tensors anywhere.
         if self.devices is not None and device.type not in (*self.devices, "meta"):
             return f"the inputs are on {device}"
@@ -111,7 +119,7 @@ class Capabilities:
             return "the score is modified by a function"
         row = lowered.row
         if row is None or row.kind not in self.rows:
-            return f"there is no kernel for {type(lowered.problem.normalizer).__name__}"
+            return f"there is no kernel for {type(lowered.normalizer).__name__}"
         for name in self._row_numbers:
             if isinstance(getattr(row, name), Tensor):
                 return f"the normalizer's {name} is a tensor"

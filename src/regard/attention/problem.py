@@ -58,7 +58,8 @@ class Problem:
         """The problem in primitives, lowered once."""
         if self._lowered is None:
             prepared = self.score.prepare(self.query, self.key)
-            self._lowered = Lowered(self, prepared)
+            parts = self.normalizer, self.row, self.mask, self.bias, self.query, self.key
+            self._lowered = Lowered(prepared, *parts)
         return self._lowered
 
     @property
@@ -77,8 +78,7 @@ class Problem:
     def grid(self) -> Grid:
         """The index space of all pairs."""
         if self._grid is None:
-            batch, heads, queries, _ = self.query.shape
-            self._grid = Grid.whole(batch, heads, queries, self.key.shape[2], self.query.device)
+            self._grid = Grid.of(self.query, self.key)
         return self._grid
 
     @property
