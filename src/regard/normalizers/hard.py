@@ -12,6 +12,7 @@ from regard.normalizers.parameter import set_parameter
 from regard.normalizers.rows import check_rows, largest
 from regard.normalizers.softmax import safe_softmax, tempered
 from regard.shapes import accurate
+from regard.transforms import can_branch_on
 
 HardMode = Literal["argmax", "straight_through", "sample", "gumbel"]
 
@@ -106,7 +107,9 @@ def _one_hot(scores: Tensor, dim: int) -> Tensor:
         return torch.zeros_like(scores)
     top, empty = largest(scores, dim)
     one = torch.where(top.isnan(), top, (~empty).to(scores.dtype))
-    return torch.zeros_like(scores).scatter(dim, scores.argmax(dim, keepdim=True), one)
+    weights, place = torch.zeros_like(scores), scores.argmax(dim, keepdim=True)
+    # In place saves a copy; a transform of functions cannot write a batch into what is none.
+    return weights.scatter_(dim, place, one) if can_branch_on(scores) else weights.scatter(dim, place, one)
 
 
 def _straight_through(soft: Tensor, hard: Tensor) -> Tensor:
