@@ -21,9 +21,13 @@ def has_data(tensor: Tensor) -> bool:
     False for tensors on ``meta`` and fake tensors, for tensors that a transform of ``torch.func`` wraps (``vmap``,
     ``grad``, ``jvp``), and for all tensors while ``torch.compile``, ``torch.export`` or ``make_fx`` traces.
     """
+    if torch.compiler.is_compiling():
+        return False
+    if type(tensor) is Tensor and peek_interpreter_stack() is None and torch._C._len_torch_dispatch_stack() == 0:
+        # The usual case, told by the quickest tests.
+        return not (tensor.is_meta or torch._is_functional_tensor(tensor) or is_functorch_wrapped_tensor(tensor))
     return not (
         tensor.is_meta
-        or torch.compiler.is_compiling()
         or isinstance(tensor, FakeTensor | FunctionalTensor)
         or is_functorch_wrapped_tensor(tensor)
         or torch._is_functional_tensor(tensor)

@@ -13,6 +13,8 @@ from regard.attention.readings import Gatherer
 from regard.attention.result import Attended
 from regard.transforms import active_transform, can_branch_on
 
+_NOTHING = nullcontext()
+
 
 def execute(problem: Problem, backend: str, gatherer: Gatherer | None = None, need_weights: bool = False) -> Attended:
     """Output, and weights if they are needed, by a backend.
@@ -85,5 +87,6 @@ def _without_empty_rows(problem: Problem, gradient: Tensor | None) -> Tensor | N
 def full_precision(query: Tensor) -> AbstractContextManager[object]:
     """Autocast switched off: it would score in half precision (contract 6)."""
     device = query.device.type
-    known = torch.amp.is_autocast_available(device)
-    return torch.autocast(device, enabled=False) if known and torch.is_autocast_enabled(device) else nullcontext()
+    # PyTorch raises for devices that have no autocast, as meta.
+    known = device == "cpu" or torch.amp.is_autocast_available(device)
+    return torch.autocast(device, enabled=False) if known and torch.is_autocast_enabled(device) else _NOTHING
