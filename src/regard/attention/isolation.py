@@ -94,16 +94,13 @@ def empty_rows(problem: Problem) -> Tensor:
 def _isolated(problem: Problem, batch_row: int) -> Iterator[Inputs]:
     """One batch row in runs of query rows in which nothing that is hidden from a row is NaN or infinite."""
     prepared, whole = problem.prepared, problem.grid
-    batch = range(batch_row, batch_row + 1)
     query, given, value = (t[batch_row, None] for t in (prepared.query, problem.query, problem.value))
     key = prepared.key.expand(whole.batch, -1, -1, -1)[batch_row, None]
     key, value = spread_heads(key, whole.heads), spread_heads(value, whole.heads)
     bad_key = ~(key.isfinite().all(-1) & value.isfinite().all(-1))[0]  # H K
     bad_query = bool((~query.isfinite()).any() or (~given.isfinite()).any())
-    step = max(1, SLICE_PAIRS // max(whole.heads * whole.keys, 1))
-    for first in range(0, whole.queries, step):
-        rows = range(first, min(first + step, whole.queries))
-        allowed = _visible(problem, whole.tile(batch=batch, queries=rows))[0]  # H Q K
+    for rows, visible in _slices(problem, batch_row):
+        allowed = visible[0]  # H Q K
         told_apart = allowed if bad_query else allowed & bad_key[:, None]
         changes = (told_apart[:, 1:] != told_apart[:, :-1]).any(-1).any(0).nonzero()[:, 0].tolist()
         ends = [0, *(change + 1 for change in changes), len(rows)]
@@ -112,13 +109,22 @@ def _isolated(problem: Problem, batch_row: int) -> Iterator[Inputs]:
             row_sees, key_seen = seen.any(-1), seen.any(-2)
             part = slice(rows.start + start, rows.start + stop)
             cut = replace(prepared, query=_filled(query[:, :, part], row_sees), key=_filled(key, key_seen))
-            grid = whole.tile(batch=batch, queries=range(part.start, part.stop))
+            grid = whole.tile(batch=range(batch_row, batch_row + 1), queries=range(part.start, part.stop))
             yield Inputs(cut, _filled(given[:, :, part], row_sees), _filled(value, key_seen), grid)
 
 
 def _filled(tensor: Tensor, seen: Tensor) -> Tensor:
     """The vectors ``[..., length, dim]`` that are seen (bool ``[..., length]``), and zeros for the others."""
     return torch.where(seen[..., None], tensor, 0.0)
+
+
+def _slices(problem: Problem, batch_row: int) -> Iterator[tuple[range, Tensor]]:
+    """One batch row in runs of query rows, of at most `SLICE_PAIRS` pairs each, with the pairs that are visible."""
+    whole = problem.grid
+    step = max(1, SLICE_PAIRS // max(whole.heads * whole.keys, 1))
+    for first in range(0, whole.queries, step):
+        rows = range(first, min(first + step, whole.queries))
+        yield rows, _visible(problem, whole.tile(batch=range(batch_row, batch_row + 1), queries=rows))
 
 
 def _visible(problem: Problem, grid: Grid) -> Tensor:
@@ -136,14 +142,11 @@ def _visible(problem: Problem, grid: Grid) -> Tensor:
 def _seeing(problem: Problem) -> tuple[Tensor, Tensor]:
     """Which queries see a key, bool ``[batch, heads, queries]``; which keys are seen, bool ``[batch, heads, keys]``."""
     whole = problem.grid
-    step = max(1, SLICE_PAIRS // max(whole.heads * whole.keys, 1))
     batches_queries, batches_keys = [], []
     for batch_row in range(whole.batch):
         queries = []
         keys = torch.zeros(1, whole.heads, whole.keys, dtype=torch.bool, device=whole.device)
-        for first in range(0, whole.queries, step):
-            rows = range(first, min(first + step, whole.queries))
-            seen = _visible(problem, whole.tile(batch=range(batch_row, batch_row + 1), queries=rows))
+        for _, seen in _slices(problem, batch_row):
             queries.append(seen.any(-1))
             keys = keys | seen.any(-2)
         batches_queries.append(torch.cat(queries, dim=-1))
