@@ -1,6 +1,7 @@
 """What every test gets: one thread a worker, a fixed seed, and memory that was never written is NaN."""
 
 import os
+import sys
 
 import pytest
 import torch
@@ -25,3 +26,21 @@ def _poisoned_memory():
     torch.utils.deterministic.fill_uninitialized_memory = True
     yield
     torch.utils.deterministic.fill_uninitialized_memory = fill
+
+
+@pytest.fixture
+def run_command(capsys, monkeypatch):
+    """Calls ``regard`` as a shell would; gives its exit code, standard output and standard error."""
+    from regard import cli  # here, since only the tests of commands need it
+
+    def call(*arguments):
+        capsys.readouterr()
+        monkeypatch.setattr(sys, "argv", ["regard", *map(str, arguments)])
+        code = 0
+        try:
+            cli.main()
+        except SystemExit as ended:
+            code = ended.code or 0
+        return code, *capsys.readouterr()
+
+    return call

@@ -1,11 +1,10 @@
 """``regard bench``: what it writes, what it refuses, and what is left after an interrupt."""
 
 import json
-import sys
+from functools import partial
 
 import pytest
 
-from regard import cli
 from regard.bench import runner
 from regard.bench.limits import Peaks
 from regard.bench.measurement import Measurement, Spread
@@ -15,20 +14,9 @@ from regard.bench.tasks import TASKS
 
 
 @pytest.fixture
-def regard(capsys, monkeypatch):
-    """Calls the command as a shell would; gives its exit code, standard output and standard error."""
-
-    def call(*arguments):
-        capsys.readouterr()
-        monkeypatch.setattr(sys, "argv", ["regard", "bench", *map(str, arguments)])
-        code = 0
-        try:
-            cli.main()
-        except SystemExit as ended:
-            code = ended.code or 0
-        return code, *capsys.readouterr()
-
-    return call
+def regard(run_command):
+    """Calls ``regard bench``; gives its exit code, standard output and standard error."""
+    return partial(run_command, "bench")
 
 
 @pytest.fixture

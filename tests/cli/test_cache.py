@@ -2,6 +2,7 @@
 
 import logging
 import sys
+from functools import partial
 
 import pytest
 
@@ -10,7 +11,6 @@ pytest.importorskip("numba", reason="kernels are compiled by Numba")
 import torch
 
 import regard as package
-from regard import cli
 from regard.cli import cache as command
 from regard.kernels import availability
 from regard.kernels.cpu import cache, compiled
@@ -26,20 +26,9 @@ def _own_folder(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def regard(capsys, monkeypatch):
+def regard(run_command):
     """Calls ``regard cache``; gives its exit code, standard output and standard error."""
-
-    def call(*arguments):
-        capsys.readouterr()
-        monkeypatch.setattr(sys, "argv", ["regard", "cache", *map(str, arguments)])
-        code = 0
-        try:
-            cli.main()
-        except SystemExit as ended:
-            code = ended.code or 0
-        return code, *capsys.readouterr()
-
-    return call
+    return partial(run_command, "cache")
 
 
 def tiny(step):

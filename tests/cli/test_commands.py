@@ -32,20 +32,9 @@ def corpus(tmp_path_factory):
 
 
 @pytest.fixture
-def regard(capsys, monkeypatch):
+def regard(run_command):
     """Calls the command as a shell would; gives its exit code, standard output and standard error."""
-
-    def call(*arguments):
-        capsys.readouterr()
-        monkeypatch.setattr(sys, "argv", ["regard", *map(str, arguments)])
-        code = 0
-        try:
-            cli.main()
-        except SystemExit as ended:
-            code = ended.code or 0
-        return code, *capsys.readouterr()
-
-    return call
+    return run_command
 
 
 @pytest.fixture(scope="module")
