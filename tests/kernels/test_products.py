@@ -8,7 +8,7 @@ pytest.importorskip("numba", reason="kernels are compiled by Numba")
 from kernels.oracle import assert_as_exact, outcome, tensors
 from regard import masks
 from regard.kernels import availability
-from regard.kernels.cpu import launch, operators, product_choice, products
+from regard.kernels.cpu import cache, compiled, launch, operators, product_choice, products
 
 
 @pytest.fixture(params=["blas", "wide", "plain"])
@@ -53,31 +53,75 @@ def test_a_matrix_that_was_never_written_is_not_read(monkeypatch):
         assert all(torch.isfinite(tensor).all() for tensor in results.values())
 
 
-def test_the_routine_is_measured_once(monkeypatch):
-    """Results keep their bits as long as a process lives, so the first answer holds."""
-    measured = []
-
-    def measure():
-        measured.append(1)
-        return 2.0, 1.0
-
-    monkeypatch.setattr(product_choice, "measure", measure)
+@pytest.fixture
+def new_process(tmp_path, monkeypatch):
+    """A processor that has the vectors, a folder of its own, and a function that forgets as a new process would."""
+    monkeypatch.setenv("REGARD_CACHE", str(tmp_path))
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "AVX512")
-    for faster, expected in ((1.0, True), (1.9, False)):
-        measured.clear()
+
+    def forget():
+        compiled.cache_folder.cache_clear()
         monkeypatch.setattr(availability, "_FASTER", None)
-        monkeypatch.setattr(product_choice, "measure", lambda faster=faster: (*measure()[:1], faster))
+
+    forget()
+    yield forget
+    compiled.cache_folder.cache_clear()
+
+
+@pytest.fixture
+def measured(monkeypatch):
+    """Stands in for the measurement: takes the seconds of both routines from a list, first to last."""
+    seconds = []
+    monkeypatch.setattr(product_choice, "measure", lambda: seconds.pop(0))
+    return seconds
+
+
+@pytest.mark.parametrize(("seconds", "expected"), [((2.0, 1.0), True), ((2.0, 1.9), False)])
+def test_the_routine_is_measured_once_for_all_processes(new_process, measured, seconds, expected):
+    """Results keep their bits, so the first answer holds, also where another measurement would say something else."""
+    measured[:] = [seconds, seconds[::-1]]
+    for _ in range(3):
+        new_process()
         assert [availability.microkernel_is_faster() for _ in range(3)] == [expected] * 3
-        assert len(measured) == 1
+    assert len(measured) == 1
 
 
-def test_a_processor_without_wide_vectors_is_not_measured(monkeypatch):
+def test_the_routine_is_measured_again_with_another_library(new_process, measured, monkeypatch):
+    measured[:] = [(2.0, 1.0), (1.0, 2.0)]
+    assert availability.microkernel_is_faster()
+    monkeypatch.setattr(torch, "__version__", "2.99")
+    new_process()
+    assert not availability.microkernel_is_faster()
+
+
+def test_a_damaged_measurement_is_made_again(new_process, measured, caplog):
+    measured[:] = [(2.0, 1.0), (1.0, 2.0)]
+    assert availability.microkernel_is_faster()
+    (path,) = cache.files_of(compiled.cache_folder())
+    path.write_bytes(path.read_bytes()[:-1])
+    new_process()
+    assert not availability.microkernel_is_faster()
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert str(path) in line
+    assert "damaged" in line
+    new_process()
+    assert not availability.microkernel_is_faster()
+
+
+def test_a_measurement_that_cannot_be_kept_holds_for_the_process(new_process, measured, monkeypatch):
+    monkeypatch.setattr(product_choice, "cache_folder", lambda: None)
+    measured[:] = [(2.0, 1.0)]
+    assert availability.microkernel_is_faster()
+    assert availability.microkernel_is_faster()
+
+
+def test_a_processor_without_wide_vectors_is_notmeasured(monkeypatch):
     monkeypatch.setattr(product_choice, "measure", lambda: pytest.fail("measured"))
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "AVX2")
     monkeypatch.setattr(availability, "_FASTER", None)
     assert not availability.microkernel_is_faster()
 
 
-def test_what_is_measured():
+def test_what_ismeasured():
     seconds = product_choice.measure()
     assert all(0 < one < 1 for one in seconds[:2] if one != float("inf"))

@@ -73,7 +73,8 @@ def inspect() -> dict[str, str]:
 
 
 def _amount(*kernels: dict[Path, int]) -> str:
-    return _size(sum(map(len, kernels)), sum(sum(some.values()) for some in kernels))
+    sizes = [size for some in kernels for path, size in some.items() if path.suffix == ".kernel"]
+    return _size(len(sizes), sum(sizes))
 
 
 def _size(count: int, size: int) -> str:

@@ -34,15 +34,14 @@ _FASTER: bool | None = None
 def microkernel_is_faster() -> bool:
     """Whether the microkernel of `regard.kernels.cpu` multiplies float32 matrices faster than PyTorch's BLAS.
 
-    Measured once in a process, on processors that have the vectors it is made for, and kept: results have the same bits
-    as long as a process lives.
+    Measured once, on processors that have the vectors it is made for, and kept on disk where that is possible: results
+    have the same bits as long as a process lives, and in later processes too.
     """
     global _FASTER
     if _FASTER is None:
         _FASTER = False
         if torch.backends.cpu.get_cpu_capability() == "AVX512" and why_missing() is None:
-            from regard.kernels.cpu.product_choice import MARGIN, measure
+            from regard.kernels.cpu.product_choice import microkernel_is_chosen
 
-            by_blas, by_microkernel = measure()
-            _FASTER = by_microkernel * MARGIN < by_blas
+            _FASTER = microkernel_is_chosen()
     return _FASTER

@@ -1,8 +1,9 @@
 """The files that compiled kernels are kept in: where, whose they must be, and whether they are undamaged.
 
-A file holds the machine code of one kernel, and a SHA-256 sum over the code, the file's name and all that the code was
-compiled for. The sum is verified before anything of the file is used, and nothing is unpickled. Code is loaded only
-from files and folders that belong to the user and that no other user can write.
+A file holds the machine code of one kernel, or the name of the routine that was measured to be the fastest, and a
+SHA-256 sum over that, the file's name and all that it holds for. The sum is verified before anything of the file is
+used, and nothing is unpickled. Files are loaded only if they and their folders belong to the user and no other user
+can write them.
 """
 
 import hashlib
@@ -26,7 +27,7 @@ _LARGEST = 1 << 28
 """Bytes; the largest kernel has less than a hundredth of it."""
 
 _FOLDER = re.compile(r"kernels-[0-9a-f]{16}")
-_FILE = re.compile(r"\w+-[0-9a-f]{16}\.kernel(\.\w+\.part)?")
+_FILE = re.compile(r"\w+-[0-9a-f]{16}\.(kernel|choice)(\.\w+\.part)?")
 
 # A named pipe must not block, a symbolic link must not lead elsewhere.
 _READ = os.O_RDONLY | sum(getattr(os, name, 0) for name in ("O_NONBLOCK", "O_NOFOLLOW", "O_BINARY"))
@@ -43,8 +44,20 @@ class MachineCode(NamedTuple):
     symbol: str
     code: bytes
 
+    @property
+    def content(self) -> bytes:
+        """What a file of it holds."""
+        symbol = self.symbol.encode()
+        return _SYMBOL_LENGTH.pack(len(symbol)) + symbol + self.code
 
-class DamagedKernelError(Exception):
+    @classmethod
+    def from_content(cls, content: bytes) -> "MachineCode":
+        (length,) = _SYMBOL_LENGTH.unpack_from(content)
+        end = _SYMBOL_LENGTH.size + length
+        return cls(content[_SYMBOL_LENGTH.size : end].decode(), content[end:])
+
+
+class DamagedFileError(Exception):
     """A file does not hold what was stored in it; the message is the reason."""
 
 
@@ -52,39 +65,35 @@ class _UntrustedFolderError(Exception):
     """Somebody else could put machine code into a folder; the message says why."""
 
 
-def load(path: Path, target: bytes) -> MachineCode | None:
+def load(path: Path, target: bytes) -> bytes | None:
     """What `store` wrote; None if there is no file.
 
     Args:
         path: the file.
-        target: what the code must have been compiled for.
+        target: what it must have been stored for.
 
     Raises:
-        DamagedKernelError: the file is not as it was stored, or not the user's own.
+        DamagedFileError: the file is not as it was stored, or not the user's own.
     """
     try:
         content = _read(path)
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise DamagedKernelError(error.strerror or str(error)) from error
+        raise DamagedFileError(error.strerror or str(error)) from error
     head = len(_MAGIC) + _SUM
     payload = content[head:]
     if content[:head] != _MAGIC + _checksum(path, target, payload):
-        raise DamagedKernelError("its checksum does not match")
-    (length,) = _SYMBOL_LENGTH.unpack_from(payload)
-    end = _SYMBOL_LENGTH.size + length
-    return MachineCode(payload[_SYMBOL_LENGTH.size : end].decode(), payload[end:])
+        raise DamagedFileError("its checksum does not match")
+    return payload
 
 
-def store(path: Path, target: bytes, machine_code: MachineCode) -> None:
-    """Write a kernel's file at once or not at all, also while other processes write it.
+def store(path: Path, target: bytes, payload: bytes) -> None:
+    """Write a file at once or not at all, also while other processes write it.
 
     Raises:
         OSError: the file cannot be written.
     """
-    symbol = machine_code.symbol.encode()
-    payload = _SYMBOL_LENGTH.pack(len(symbol)) + symbol + machine_code.code
     handle, part = tempfile.mkstemp(dir=path.parent, prefix=f"{path.name}.", suffix=".part")
     try:
         with os.fdopen(handle, "wb") as file:
@@ -107,13 +116,13 @@ def _read(path: Path) -> bytes:
     try:
         status = os.fstat(handle)
         if not stat.S_ISREG(status.st_mode):
-            raise DamagedKernelError("it is not a file")
+            raise DamagedFileError("it is not a file")
         if hasattr(os, "getuid") and status.st_uid != os.getuid():
-            raise DamagedKernelError("it belongs to another user")
+            raise DamagedFileError("it belongs to another user")
         if hasattr(os, "getuid") and status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-            raise DamagedKernelError("other users can write it")
+            raise DamagedFileError("other users can write it")
         if status.st_size > _LARGEST:
-            raise DamagedKernelError("it is too large")
+            raise DamagedFileError("it is too large")
         with os.fdopen(handle, "rb", closefd=False) as file:
             return file.read(_LARGEST)
     finally:

@@ -27,7 +27,7 @@ from numba.core.runtime import rtsys
 
 from regard.errors import BackendError
 from regard.kernels.availability import why_missing
-from regard.kernels.cpu.cache import DamagedKernelError, MachineCode, load, open_folder, store
+from regard.kernels.cpu.cache import DamagedFileError, MachineCode, load, open_folder, store
 
 if numba.config.DISABLE_JIT:  # type: ignore[attr-defined]
     raise BackendError(f"there are no compiled kernels: {why_missing()}")
@@ -89,10 +89,10 @@ class Kernel:
         key = hashlib.sha256(_identity(self._body).encode()).hexdigest()[:16]
         path = folder / f"{re.sub(r'[^a-zA-Z0-9]', '_', self.name)}-{key}.kernel"
         try:
-            found = load(path, _target())
+            found = load(path, target())
             if found is not None:
-                return self._link(found)
-        except (DamagedKernelError, RuntimeError) as error:
+                return self._link(MachineCode.from_content(found))
+        except (DamagedFileError, RuntimeError) as error:
             LOG.warning("the cached kernel %s is damaged (%s): compiling it again ...", path, error)
         else:
             LOG.warning("compiling the CPU kernel %r for this machine (kept in %s) ...", self.name, folder)
@@ -109,7 +109,7 @@ class Kernel:
             _say_once("compiled kernels cannot be kept: with Numba's settings, they hold addresses of this process")
         elif path is not None:
             try:
-                store(path, _target(), MachineCode(compiled.native_name, library._get_compiled_object()))
+                store(path, target(), MachineCode(compiled.native_name, library._get_compiled_object()).content)
             except OSError as error:
                 _say_once(f"compiled kernels cannot be kept in {path.parent}: {error.strerror or error}")
         self._owner = compiled
@@ -119,9 +119,9 @@ class Kernel:
         """Make stored machine code ready to run."""
         # What kernels call of Numba's own, such as its memory allocation, has to be known before they are linked.
         rtsys.initialize(cpu_target.target_context)
-        target = llvm.Target.from_triple(llvm.get_process_triple())
+        triple = llvm.Target.from_triple(llvm.get_process_triple())
         # An engine for each kernel, since parts of different kernels may have the same name.
-        engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), target.create_target_machine())
+        engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), triple.create_target_machine())
         engine.add_object_file(llvm.ObjectFileRef.from_data(found.code))
         engine.finalize_object()
         address = engine.get_function_address(found.symbol)
@@ -134,7 +134,7 @@ class Kernel:
 @cache
 def cache_folder() -> Path | None:
     """Where machine code is kept; None if nothing can be."""
-    return open_folder(hashlib.sha256(_target()).hexdigest()[:16])
+    return open_folder(hashlib.sha256(target()).hexdigest()[:16])
 
 
 @cache
@@ -177,7 +177,7 @@ def _sources() -> bytes:
 _SOURCES = _sources()
 
 
-def _target() -> bytes:
+def target() -> bytes:
     """Everything that machine code depends on: the sources, the compiler and its settings, and the processor."""
     try:
         features = llvm.get_host_cpu_features().flatten()

@@ -1,13 +1,21 @@
-"""Which routine makes float32 products: BLAS or the microkernel, whichever is faster on a product of a block's size."""
+"""Which routine makes float32 products: BLAS or the microkernel, whichever is faster on a product of a block's size.
+
+It is measured once and kept beside the compiled kernels: where both take nearly the same time, every process would
+choose by chance otherwise, and the last bits of results with it.
+"""
 
 import ctypes
+import hashlib
+import logging
 import time
+from contextlib import suppress
 from functools import cache
 
 import numpy as np
 import torch
 
-from regard.kernels.cpu.compiled import Kernel
+from regard.kernels.cpu.cache import DamagedFileError, load, store
+from regard.kernels.cpu.compiled import Kernel, cache_folder, target
 from regard.kernels.cpu.intrinsics import fetch_add
 from regard.kernels.cpu.kernel_arguments import arguments_at, named_kernel
 from regard.kernels.cpu.products import Blas, Microkernel, gemm_address, limit_address, limit_threads, product
@@ -15,6 +23,8 @@ from regard.kernels.cpu.wide_product import Matrix, Size
 
 # pyright: reportCallIssue=false, reportAttributeAccessIssue=false
 # Intrinsics take one argument less than they are defined with: the first one is Numba's.
+
+LOG = logging.getLogger("regard")
 
 ROWS, DEPTH, COLUMNS = 64, 64, 256
 """A block's product of queries and some keys: two million multiplications and additions."""
@@ -24,6 +34,31 @@ ROUNDS = 15
 
 MARGIN = 1.25
 """How much faster than BLAS the microkernel has to be."""
+
+
+def microkernel_is_chosen() -> bool:
+    """Whether the microkernel makes float32 products; as kept by an earlier process, else measured now, and kept."""
+    folder = cache_folder()
+    if folder is None:
+        return _microkernel_wins()
+    # BLAS is a part of PyTorch.
+    library = hashlib.sha256(f"{torch.__version__}\n{torch.__config__.show()}".encode()).hexdigest()[:16]
+    path = folder / f"products-{library}.choice"
+    try:
+        kept = load(path, target())
+        if kept is not None:
+            return kept == Microkernel.__name__.encode()
+    except DamagedFileError as error:
+        LOG.warning("the kept measurement %s is damaged (%s): measuring again ...", path, error)
+    chosen = Microkernel if _microkernel_wins() else Blas
+    with suppress(OSError):
+        store(path, target(), chosen.__name__.encode())
+    return chosen is Microkernel
+
+
+def _microkernel_wins() -> bool:
+    by_blas, by_microkernel = measure()
+    return by_microkernel * MARGIN < by_blas
 
 
 @cache
