@@ -46,3 +46,36 @@ def tiny(corpus):
         return RunConfig(data, TrainingConfig(**{**chosen, **training}), {**MODEL, **(model or {})})
 
     return make
+
+
+@pytest.fixture(scope="session")
+def train():
+    """Trains in a run folder, silently."""
+    from regard.training.reporter import SilentReporter
+    from regard.training.run_folder import RunFolder
+    from regard.training.translation import train_translation
+
+    def call(config, path, *, overwrite=False, resume=False, reporter=None, **options):
+        folder = RunFolder.open(path) if resume else RunFolder.create(path, overwrite)
+        return train_translation(config, folder, resume=resume, reporter=reporter or SilentReporter(), **options)
+
+    return call
+
+
+@pytest.fixture(scope="session")
+def signal_at():
+    """A reporter that sends a signal to its own process when a step has been reported so many times."""
+    import os
+
+    from regard.training.reporter import SilentReporter
+
+    class SignalAt(SilentReporter):
+        def __init__(self, step, number):
+            self.left, self.number = step, number
+
+        def step(self, fraction, text):
+            self.left -= 1
+            if self.left == 0:
+                os.kill(os.getpid(), self.number)
+
+    return SignalAt

@@ -214,7 +214,7 @@ def start_run(path: Path, config: RunConfig, overwrite: bool) -> Any:
     from regard.training.run_folder import RunFolder
     from regard.training.translation import is_child, train_translation
 
-    folder = RunFolder(path) if is_child() else RunFolder.create(path, overwrite)
+    folder = RunFolder.begun(path, overwrite) if is_child() else RunFolder.create(path, overwrite)
     return train_translation(config, folder)
 
 
@@ -243,17 +243,15 @@ def resume_run(path: Path, typed: dict[str, Any]) -> Any:
 def finish(trained: Any, test: str | None) -> None:
     """Print the result of a training, draw its curves, and evaluate it on the test data if there are any."""
     from regard.training.run_pictures import draw_curves
+    from regard.training.run_session import continue_with
+    from regard.training.signal_handler import stopped_line
     from regard.training.translation import is_child
 
     if is_child():  # only the first process of a distributed run prints
         return
     folder, progress = trained.folder, trained.progress
     if trained.interrupted:
-        typer.echo(
-            f"regard: stopped by {signal.Signals(trained.interrupted).name} at step {progress.step}; continue with: "
-            f"regard train translate --runs {folder.path.parent} --run {folder.path.name} --resume",
-            err=True,
-        )
+        typer.echo(stopped_line(trained.interrupted, progress.step, continue_with(folder.path, "translate")), err=True)
         raise typer.Exit(128 + trained.interrupted)
     typer.echo(
         f"{progress.finished}; best validation BLEU {progress.best_bleu:.2f} at step {progress.best_step} · "

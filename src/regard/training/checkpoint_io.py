@@ -3,6 +3,7 @@
 import pickle
 import re
 import warnings
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,9 @@ import torch
 from lightning.pytorch.plugins.io import TorchCheckpointIO
 from typing_extensions import override
 
+from regard.atomic_file import AtomicFile
 from regard.errors import DataError, RunError
-from regard.training.run_folder import AtomicFile
+from regard.training.manifest import ABSENT, ManifestFile
 
 CHECKPOINTS_KEPT = 2
 _NAME = re.compile(r"step-(\d+)\.ckpt")
@@ -22,18 +24,29 @@ class SafeCheckpointIO(TorchCheckpointIO):
 
     A checkpoint is written to a temporary file in the same folder, synced to disk and renamed. It is read with
     ``torch.load(weights_only=True)``: a file from an untrusted source can give tensors and plain values only.
+
+    Args:
+        manifest: records the sum of each checkpoint, and verifies it before the checkpoint is read; None: no sums.
     """
+
+    def __init__(self, manifest: ManifestFile | None = None):
+        super().__init__()
+        self._manifest = manifest
 
     @override
     def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any | None = None) -> None:
-        with AtomicFile(Path(path)) as temporary:
-            try:
-                torch.save(checkpoint, temporary)
-            except RuntimeError as error:  # torch.save raises this when the disk is full
-                raise OSError(f"{str(error).splitlines()[0]} (is the disk full?)") from error
+        path = Path(path)
+        with self._manifest.recording(path) if self._manifest else nullcontext() as before_replace:
+            with AtomicFile(path, before_replace) as temporary:
+                try:
+                    torch.save(checkpoint, temporary)
+                except RuntimeError as error:  # torch.save raises this when the disk is full
+                    raise OSError(f"{str(error).splitlines()[0]} (is the disk full?)") from error
 
     @override
     def load_checkpoint(self, path: Any, map_location: Any = "cpu", weights_only: bool | None = True) -> dict[str, Any]:
+        if self._manifest:
+            self._manifest.verify(Path(path), "delete it to resume from the checkpoint before it")
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # torch warns of pickles that it did not write; they raise below
@@ -64,9 +77,36 @@ def list_checkpoints(folder: Path) -> list[Path]:
     return [path for _, path in sorted(found)]
 
 
-def prune_checkpoints(folder: Path) -> None:
+def last_checkpoint(folder: Path, manifest: ManifestFile, rows: int) -> Path | None:
+    """The checkpoint to resume from; None for a run that has not saved one yet.
+
+    Args:
+        folder: the folder of the checkpoints.
+        manifest: the manifest of the run.
+        rows: rows of ``metrics.csv``; the first one is written just before the first checkpoint.
+
+    Raises:
+        RunError: the run has saved checkpoints, and all of them are gone.
+    """
+    found = list_checkpoints(folder)
+    if found:
+        return found[-1]
+    known = [name for name, sums in manifest.read().files.items() if name.endswith(".ckpt") and ABSENT not in sums]
+    if known or rows > 1:
+        named = f" ({', '.join(sorted(known))})" if known else ""
+        raise RunError(
+            f"{folder} has no checkpoint to resume from, but the run has saved some{named}; restore one from a copy, or "
+            "start again with --overwrite"
+        )
+    return None
+
+
+def prune_checkpoints(folder: Path, manifest: ManifestFile | None = None) -> None:
     """Delete all but the last two checkpoints, and the temporary files of interrupted writes."""
-    for path in [*list_checkpoints(folder)[:-CHECKPOINTS_KEPT], *folder.glob(".*.tmp")]:
+    old = list_checkpoints(folder)[:-CHECKPOINTS_KEPT]
+    if manifest and old:
+        manifest.forget(old)
+    for path in [*old, *folder.glob(".*.tmp*")]:
         try:
             path.unlink(missing_ok=True)
         except OSError as error:

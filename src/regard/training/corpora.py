@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from regard.data.batches import encode_pairs
-from regard.data.sources import open_pairs
+from regard.data.sources import local_files, open_pairs
 from regard.data.tokenizers import Tokenizer
 from regard.errors import DataError
 from regard.training.config import DataConfig
@@ -90,6 +90,18 @@ def open_part(config: DataConfig, folder: RunFolder, part: str) -> "datasets.Dat
     if config.bundled:
         return open_pairs(bundled_path(folder, part), "english", "spanish", lowercase=config.lowercase)
     return open_pairs(getattr(config, part), config.source_column, config.target_column, lowercase=config.lowercase)
+
+
+def data_files(config: DataConfig, folder: RunFolder) -> dict[str, list[Path]]:
+    """The files of each part of a run's data; a part that is a data set of Hugging Face has none."""
+    if config.bundled:
+        return {}
+    given = {part: getattr(config, part) for part in ("train", "validation", "test")}
+    return {
+        part: [Path(folder.manifest.resolve(str(path))) for path in paths]
+        for part, source in given.items()
+        if source is not None and (paths := local_files(source)) is not None
+    }
 
 
 def bundled_path(folder: RunFolder, part: str) -> Path:

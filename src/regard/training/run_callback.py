@@ -8,6 +8,7 @@ from typing import Any
 import lightning.pytorch as pl
 from lightning.pytorch import Callback
 
+from regard.atomic_file import AtomicFile
 from regard.models.checkpoint import save_model
 from regard.training.checkpoint_io import checkpoint_path, prune_checkpoints
 from regard.training.config import TrainingConfig
@@ -68,7 +69,7 @@ class RunCallback(Callback):
         progress, config = self.progress, self.config
         progress.step += 1
         progress.position += 1
-        epoch_over = progress.position == self.batches
+        epoch_over = progress.position >= self.batches  # more of them if the data has changed
         if epoch_over:
             progress.epoch, progress.position = progress.epoch + 1, 0
         now = time.monotonic()
@@ -130,12 +131,16 @@ class RunCallback(Callback):
             progress.waited += 1
         if trainer.is_global_zero:
             if better:
-                save_model(self.folder.path, module.model)
+                self._save_model(module.model)
             self._record(trainer, result, better)
         progress.loss_sum, progress.tokens, progress.training_seconds = 0.0, 0, 0.0
         if self.config.patience and progress.waited >= self.config.patience:
             return f"validation BLEU has not improved {progress.waited} times"
         return ""
+
+    def _save_model(self, model: Any) -> None:
+        with self.folder.manifest.recording(self.folder.model) as record, AtomicFile(self.folder.model, record) as file:
+            save_model(file, model)
 
     def _record(self, trainer: pl.Trainer, result: ValidationResult, better: bool) -> None:
         progress = self.progress
@@ -167,7 +172,7 @@ class RunCallback(Callback):
     def _save(self, trainer: pl.Trainer) -> None:
         trainer.save_checkpoint(checkpoint_path(self.folder.checkpoints, self.progress.step))
         if trainer.is_global_zero:
-            prune_checkpoints(self.folder.checkpoints)
+            prune_checkpoints(self.folder.checkpoints, self.folder.manifest)
         self._saved_at = time.monotonic()
 
     def _report_step(self, outputs: Any) -> None:

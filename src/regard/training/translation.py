@@ -5,7 +5,7 @@ import logging
 import os
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,8 @@ from regard.errors import MissingPartError, RunError
 from regard.models.translator import RecurrentTranslator, TranslatorConfig
 from regard.training.batch_stream import BatchStream
 from regard.training.config import RunConfig, TrainingConfig
-from regard.training.corpora import Corpora, open_corpora
+from regard.training.corpora import Corpora, data_files, open_corpora
+from regard.training.own_files import OF_VERSION_0_1
 from regard.training.progress import Progress
 from regard.training.randomness import seed_step
 from regard.training.reporter import Reporter, reporter_for_terminal
@@ -38,7 +39,12 @@ class Trained:
 
 
 def train_translation(
-    config: RunConfig, folder: RunFolder, *, resume: bool = False, reporter: Reporter | None = None
+    config: RunConfig,
+    folder: RunFolder,
+    *,
+    resume: bool = False,
+    reporter: Reporter | None = None,
+    allow_changed_data: bool = False,
 ) -> Trained:
     """Train a translator.
 
@@ -59,10 +65,7 @@ def train_translation(
         TrainingError: the loss or a weight is no longer a finite number.
     """
     _require_lightning()
-    from regard.training.checkpoint_io import list_checkpoints
-    from regard.training.module import TranslationModule
-    from regard.training.run_callback import RunCallback
-    from regard.training.validation import Validation
+    from regard.training.run_session import RunSession
 
     reporter = reporter or reporter_for_terminal()
     training = config.training
@@ -71,8 +74,27 @@ def train_translation(
     with _lightning_silenced():
         trainer = _trainer(training, folder)
     first = trainer.global_rank == 0 and not is_child()
+    with RunSession(folder, config, OF_VERSION_0_1, resume) if first else nullcontext() as session:
+        trained = _train(config, folder, trainer, resume, reporter, allow_changed_data)
+        if session and trained.progress.finished:
+            trained = dataclasses.replace(trained, folder=session.complete())
+    return trained
+
+
+def _train(config, folder, trainer, resume, reporter, allow_changed_data) -> Trained:
+    from regard.training.checkpoint_io import last_checkpoint
+    from regard.training.disk_space import require_space
+    from regard.training.module import TranslationModule
+    from regard.training.run_callback import RunCallback
+    from regard.training.validation import Validation
+
+    training = config.training
+    first = trainer.global_rank == 0 and not is_child()
+    checkpoint = None
+    if resume:
+        checkpoint = last_checkpoint(folder.checkpoints, folder.manifest, len(folder.read_metrics()))
     if first:
-        folder.write_config(config)
+        folder.manifest.record_data(data_files(config.data, folder), allow_changed=allow_changed_data)
     corpora = open_corpora(config.data, folder, training.validation_pairs)
     progress = Progress()
     loaders = [
@@ -102,8 +124,9 @@ def train_translation(
     pairs = list(zip(samples["source"], samples["target"], strict=True))
     callback = RunCallback(folder, training, progress, batches, validation, pairs, reporter)
     trainer.callbacks.append(callback)  # pyright: ignore
-    checkpoint = next(reversed(list_checkpoints(folder.checkpoints)), None) if resume else None
     if first:
+        folder.manifest.record([folder.tokenizer_source, folder.tokenizer_target])
+        require_space(folder.path, model)
         reporter.print_line(
             f"{len(corpora.train)} pairs · {batches} batches an epoch · vocabularies {len(corpora.source_tokenizer)} "
             f"and {len(corpora.target_tokenizer)} · {parameters:,} parameters · {folder.path}"
@@ -139,7 +162,7 @@ def _trainer(training: TrainingConfig, folder: RunFolder) -> Any:
         max_epochs=-1,
         gradient_clip_val=training.clip or None,
         logger=logger,
-        plugins=[SafeCheckpointIO()],
+        plugins=[SafeCheckpointIO(folder.manifest)],
         default_root_dir=folder.path,
         num_sanity_val_steps=0,
         use_distributed_sampler=False,
