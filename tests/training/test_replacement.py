@@ -109,7 +109,6 @@ def test_nothing_is_replaced_through_a_link(old, tmp_path):
         {"data": {"test": "none.tsv"}},
         {"model": {"hidden_dim": 7}},
         {"training": {"accelerator": "abacus"}},
-        {"training": {"devices": "7"}},
         {"training": {"strategy": "alone"}},
     ],
     ids=str,

@@ -1,6 +1,6 @@
 """SIGINT, SIGTERM and SIGHUP: what a command does when it is told to stop.
 
-A run folder is resumable at every moment, also after ``kill -9``. So a command that is told to stop says how to
+A run folder is resumable at every moment, also after ``kill -9``. So a command that is told to stop says how to go on,
 and ends at once; only the training loop first ends its step and saves a checkpoint. This module imports nothing that
 takes time: a command installs its handlers before it imports PyTorch.
 """
