@@ -28,7 +28,7 @@ def test_a_write_that_fails_leaves_the_old_file(tmp_path):
 
 
 def test_a_folder_that_is_not_there_or_is_a_file(tmp_path):
-    with pytest.raises(WriteError, match="the folder .* does not exist"):
+    with pytest.raises(WriteError, match=r"the folder .* does not exist"):
         write_atomically(tmp_path / "none" / "file", b"")
     (tmp_path / "file").write_bytes(b"old")
     with pytest.raises(WriteError, match="cannot write"):

@@ -14,6 +14,7 @@ values::
 from regard import biases, masks, nn, normalizers, positions, scores
 from regard.attention import Attended, Observed, Plan, Readings, attend, attend_with_weights, observe, plan
 from regard.explanations import Explanation, explain
+from regard.tasks.registry import load
 
 __version__ = "0.1.0"
 
@@ -23,6 +24,7 @@ __all__ = [
     "observe",
     "explain",
     "plan",
+    "load",
     "Readings",
     "Observed",
     "Attended",

@@ -79,7 +79,16 @@ def test_what_was_never_recorded_passes(manifest, tmp_path):
 
 @pytest.mark.parametrize(
     "content",
-    [b"", b"[]", b"{}", b"\xff", b'{"format": 2}', b'{"format": 1, "files": 3}', b'{"format": 1, "more": 1}', b"[" * 99999],
+    [
+        b"",
+        b"[]",
+        b"{}",
+        b"\xff",
+        b'{"format": 2}',
+        b'{"format": 1, "files": 3}',
+        b'{"format": 1, "more": 1}',
+        b"[" * 99999,
+    ],
     ids=range(8),
 )
 def test_a_damaged_manifest_is_one_line(manifest, content):
@@ -113,7 +122,9 @@ def test_changed_data_is_named_and_may_be_allowed(manifest, tmp_path):
     manifest.record_data({"train": [data]})
     manifest.record_data({"train": [data]})
     data.write_text("a\tb\n")
-    with pytest.raises(RunError, match=r"train data .*pairs\.tsv has changed .*8 bytes then, 4 now.*--allow-changed-data"):
+    with pytest.raises(
+        RunError, match=r"train data .*pairs\.tsv has changed .*8 bytes then, 4 now.*--allow-changed-data"
+    ):
         manifest.record_data({"train": [data]})
     manifest.record_data({"train": [data]}, allow_changed=True)
     manifest.record_data({"train": [data]})

@@ -7,7 +7,10 @@ import torch
 import yaml
 
 from regard.errors import ArgumentError, RunError, UnknownNameError
-from regard.training.config import DataConfig, RunConfig, TrainingConfig
+from regard.tasks.translate.config import DataConfig, TranslationTrainingConfig
+from regard.tasks.translate.task import TASK
+from regard.training.config import RunConfig, TrainingConfig
+from regard.training.manifest import Manifest
 from regard.training.run_folder import RunFolder
 
 
@@ -15,13 +18,14 @@ def test_a_configuration_comes_back(tiny, tmp_path):
     folder = RunFolder.create(tmp_path / "run")
     config = tiny(model={"score": None, "attention": "luong"}, max_minutes=1.5)
     folder.write_config(config)
-    assert RunFolder.open(tmp_path / "run").read_config() == config
+    assert RunFolder.open(tmp_path / "run").read_config(TASK) == config
 
 
 def test_a_folder_with_something_in_it_is_left_alone(tiny, tmp_path):
     RunFolder.create(tmp_path / "run").write_config(tiny())
     with pytest.raises(RunError, match="--resume"):
         RunFolder.create(tmp_path / "run")
+    RunFolder(tmp_path / "run").manifest.write(Manifest(began_in="/"))
     before = sorted(os.listdir(tmp_path / "run"))
     new = RunFolder.create(tmp_path / "run", overwrite=True)
     assert (new.path, new.replaces) == (tmp_path / "run.new", tmp_path / "run")
@@ -56,7 +60,7 @@ def test_a_foreign_configuration_is_an_error_of_one_line(tmp_path, content):
     folder = RunFolder(tmp_path)
     folder.config.write_text(content)
     with pytest.raises(RunError, match=r"config\.yaml") as caught:
-        folder.read_config()
+        folder.read_config(TASK)
     assert "\n" not in str(caught.value)
 
 
@@ -99,7 +103,7 @@ def test_damaged_samples_are_named(tmp_path, content):
 def test_a_folder_in_place_of_a_file(tmp_path, name):
     (tmp_path / name).mkdir()
     folder = RunFolder(tmp_path)
-    read = {"config": folder.read_config, "metrics": folder.read_metrics, "samples": folder.read_samples,
+    read = {"config": folder.read_sections, "metrics": folder.read_metrics, "samples": folder.read_samples,
             "manifest": folder.manifest.read}  # fmt: skip
     with pytest.raises(RunError, match=name):
         read[name.partition(".")[0]]()
@@ -112,7 +116,7 @@ def test_versions_are_in_the_configuration(tiny, tmp_path):
     assert versions["torch"] == torch.__version__.partition("+")[0] or versions["torch"] == torch.__version__
     assert {"regard", "lightning", "tokenizers", "numpy", "python"} <= versions.keys()
     folder.config.write_text(folder.config.read_text() + "  something: '3'\n")
-    assert folder.read_config() == tiny()
+    assert folder.read_config(TASK) == tiny()
 
 
 @pytest.mark.parametrize(
@@ -121,13 +125,14 @@ def test_versions_are_in_the_configuration(tiny, tmp_path):
         ({"epochs": 0}, "epochs must be at least 1"),
         ({"clip": -1.0}, "clip must be at least 0"),
         ({"learning_rate": float("nan")}, "learning_rate must be above 0"),
-        ({"label_smoothing": 1.0}, "label_smoothing"),
+        ({"label_smoothing": 1.0}, "label_smoothing must be in"),
+        ({"tokens_per_batch": 0}, "tokens_per_batch must be at least 1"),
         ({"max_minutes": float("nan")}, "max_minutes"),
     ],
 )
 def test_training_options_out_of_range(options, error):
     with pytest.raises(ArgumentError, match=error):
-        TrainingConfig(**options)
+        TranslationTrainingConfig(**options)
 
 
 def test_unknown_names_and_contradictions():
@@ -140,4 +145,4 @@ def test_unknown_names_and_contradictions():
     with pytest.raises(ArgumentError, match="either a path"):
         DataConfig(train="pairs.tsv", bundled=3)
     with pytest.raises(RunError, match="must have data"):
-        RunConfig.from_dict(None, "here")
+        RunConfig.from_dict(None, "here", TASK)

@@ -3,12 +3,14 @@
 import json
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from typer import Argument, Option
 
+from regard.cli.option_names import SEARCH_OPTIONS, options_named
 from regard.errors import DataError
+from regard.tasks.translate.config import PredictionConfig
 
 
 def command(
@@ -46,26 +48,20 @@ def command(
     """Translate sentences with a trained run: one line in, one line out."""
     import torch
 
-    from regard.cli.option_names import SEARCH_OPTIONS, options_named
-    from regard.training.trained_translator import TrainedTranslator
+    from regard.tasks.registry import load
 
     if threads:
         torch.set_num_threads(threads)
     with options_named(SEARCH_OPTIONS):
-        translator = TrainedTranslator(str(run), device)
+        options = PredictionConfig(beam, length_penalty, replace_unknown, merge_words, batch_size)
+        trained = load(str(run), device)
     lines = read_sentences(sentences, file)
     with options_named(SEARCH_OPTIONS):
-        found = translator.translate(
-            lines, width=beam, length_penalty=length_penalty, replace_unknown=replace_unknown, batch_size=batch_size
-        )
-    for translation in found:
-        typer.echo(json.dumps(record(translation, merge_words), ensure_ascii=False) if as_json else translation.text)
+        found = trained.predict_with(lines, options)
+    for prediction in found:
+        typer.echo(json.dumps(prediction.to_dict(), ensure_ascii=False) if as_json else prediction.text)
     if pictures is not None:
-        from regard.training.run_pictures import draw_alignments
-
-        if translator.model.config.attention == "none":
-            raise DataError(f"{run} is a model without attention; there is nothing to draw")
-        for path in draw_alignments(pictures, found, words=merge_words):
+        for path in trained.draw(found, pictures):
             typer.echo(f"picture: {path}", err=True)
 
 
@@ -92,31 +88,3 @@ def read_sentences(sentences: list[str] | None, file: Path | None) -> list[str]:
     if not text:
         raise DataError(f"{name}: the file is empty; it should hold a sentence a line")
     return [line.rstrip("\r") for line in text.removesuffix("\n").split("\n")]
-
-
-def record(translation: Any, merge_words: bool) -> dict[str, Any]:
-    """A translation as plain values."""
-    found: dict[str, Any] = {
-        "source": translation.source,
-        "translation": translation.text,
-        "score": round(translation.score, 4),
-    }
-    weights = translation.weights
-    rows, columns = translation.target_tokens, translation.source_tokens
-    if merge_words:
-        from regard.pictures import merge
-
-        rows = [_word(rows, group) for group in translation.target_words]
-        columns = [_word(columns, group) for group in translation.source_words]
-        if weights is not None:
-            weights = merge(weights, translation.target_words, translation.source_words)
-    found["source_tokens"], found["target_tokens"] = columns, rows
-    if weights is not None:
-        found["weights"] = [[round(float(weight), 4) for weight in row] for row in weights]
-    return found
-
-
-def _word(tokens: list[str], group: range) -> str:
-    return "".join(
-        tokens[position].removeprefix("·") if position > group.start else tokens[position] for position in group
-    )

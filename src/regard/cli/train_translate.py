@@ -1,7 +1,6 @@
 """``regard train translate``: trains a translator on parallel text."""
 
 import dataclasses
-import signal
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,7 +10,9 @@ from typer import Option
 
 from regard.cli.option_names import options_named
 from regard.errors import ArgumentError
-from regard.training.config import DataConfig, RunConfig, TrainingConfig
+from regard.tasks.translate.config import DataConfig, EvaluationConfig, ModelConfig, TranslationTrainingConfig
+from regard.tasks.translate.task import TASK
+from regard.training.config import RunConfig
 
 data_option = partial(Option, rich_help_panel="Data")
 model_option = partial(Option, rich_help_panel="Model")
@@ -21,7 +22,7 @@ place_option = partial(Option, rich_help_panel="Run folder and machine")
 # The options that may change with --resume: the length of the run, and the machine.
 RESUMABLE = (
     "epochs", "max_minutes", "patience", "checkpoint_minutes", "checkpoint_steps", "threads", "accelerator", "devices",
-    "strategy", "tensorboard",
+    "strategy", "logger",
 )  # fmt: skip
 
 
@@ -164,6 +165,7 @@ def command(
     continues with --resume.
     """
     given = locals()
+    given["logger"] = "tensorboard" if tensorboard else ""
     if train == "bundled":
         given["train"], given["bundled"] = None, bundled or 20_000
     elif bundled and train is None:
@@ -182,52 +184,39 @@ def command(
         )
     with options_named(OPTIONS):
         config = RunConfig(
-            data=_pick(DataConfig, given), training=_pick(TrainingConfig, given), model=model_fields(given)
+            TASK.name, _pick(DataConfig, given), _pick(ModelConfig, given), _pick(TranslationTrainingConfig, given)
         )
         trained = start_run(runs / name, config, overwrite)
     finish(trained, test)
 
 
-MODEL_FIELDS = {
-    "embedding": "embedding_dim", "hidden": "hidden_dim", "tied": "tied_embeddings", "attention": "attention",
-    "score": "score", "scope": "scope", "window": "window", "input_feeding": "input_feeding", "cell": "cell",
-    "hard_estimator": "hard_estimator", "encoder_layers": "encoder_layers", "decoder_layers": "decoder_layers",
-    "readout": "readout", "dropout": "dropout",
-}  # fmt: skip
-
-
 OPTIONS = {
     field.name: f"--{field.name.replace('_', '-')}"
-    for kind in (DataConfig, TrainingConfig)
+    for kind in (DataConfig, ModelConfig, TranslationTrainingConfig)
     for field in dataclasses.fields(kind)
-} | {field: f"--{option.replace('_', '-')}" for option, field in MODEL_FIELDS.items()}
+}
 """Field of a configuration → option."""
 
 
-def model_fields(given: dict[str, Any]) -> dict[str, Any]:
-    """The fields of the model's configuration among a command's options."""
-    return {field: given[option] for option, field in MODEL_FIELDS.items()} | {"max_source": given["max_length"]}
-
-
-def start_run(path: Path, config: RunConfig, overwrite: bool) -> Any:
-    """Train in a new run folder; returns a ``Trained``."""
+def start_run(path: Path, config: RunConfig[Any, Any, Any], overwrite: bool) -> Any:
+    """Train in a new run folder; returns a ``TrainedRun``."""
+    from regard.training.run import is_child, train
     from regard.training.run_folder import RunFolder
-    from regard.training.translation import is_child, train_translation
 
     folder = RunFolder.begun(path, overwrite) if is_child() else RunFolder.create(path, overwrite)
-    return train_translation(config, folder)
+    return train(TASK, config, folder)
 
 
 def resume_run(path: Path, typed: dict[str, Any]) -> Any:
     """Continue a run; ``typed`` has the options that the user gave with ``--resume``."""
+    from regard.training.run import train
     from regard.training.run_folder import RunFolder
-    from regard.training.translation import train_translation
 
     folder = RunFolder.open(path)
-    config = folder.read_config()
+    config = folder.read_config(TASK)
+    parts = (config.training, config.data, config.model)
     for name, value in typed.items():
-        part = next((part for part in (config.training, config.data) if name in type(part).__dataclass_fields__), None)
-        old = config.model.get(MODEL_FIELDS.get(name, ""), value) if part is None else getattr(part, name)
+        old = next((getattr(part, name) for part in parts if name in type(part).__dataclass_fields__), value)
         if old != value and name not in RESUMABLE:
             raise ArgumentError(
                 f"--{name.replace('_', '-')} is {old!r} in this run and cannot become {value!r} with --resume; "
@@ -237,15 +226,14 @@ def resume_run(path: Path, typed: dict[str, Any]) -> Any:
     training = dataclasses.replace(config.training, **changes)
     if training.epochs != config.training.epochs and training.schedule in ("cosine", "linear"):
         raise ArgumentError(f"--epochs must stay {config.training.epochs} with --schedule {training.schedule}")
-    return train_translation(dataclasses.replace(config, training=training), folder, resume=True)
+    return train(TASK, dataclasses.replace(config, training=training), folder, resume=True)
 
 
 def finish(trained: Any, test: str | None) -> None:
     """Print the result of a training, draw its curves, and evaluate it on the test data if there are any."""
-    from regard.training.run_pictures import draw_curves
+    from regard.training.run import is_child
     from regard.training.run_session import continue_with
     from regard.training.signal_handler import stopped_line
-    from regard.training.translation import is_child
 
     if is_child():  # only the first process of a distributed run prints
         return
@@ -254,31 +242,23 @@ def finish(trained: Any, test: str | None) -> None:
         typer.echo(stopped_line(trained.interrupted, progress.step, continue_with(folder.path, "translate")), err=True)
         raise typer.Exit(128 + trained.interrupted)
     typer.echo(
-        f"{progress.finished}; best validation BLEU {progress.best_bleu:.2f} at step {progress.best_step} · "
-        f"{folder.path}"
+        f"{progress.finished}; best validation {TASK.metrics[0].text(progress.best or 0.0)} "
+        f"at step {progress.best_step} · {folder.path}"
     )
-    curves = draw_curves(folder)
-    if curves:
-        typer.echo(f"curves: {curves}")
-    config = folder.read_config().data
-    test = test or config.test
-    if test or config.bundled:
-        from regard.cli.evaluate import EvaluationOptions, evaluate_run
-        from regard.training.corpora import bundled_path
+    for picture in TASK.report(folder):
+        typer.echo(f"curves: {picture}")
+    data = test or TASK.test_data(folder, folder.read_config(TASK))
+    if data:
+        from regard.cli.evaluate import evaluate_run
 
-        evaluate_run(
-            folder.path,
-            test or str(bundled_path(folder, "test")),
-            "test",
-            EvaluationOptions(config.source_column, config.target_column),
-        )
+        evaluate_run(folder.path, data, "test", EvaluationConfig())
 
 
 def _typed(ctx: typer.Context, given: dict[str, Any]) -> dict[str, Any]:
     # The options that the user typed, without those that select the run.
     place = ("run", "runs", "resume", "overwrite", "test")
     return {
-        name: given[name]
+        "logger" if name == "tensorboard" else name: given["logger" if name == "tensorboard" else name]
         for name in ctx.params
         if name not in place and str(getattr(ctx.get_parameter_source(name), "name", "")) == "COMMANDLINE"
     }

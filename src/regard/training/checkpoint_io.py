@@ -14,6 +14,7 @@ from typing_extensions import override
 from regard.atomic_file import AtomicFile
 from regard.errors import DataError, RunError
 from regard.training.manifest import ABSENT, ManifestFile
+from regard.training.run_folder import RunFolder
 
 CHECKPOINTS_KEPT = 2
 _NAME = re.compile(r"step-(\d+)\.ckpt")
@@ -36,12 +37,12 @@ class SafeCheckpointIO(TorchCheckpointIO):
     @override
     def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any | None = None) -> None:
         path = Path(path)
-        with self._manifest.recording(path) if self._manifest else nullcontext() as before_replace:
-            with AtomicFile(path, before_replace) as temporary:
-                try:
-                    torch.save(checkpoint, temporary)
-                except RuntimeError as error:  # torch.save raises this when the disk is full
-                    raise OSError(f"{str(error).splitlines()[0]} (is the disk full?)") from error
+        recording = self._manifest.recording(path) if self._manifest else nullcontext()
+        with recording as before_replace, AtomicFile(path, before_replace) as temporary:
+            try:
+                torch.save(checkpoint, temporary)
+            except RuntimeError as error:  # torch.save raises this when the disk is full
+                raise OSError(f"{str(error).splitlines()[0]} (is the disk full?)") from error
 
     @override
     def load_checkpoint(self, path: Any, map_location: Any = "cpu", weights_only: bool | None = True) -> dict[str, Any]:
@@ -77,26 +78,23 @@ def list_checkpoints(folder: Path) -> list[Path]:
     return [path for _, path in sorted(found)]
 
 
-def last_checkpoint(folder: Path, manifest: ManifestFile, rows: int) -> Path | None:
+def last_checkpoint(folder: RunFolder) -> Path | None:
     """The checkpoint to resume from; None for a run that has not saved one yet.
-
-    Args:
-        folder: the folder of the checkpoints.
-        manifest: the manifest of the run.
-        rows: rows of ``metrics.csv``; the first one is written just before the first checkpoint.
 
     Raises:
         RunError: the run has saved checkpoints, and all of them are gone.
     """
-    found = list_checkpoints(folder)
+    found = list_checkpoints(folder.checkpoints)
     if found:
         return found[-1]
-    known = [name for name, sums in manifest.read().files.items() if name.endswith(".ckpt") and ABSENT not in sums]
-    if known or rows > 1:
+    files = folder.manifest.read().files
+    known = [name for name, sums in files.items() if name.endswith(".ckpt") and ABSENT not in sums]
+    # The first row of the metrics is written just before the first checkpoint.
+    if known or len(folder.read_metrics()) > 1:
         named = f" ({', '.join(sorted(known))})" if known else ""
         raise RunError(
-            f"{folder} has no checkpoint to resume from, but the run has saved some{named}; restore one from a copy, or "
-            "start again with --overwrite"
+            f"{folder.checkpoints} has no checkpoint to resume from, but the run has saved some{named}; "
+            "restore one from a copy, or start again with --overwrite"
         )
     return None
 

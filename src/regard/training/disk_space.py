@@ -14,7 +14,7 @@ REST = 4 << 20
 
 
 def require_space(folder: Path, model: nn.Module) -> None:
-    """Raise RunError unless the disk has room for the checkpoints and the model that a run keeps, and one being written.
+    """Raise RunError unless the disk has room for what a run keeps, and for one more checkpoint and model.
 
     Args:
         folder: the run folder.

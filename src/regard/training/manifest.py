@@ -3,7 +3,7 @@
 import dataclasses
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -140,11 +140,13 @@ class ManifestFile:
         yield before_replace
         self._set(name, self.read().files.get(name, ())[-1:])
 
-    def record(self, paths: Sequence[Path]) -> None:
-        """Record files as they are."""
+    def record(self, paths: Iterable[Path]) -> None:
+        """Record those files that exist and are not recorded yet, as they are."""
         manifest = self.read()
-        files = {path.relative_to(self.folder).as_posix(): (sha256(path),) for path in paths}
-        self.write(dataclasses.replace(manifest, files={**manifest.files, **files}))
+        found = {path.relative_to(self.folder).as_posix(): path for path in paths if path.is_file()}
+        new = {name: (sha256(path),) for name, path in found.items() if name not in manifest.files}
+        if new:
+            self.write(dataclasses.replace(manifest, files={**manifest.files, **new}))
 
     def forget(self, paths: Sequence[Path]) -> None:
         """Drop files that are deleted next."""
@@ -171,6 +173,12 @@ class ManifestFile:
                 f"{path} is damaged or is not the file of this run: its SHA-256 sum is {found[:12]}…, "
                 f"{self.NAME} has {accepted[-1][:12]}…; {advice}"
             )
+
+    def verify_all(self) -> None:
+        """Verify every recorded file but the checkpoints, which are verified when they are read."""
+        for name in self.read().files:
+            if not name.endswith(".ckpt"):
+                self.verify(self.folder / name)
 
     def consistently(self, paths: Sequence[Path], load: Callable[[], Content]) -> Content:
         """Load files of the run, verified, while another process may be replacing them.

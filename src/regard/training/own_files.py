@@ -13,12 +13,13 @@ from regard.training.run_lock import LOCK, OWNER
 OF_EVERY_RUN = (
     "config.yaml", ManifestFile.NAME, LOCK, OWNER, "model.safetensors", "metrics.csv", "samples.jsonl",
     "checkpoints/step-[0-9]*.ckpt", "pictures/curves.png", ".*.tmp*", "checkpoints/.*.tmp*", "pictures/.*.tmp*",
+    "corpus/.*.tmp*", "evaluation-*.json", "csv/metrics.csv", "csv/hparams.yaml", "tensorboard/events.out.tfevents.*",
+    "tensorboard/hparams.yaml",
 )  # fmt: skip
 
 OF_VERSION_0_1 = (
-    "tokenizer-source.json", "tokenizer-target.json", "evaluation-*.json", "evaluation-*.txt",
-    "pictures/alignment-[0-9]*.png", "pictures/bleu-by-length-*.png", "corpus/train.tsv", "corpus/validation.tsv",
-    "corpus/test.tsv", "corpus/.*.tmp*", "tensorboard/events.out.tfevents.*", "tensorboard/hparams.yaml",
+    "tokenizer-source.json", "tokenizer-target.json", "evaluation-*.txt", "pictures/alignment-[0-9]*.png",
+    "pictures/bleu-by-length-*.png", "corpus/train.tsv", "corpus/validation.tsv", "corpus/test.tsv",
 )  # fmt: skip
 """Version 0.1 wrote no manifest, and translated only."""
 

@@ -8,9 +8,10 @@ from typing import Any
 
 from regard.atomic_file import write_atomically
 from regard.errors import MissingPartError, RunError
-from regard.training.config import RunConfig
+from regard.training.config import RunConfig, run_sections
 from regard.training.manifest import ManifestFile
 from regard.training.run_replacement import new_place, require_replaceable, restore
+from regard.training.task import Task
 from regard.training.versions import installed_versions
 
 
@@ -20,14 +21,14 @@ class RunFolder:
     ::
 
         config.yaml             the configuration                     (YAML)
-        model.safetensors       the best model by validation BLEU     (safetensors)
-        tokenizer-source.json   tokenizer-target.json                 (JSON)
+        model.safetensors       the best model                        (safetensors)
         metrics.csv             one row for each validation
-        samples.jsonl           the first validation sentences and their translation at each validation
+        samples.jsonl           what the model makes of a few inputs, at each validation
         checkpoints/            the last two checkpoints, to resume from (tensors and plain values)
-        pictures/               curves, alignments, BLEU by length
+        pictures/               curves, and what else the task draws
         manifest.json           SHA-256 sums of files and data        (JSON)
 
+    A task has more files: a translator its tokenizers, ``tokenizer-*.json``.
     Reading these files cannot execute code: YAML is read with the safe loader, checkpoints with ``weights_only``.
 
     Args:
@@ -38,8 +39,6 @@ class RunFolder:
         self.path = Path(path)
         self.config = self.path / "config.yaml"
         self.model = self.path / "model.safetensors"
-        self.tokenizer_source = self.path / "tokenizer-source.json"
-        self.tokenizer_target = self.path / "tokenizer-target.json"
         self.metrics = self.path / "metrics.csv"
         self.samples = self.path / "samples.jsonl"
         self.checkpoints = self.path / "checkpoints"
@@ -87,8 +86,14 @@ class RunFolder:
 
     @classmethod
     def require_run(cls, path: Path) -> None:
-        """Raise RunError unless the folder's ``config.yaml`` is the configuration of a run."""
-        cls(path).read_config()
+        """Raise RunError unless a training has made the folder: its configuration and its manifest are those of a run.
+
+        Version 0.1 wrote no manifest; each of its configurations says whether it logs for TensorBoard.
+        """
+        folder = cls(path)
+        training = folder.read_sections()["training"]
+        if not folder.manifest.read().began_in and not {"tensorboard", "tokens_per_batch", "epochs"} <= training.keys():
+            raise RunError(f"it has no {ManifestFile.NAME}")
 
     @classmethod
     def open(cls, path: str | Path) -> "RunFolder":
@@ -105,16 +110,16 @@ class RunFolder:
             raise RunError(f"{folder.path} is not a run folder: it has no config.yaml")
         return folder
 
-    def require_model(self) -> None:
-        """Raise RunError if the model or a tokenizer is missing."""
-        for path in (self.model, self.tokenizer_source, self.tokenizer_target):
+    def require(self, *paths: Path) -> None:
+        """Raise RunError if the model, or one of these files of the run, is missing."""
+        for path in (self.model, *paths):
             if not path.is_file():
                 raise RunError(
-                    f"{self.path} has no {path.name}; the run ended before its first validation "
-                    "(continue it with: regard train translate --resume)"
+                    f"{self.path} has no {path.name}; the run ended before its first validation (continue it with: "
+                    f"regard train {self.read_sections()['task']} --resume)"
                 )
 
-    def write_config(self, config: RunConfig) -> None:
+    def write_config(self, config: RunConfig[Any, Any, Any]) -> None:
         """Write ``config.yaml``."""
         content = {**config.to_dict(), "versions": installed_versions()}
         text = _yaml().safe_dump(content, sort_keys=False, allow_unicode=True)
@@ -124,19 +129,32 @@ class RunFolder:
             raise RunError(f"cannot create the run folder {self.path}: {error.strerror}") from error
         write_atomically(self.config, text.encode())
 
-    def read_config(self) -> RunConfig:
+    def read_config(self, task: Task) -> RunConfig[Any, Any, Any]:
         """Read ``config.yaml``.
+
+        Args:
+            task: the task of the run; `regard.tasks.registry.of_run` finds it.
+
+        Raises:
+            RunError: the file is missing, is not YAML, or is not the configuration of a run of this task.
+        """
+        return RunConfig.from_dict(self._read_yaml(), str(self.config), task)
+
+    def read_sections(self) -> dict[str, Any]:
+        """The task and the sections of ``config.yaml`` as plain values.
 
         Raises:
             RunError: the file is missing, is not YAML, or is not the configuration of a run.
         """
+        return run_sections(self._read_yaml(), str(self.config))
+
+    def _read_yaml(self) -> Any:
         try:
-            content = _yaml().safe_load(self.config.read_text("utf-8"))
+            return _yaml().safe_load(self.config.read_text("utf-8"))
         except OSError as error:
             raise RunError(f"cannot read {self.config}: {error.strerror}") from error
         except (_yaml().YAMLError, UnicodeDecodeError) as error:
             raise RunError(f"{self.config} is not valid YAML: {str(error).splitlines()[0]}") from error
-        return RunConfig.from_dict(content, str(self.config))
 
     def read_metrics(self) -> list[dict[str, float]]:
         """The rows of ``metrics.csv``, oldest first."""

@@ -73,7 +73,7 @@ class RunLock:
 
 
 def _start_of(process: int) -> int | None:
-    """When a process started, in ticks since the machine did: numbers of processes are used again. None: no such one."""
+    """When a process started, in ticks since the machine did: their numbers are used again. None: no such process."""
     try:
         # The name of the program, in parentheses, may hold spaces; the start is field 22.
         fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()

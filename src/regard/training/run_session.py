@@ -10,12 +10,14 @@ from typing import Any
 
 from regard.errors import RunError
 from regard.training.checkpoint_io import list_checkpoints
+from regard.training.config import RunConfig
 from regard.training.manifest import Manifest
 from regard.training.own_files import remove_own_files
 from regard.training.run_folder import RunFolder
 from regard.training.run_lock import RunLock
-from regard.training.run_replacement import new_place, require_replaceable, restore, take_place
+from regard.training.run_replacement import new_place, require_replaceable, take_place
 from regard.training.signal_handler import advising
+from regard.training.task import Task
 
 
 class RunSession:
@@ -28,18 +30,18 @@ class RunSession:
 
     Args:
         folder: from `RunFolder.create`, or from `RunFolder.open` to resume.
+        task: the task of the run.
         config: the configuration, which is written into the folder.
-        patterns: patterns of the files that the task writes into a run folder.
         resume: whether the run exists.
 
     Raises:
         RunError: the run is in use by another process, or the folder cannot be made.
     """
 
-    def __init__(self, folder: RunFolder, config: Any, patterns: tuple[str, ...], resume: bool):
+    def __init__(self, folder: RunFolder, task: Task, config: RunConfig[Any, Any, Any], resume: bool):
         self.folder = folder
         self._config = config
-        self._patterns = patterns
+        self._task = task
         self._resume = resume
         self._old: Path | None = None
         self._exits = contextlib.ExitStack()
@@ -54,7 +56,7 @@ class RunSession:
                 self._lock(self.folder.path)
             else:
                 self._begin()
-            exits.enter_context(advising(lambda: continue_with(self._place(), self._config.task)))
+            exits.enter_context(advising(lambda: continue_with(self._place(), self._task.name)))
             self.folder.write_config(self._config)
             self._exits = exits.pop_all()
         return self
@@ -104,8 +106,9 @@ class RunSession:
             prepared.checkpoints.mkdir(parents=True)
             prepared.pictures.mkdir()
             prepared.write_config(self._config)
+            patterns = (*self._task.files, *self._task.results)
             replaces = self._old.name if self._old else None
-            prepared.manifest.write(Manifest(began_in=os.getcwd(), replaces=replaces, patterns=self._patterns))
+            prepared.manifest.write(Manifest(began_in=os.getcwd(), replaces=replaces, patterns=patterns))
             os.rename(prepared.path, path)
         except OSError as error:
             raise RunError(f"cannot create the run folder {path}: {error.strerror}") from error

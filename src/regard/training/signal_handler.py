@@ -27,8 +27,8 @@ _advice: list[Callable[[], str]] = []
 def exit_on_signals() -> Iterator[None]:
     """In this context a signal prints one line and ends the process with exit code 128 + the number of the signal.
 
-    A signal that is ignored (``nohup``, a background job of a script) stays ignored. Python delivers signals to the main
-    thread only; in another thread this does nothing.
+    A signal that is ignored (``nohup``, a background job of a script) stays ignored. Python delivers signals to the
+    main thread only; in another thread this does nothing.
     """
     previous = _install(_exit)
     try:

@@ -1,0 +1,84 @@
+"""The task ``translate``."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from regard.tasks.translate import config
+from regard.training.config import RunConfig
+from regard.training.run_folder import RunFolder
+from regard.training.task import Experiment, Metric, Task
+
+if TYPE_CHECKING:
+    from regard.tasks.translate.trained_translator import TrainedTranslator
+
+PARTS = ("train", "validation", "test")
+
+TranslationRun = RunConfig[config.DataConfig, config.ModelConfig, config.TranslationTrainingConfig]
+"""The configuration of a run that trains a translator."""
+
+
+class TranslateTask(Task):
+    """Translating text."""
+
+    name = "translate"
+    summary = "Translate text: a recurrent translator, with or without attention."
+    metrics = (Metric("bleu", "BLEU"), Metric("chrf", "chrF"))
+    files = ("tokenizer-source.json", "tokenizer-target.json", *(f"corpus/{part}.tsv" for part in PARTS))
+    results = ("evaluation-*.txt", "pictures/alignment-[0-9]*.png", "pictures/bleu-by-length-*.png")
+    data_config = config.DataConfig
+    model_config = config.ModelConfig
+    training_config = config.TranslationTrainingConfig
+    prediction_config = config.PredictionConfig
+    evaluation_config = config.EvaluationConfig
+
+    def prepare(self, config: TranslationRun, folder: RunFolder) -> Experiment:
+        from regard.tasks.translate.experiment import TranslationExperiment
+
+        return TranslationExperiment(config, folder)
+
+    def load(self, folder: RunFolder, device: str = "cpu") -> "TrainedTranslator":
+        from regard.tasks.translate.trained_translator import TrainedTranslator
+
+        return TrainedTranslator(folder, device)
+
+    def data_files(self, folder: RunFolder, config: TranslationRun) -> dict[str, tuple[Path, ...]]:
+        from regard.data.text.sources import local_files
+
+        sources = {part: located(folder, getattr(config.data, part)) for part in PARTS}
+        return {
+            part: paths
+            for part, source in sources.items()
+            if source is not None and (paths := local_files(source)) is not None
+        }
+
+    def test_data(self, folder: RunFolder, config: TranslationRun) -> str | None:
+        if config.data.bundled and not config.data.test:
+            return str(bundled_path(folder, "test"))
+        return located(folder, config.data.test)
+
+    def run_name(self, config: TranslationRun) -> str:
+        return f"{self.name}-{config.model.attention}"
+
+    def upgraded(self, sections: dict[str, Any]) -> dict[str, Any]:
+        return config.upgraded(sections)
+
+
+def located(folder: RunFolder, source: str | None) -> str | None:
+    """A source of the run's data so that it is found from any working directory; other sources as they are."""
+    from regard.data.text.sources import local_files
+
+    paths = None if source is None else local_files(source)
+    return source if paths is None else ",".join(folder.manifest.resolve(str(path)) for path in paths)
+
+
+def bundled_path(folder: RunFolder, part: str) -> Path:
+    """The file of a part of the bundled corpus in a run folder: ``"train"``, ``"validation"`` or ``"test"``."""
+    return folder.path / "corpus" / f"{part}.tsv"
+
+
+def tokenizer_path(folder: RunFolder, side: str) -> Path:
+    """The tokenizer of a side, ``"source"`` or ``"target"``, in a run folder: a ``tokenizer.json`` of Hugging Face."""
+    return folder.path / f"tokenizer-{side}.json"
+
+
+TASK = TranslateTask()
