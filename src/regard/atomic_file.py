@@ -18,7 +18,7 @@ class AtomicFile:
     """A context that gives the path of a temporary file; if the block ends without an error, it replaces ``path``.
 
     The temporary file is in the same folder and is synced to disk before it is renamed: a reader sees the whole old
-    file or the whole new file, also after a crash. Whatever writes the temporary file creates it, so its mode follows the
+    file or the whole new file, also after a crash. What writes the temporary file creates it, so its mode follows the
     umask. Through a link, the file that it points to is replaced, and not the link.
 
     Args:
