@@ -16,10 +16,10 @@ from pathlib import Path
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from regard.data.batches import BatchLoader, PairBatch, encode_pairs
-from regard.data.generated import write_corpus
-from regard.data.sources import open_pairs
-from regard.data.tokenizers import Tokenizer
+from regard.data.text.batches import BatchLoader, PairBatch, encode_pairs
+from regard.data.text.generated import write_corpus
+from regard.data.text.sources import open_pairs
+from regard.data.text.tokenizers import Tokenizer
 from regard.models.translator import RecurrentTranslator, TranslatorConfig
 
 MODELS = {

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from regard import biases, masks, nn, normalizers, positions, scores
     from regard.attention import Attended, Observed, Plan, Readings, attend, attend_with_weights, observe, plan
     from regard.explanations import Explanation, explain
+    from regard.tasks.registry import load
 
 __version__ = "0.1.0"
 
@@ -28,6 +29,7 @@ __all__ = [
     "observe",
     "explain",
     "plan",
+    "load",
     "Readings",
     "Observed",
     "Attended",
@@ -41,13 +43,14 @@ __all__ = [
     "nn",
 ]
 
-_ROOMS = {
+_MODULES = {
     **dict.fromkeys(
         ("attend", "attend_with_weights", "observe", "plan", "Readings", "Observed", "Attended", "Plan"), "attention"
     ),
     **dict.fromkeys(("explain", "Explanation"), "explanations"),
+    "load": "tasks.registry",
 }
-"""Public name → the room that it is imported from. All other public names are rooms."""
+"""Public name → the module that it is imported from. All other public names are rooms."""
 
 if not TYPE_CHECKING:  # so that type checkers report names that do not exist
 
@@ -56,8 +59,8 @@ if not TYPE_CHECKING:  # so that type checkers report names that do not exist
 
         if name not in __all__:
             raise AttributeError(f"module 'regard' has no attribute {name!r}")
-        if name in _ROOMS:
-            found = getattr(importlib.import_module(f"regard.{_ROOMS[name]}"), name)
+        if name in _MODULES:
+            found = getattr(importlib.import_module(f"regard.{_MODULES[name]}"), name)
         else:
             found = importlib.import_module(f"regard.{name}")
         globals()[name] = found

@@ -34,7 +34,9 @@ CONFIG = "task: translate\ndata:\n  bundled: 30\n  lowercase: {lowercase}\nmodel
 def is_a(kind, argument):
     """Whether a text for this option becomes a value of this type."""
     hint = argument.hint
-    return hint is kind or (typing.get_origin(hint) in (typing.Union, types.UnionType) and kind in typing.get_args(hint))
+    return hint is kind or (
+        typing.get_origin(hint) in (typing.Union, types.UnionType) and kind in typing.get_args(hint)
+    )
 
 
 def wrong_values(argument):

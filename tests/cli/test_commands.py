@@ -13,7 +13,7 @@ import typer
 
 from regard import cli
 from regard.cli.commands import COMMANDS, app
-from regard.data.generated import write_corpus
+from regard.data.text.generated import write_corpus
 
 TINY = ["--embedding", "6", "--hidden", "10", "--epochs", "1", "--tokens-per-batch", "300", "--tokenizer", "word",
         "--vocabulary", "200", "--threads", "1", "--device", "cpu"]  # fmt: skip

@@ -16,11 +16,12 @@ from safetensors.torch import load_file
 
 from regard.errors import DataError, RunError, TrainingError
 from regard.models.translator import RecurrentTranslator
+from regard.tasks.translate.task import TASK
 from regard.training.checkpoint_io import SafeCheckpointIO, list_checkpoints
-from regard.training.module import TranslationModule
+from regard.training.module import TrainingModule
 from regard.training.reporter import SilentReporter
+from regard.training.run import train as train_run
 from regard.training.run_folder import RunFolder
-from regard.training.translation import train_translation
 
 TIMES = ("seconds", "tokens_per_second")
 
@@ -39,7 +40,7 @@ class SignalAt(SilentReporter):
 
 def train(config, path, resume=False, reporter=None):
     folder = RunFolder.open(path) if resume else RunFolder.create(path)
-    return train_translation(config, folder, resume=resume, reporter=reporter or SilentReporter())
+    return train_run(TASK, config, folder, resume=resume, reporter=reporter or SilentReporter())
 
 
 def results(path):
@@ -88,8 +89,9 @@ def test_killed_in_the_middle_of_an_epoch(uninterrupted, tmp_path):
         datasets.config.HF_DATASETS_CACHE = sys.argv[2]
         sys.path.insert(0, sys.argv[4])
         from regard.training.config import RunConfig
+        from regard.tasks.translate.task import TASK
         from test_resume import SignalAt, train
-        train(RunConfig.from_dict(json.loads(sys.argv[3]), "test"), sys.argv[1], reporter=SignalAt(6, 9))
+        train(RunConfig.from_dict(json.loads(sys.argv[3]), "test", TASK), sys.argv[1], reporter=SignalAt(6, 9))
     """
     arguments = [tmp_path / "killed", tmp_path / "cache", json.dumps(config.to_dict()), os.path.dirname(__file__)]
     ended = subprocess.run([sys.executable, "-c", textwrap.dedent(script), *map(str, arguments)], check=False)
@@ -153,7 +155,7 @@ def test_weights_that_are_no_numbers_are_never_saved(tiny, tmp_path, monkeypatch
         if module.progress.step == 3:
             next(module.parameters()).data[0] = math.inf
 
-    monkeypatch.setattr(TranslationModule, "on_train_batch_start", spoil)
+    monkeypatch.setattr(TrainingModule, "on_train_batch_start", spoil)
     with pytest.raises(TrainingError, match=r"step \d+"):
         train(tiny(checkpoint_steps=2), tmp_path / "run")
     (kept,) = list_checkpoints(tmp_path / "run" / "checkpoints")

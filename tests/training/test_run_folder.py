@@ -5,7 +5,9 @@ import os
 import pytest
 
 from regard.errors import ArgumentError, DataError, RunError, UnknownNameError
-from regard.training.config import DataConfig, RunConfig, TrainingConfig
+from regard.tasks.translate.config import DataConfig, TranslationTrainingConfig
+from regard.tasks.translate.task import TASK
+from regard.training.config import RunConfig, TrainingConfig
 from regard.training.run_folder import AtomicFile, RunFolder, write_atomically
 
 
@@ -13,7 +15,7 @@ def test_a_configuration_comes_back(tiny, tmp_path):
     folder = RunFolder.create(tmp_path / "run")
     config = tiny(model={"score": None, "attention": "luong"}, max_minutes=1.5)
     folder.write_config(config)
-    assert RunFolder.open(tmp_path / "run").read_config() == config
+    assert RunFolder.open(tmp_path / "run").read_config(TASK) == config
 
 
 def test_a_folder_with_something_in_it_is_left_alone(tiny, tmp_path):
@@ -52,7 +54,7 @@ def test_a_foreign_configuration_is_an_error_of_one_line(tmp_path, content):
     folder = RunFolder(tmp_path)
     folder.config.write_text(content)
     with pytest.raises(RunError, match=r"config\.yaml") as caught:
-        folder.read_config()
+        folder.read_config(TASK)
     assert "\n" not in str(caught.value)
 
 
@@ -90,13 +92,14 @@ def test_a_write_that_fails_leaves_the_old_file(tmp_path):
         ({"epochs": 0}, "epochs must be at least 1"),
         ({"clip": -1.0}, "clip must be at least 0"),
         ({"learning_rate": float("nan")}, "learning_rate must be above 0"),
-        ({"label_smoothing": 1.0}, "label_smoothing"),
+        ({"label_smoothing": 1.0}, "label_smoothing must be in"),
+        ({"tokens_per_batch": 0}, "tokens_per_batch must be at least 1"),
         ({"max_minutes": float("nan")}, "max_minutes"),
     ],
 )
 def test_training_options_out_of_range(options, error):
     with pytest.raises(ArgumentError, match=error):
-        TrainingConfig(**options)
+        TranslationTrainingConfig(**options)
 
 
 def test_unknown_names_and_contradictions():
@@ -109,4 +112,4 @@ def test_unknown_names_and_contradictions():
     with pytest.raises(ArgumentError, match="either a path"):
         DataConfig(train="pairs.tsv", bundled=3)
     with pytest.raises(RunError, match="must have data"):
-        RunConfig.from_dict(None, "here")
+        RunConfig.from_dict(None, "here", TASK)

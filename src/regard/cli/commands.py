@@ -45,7 +45,9 @@ def build(arguments: Sequence[str]) -> App:
         version_flags="--version",
         # Markup would take [words] in brackets out of the help.
         help_format="plaintext",
-        default_parameter=Parameter(negative_bool=(), negative_iterable=(), show_default=_shown_default, validator=finite),
+        default_parameter=Parameter(
+            negative_bool=(), negative_iterable=(), show_default=_shown_default, validator=finite
+        ),
         config=remember_typed_options,
         exit_on_error=False,
         print_error=False,

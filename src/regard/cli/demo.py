@@ -7,6 +7,7 @@ from pathlib import Path
 from cyclopts import Parameter
 
 from regard.cli.ranges import Seed, Threads
+from regard.cli.run_name import check_name
 from regard.errors import TrainingError
 
 SENTENCES = (
@@ -44,19 +45,21 @@ def command(*, options: DemoOptions = DemoOptions()) -> None:
     """
     import torch
 
-    from regard.training.config import DataConfig, RunConfig, TrainingConfig
-    from regard.training.corpora import bundled_path
-    from regard.training.evaluation import evaluate
+    from regard.tasks.translate.config import DataConfig, ModelConfig, TranslationTrainingConfig
+    from regard.tasks.translate.evaluation import evaluate
+    from regard.tasks.translate.pictures import draw_alignments
+    from regard.tasks.translate.task import TASK, bundled_path
+    from regard.tasks.translate.trained_translator import TrainedTranslator
+    from regard.training.config import RunConfig
+    from regard.training.run import train
     from regard.training.run_folder import RunFolder
-    from regard.training.run_pictures import draw_alignments, draw_curves, draw_lengths
-    from regard.training.trained_translator import TrainedTranslator
-    from regard.training.translation import train_translation
 
     if options.threads:
         torch.set_num_threads(options.threads)
     config = RunConfig(
+        TASK.name,
         data=DataConfig(bundled=20_000 if options.short else 40_000, tokenizer="word", vocabulary=4000),
-        training=TrainingConfig(
+        training=TranslationTrainingConfig(
             epochs=1 if options.short else 3,
             tokens_per_batch=500,
             learning_rate=4e-3,
@@ -69,24 +72,24 @@ def command(*, options: DemoOptions = DemoOptions()) -> None:
             accelerator="cpu",
         ),
         # Without input feeding the recurrent kernel runs over all target words at once.
-        model={"attention": "luong", "input_feeding": False, "embedding_dim": 128, "hidden_dim": 256, "dropout": 0.1},
+        model=ModelConfig(attention="luong", input_feeding=False, embedding=128, hidden=256, dropout=0.1),
     )
     least_bleu, most_errors = (5.0, 0.7) if options.short else (90.0, 0.15)
-    folder = RunFolder.create(options.runs / options.run, options.overwrite)
-    trained = train_translation(config, folder)
+    folder = RunFolder.create(options.runs / check_name("--run", options.run), options.overwrite)
+    trained = train(TASK, config, folder)
     if trained.interrupted:
         print(f"regard: stopped at step {trained.progress.step}", file=sys.stderr)
         sys.exit(128 + trained.interrupted)
     translator = TrainedTranslator(folder)
     found = evaluate(translator, str(bundled_path(folder, "test")), "english", "spanish")
-    found.write(folder.path / "evaluation-test.json")
+    written = found.write(folder, "test")
     rate = 1.0 if found.alignment_error_rate is None else found.alignment_error_rate
     print(f"test: {found.pairs} pairs · BLEU {found.bleu:.2f} · chrF {found.chrf:.2f} · AER {rate:.3f}")
     translations = translator.translate(SENTENCES)
     paths = draw_alignments(folder.pictures, translations)
     for translation, path in zip(translations, paths, strict=False):
         print(f"{translation.source}\n  → {translation.text}\n  {path}")
-    for path in (draw_curves(folder), draw_lengths(folder, found, "bleu-by-length-test")):
+    for path in [*TASK.report(folder), *written]:
         print(f"  {path}")
     print(f'now try: regard predict {folder.path} "{SENTENCES[0]}"')
     if found.bleu < least_bleu or rate > most_errors:

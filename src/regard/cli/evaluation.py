@@ -28,7 +28,7 @@ def evaluate_run(
         trained = task.load(folder, device)
         found = trained.evaluate_with(data, task.evaluation_config(**given))
     files = found.write(folder, name)
-    print("\n".join([f"{data}: {found.lines()[0]}", *found.lines()[1:]]))
+    print("\n".join(found.lines()))
     print("results: " + " · ".join(map(str, files)))
 
 

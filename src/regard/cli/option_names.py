@@ -6,7 +6,10 @@ from contextlib import contextmanager
 
 from regard.errors import ArgumentError
 
-SEARCH_OPTIONS = {"width": "--beam", "length_penalty": "--length-penalty", "limit": "--limit", "device": "--device"}
+SEARCH_OPTIONS = {
+    "width": "--beam", "beam": "--beam", "length_penalty": "--length-penalty", "limit": "--limit",
+    "batch_size": "--batch-size", "device": "--device",
+}  # fmt: skip
 """Argument of the search and the evaluation → option."""
 
 

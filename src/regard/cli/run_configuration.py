@@ -17,9 +17,9 @@ SECTIONS = ("data", "model", "training")
 
 RESUMABLE = (
     "epochs", "max_minutes", "patience", "checkpoint_minutes", "checkpoint_steps", "threads", "accelerator", "devices",
-    "strategy", "logger",
+    "strategy", "logger", "test",
 )  # fmt: skip
-"""Fields that may change with ``--resume``: the length of the run, and the machine."""
+"""Fields that may change with ``--resume``: the length of the run, the machine, and the data of its last test."""
 
 
 def composed(task: "Task", file: Path | None, given: Mapping[str, Any]) -> "RunConfig[Any, Any, Any]":
@@ -70,12 +70,18 @@ def resumed(task: "Task", old: "RunConfig[Any, Any, Any]", given: Mapping[str, A
                     f"{option(name)} is {before!r} in this run and cannot become {given[name]!r} with --resume; "
                     "leave it out, or start another run"
                 )
-    changes = {name: value for name, value in given.items() if name in RESUMABLE}
+    changes = {
+        section: {name: given[name] for name in field_names(kind) if name in given and name in RESUMABLE}
+        for section, kind in _kinds(task).items()
+    }
     with options_named(all_options(task)):
-        training = dataclasses.replace(old.training, **changes)
-    if training.epochs != old.training.epochs and training.schedule in ("cosine", "linear"):
-        raise ArgumentError(f"--epochs must stay {old.training.epochs} with --schedule {training.schedule}")
-    return dataclasses.replace(old, training=training)
+        new = dataclasses.replace(
+            old,
+            **{section: dataclasses.replace(getattr(old, section), **fields) for section, fields in changes.items()},
+        )
+    if new.training.epochs != old.training.epochs and new.training.schedule in ("cosine", "linear"):
+        raise ArgumentError(f"--epochs must stay {old.training.epochs} with --schedule {new.training.schedule}")
+    return new
 
 
 def all_options(task: "Task") -> dict[str, str]:

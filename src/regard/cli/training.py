@@ -86,7 +86,10 @@ def finish(task: "Task", trained: "TrainedRun") -> None:
             file=sys.stderr,
         )
         sys.exit(128 + trained.interrupted)
-    print(f"{progress.finished} · {folder.path}")
+    best = "" if progress.best is None else (
+        f"; best validation {task.metrics[0].text(progress.best)} at step {progress.best_step}"
+    )  # fmt: skip
+    print(f"{progress.finished}{best} · {folder.path}")
     for picture in task.report(folder):
         print(f"picture: {picture}")
     data = task.test_data(folder, folder.read_config(task))

@@ -1,4 +1,4 @@
-"""Parallel text: where it comes from, how it becomes numbers, and in which order it is seen.
+"""Data: where it comes from, how it becomes numbers, and in which order it is seen; ``text/`` has parallel text.
 
 Nothing is imported here: each module brings the libraries that it needs.
 """

@@ -1,7 +1,7 @@
 """Models: encoders, decoders, search, and model files."""
 
 from regard.models.bahdanau_decoder import BahdanauDecoder
-from regard.models.checkpoint import load_model, save_model
+from regard.models.checkpoint import load_model, load_weights, save_model, save_weights
 from regard.models.encoders import Encoded, RecurrentEncoder
 from regard.models.hard_attention import HardChoice
 from regard.models.luong_decoder import LuongDecoder
@@ -31,4 +31,6 @@ __all__ = [
     "vocabulary_loss",
     "save_model",
     "load_model",
+    "save_weights",
+    "load_weights",
 ]

@@ -35,17 +35,33 @@ def save_model(path: str | Path, model: nn.Module) -> Path:
         ArgumentError: the class of the model is not in `MODELS`.
         RunError: the file cannot be written.
     """
-    save_file = _safetensors().torch.save_file
     name = next((name for name, (kind, _) in MODELS.items() if type(model) is kind), None)
     if name is None:
         raise ArgumentError(f"model must be one of {', '.join(MODELS)}; it is a {type(model).__name__}")
-    file = _file(path)
     config = json.dumps(dataclasses.asdict(model.config))  # pyright: ignore[reportArgumentType]
-    header = {"format": "pt", "regard": name, "config": config}
+    return save_weights(path, model, {"regard": name, "config": config})
+
+
+def save_weights(path: str | Path, model: nn.Module, header: dict[str, str] | None = None) -> Path:
+    """Write the weights of any model, as `save_model` does.
+
+    Args:
+        path: as in `save_model`.
+        model: the model.
+        header: texts for the header of the file.
+
+    Returns:
+        the file.
+
+    Raises:
+        RunError: the file cannot be written.
+    """
+    save_file = _safetensors().torch.save_file
+    file = _file(path)
     temporary = file.with_name(f".{file.name}.{os.getpid()}.tmp")
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        save_file(_untied(model), temporary, metadata=header)
+        save_file(_untied(model), temporary, metadata={"format": "pt", **(header or {})})
         with temporary.open("rb") as written:
             os.fsync(written.fileno())
         os.replace(temporary, file)
@@ -67,15 +83,7 @@ def load_model(path: str | Path) -> nn.Module:
         RunError: there is no such file, it is damaged, or it holds no model of regard.
     """
     file = _file(path)
-    if not file.is_file():
-        raise RunError(f"there is no model at {file}")
-    safetensors = _safetensors()
-    try:
-        with safetensors.safe_open(file, framework="pt") as content:
-            header = content.metadata() or {}
-            tensors = {name: content.get_tensor(name) for name in content.keys()}  # noqa: SIM118 (no mapping)
-    except (OSError, ValueError, safetensors.SafetensorError) as error:
-        raise RunError(f"{file} is not a whole safetensors file: {str(error).splitlines()[0]}") from error
+    header, tensors = _read(file)
     if header.get("regard") not in MODELS:
         raise RunError(f"{file} holds no model that this version of regard knows ({', '.join(MODELS)})")
     kind, config_kind = MODELS[header["regard"]]
@@ -87,22 +95,56 @@ def load_model(path: str | Path) -> nn.Module:
     return model.eval()
 
 
+def load_weights(path: str | Path, model: nn.Module) -> None:
+    """Replace the weights of a model by those that `save_weights` or `save_model` wrote.
+
+    Args:
+        path: the folder or the file.
+        model: the model; the names and the shapes of its tensors must be those of the file.
+
+    Raises:
+        RunError: there is no such file, it is damaged, or a tensor does not fit; the model is then unchanged.
+    """
+    file = _file(path)
+    _fill(model, _read(file)[1], file)
+
+
+def _read(file: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
+    """The header and the tensors of a file."""
+    if not file.is_file():
+        raise RunError(f"there is no model at {file}")
+    safetensors = _safetensors()
+    try:
+        with safetensors.safe_open(file, framework="pt") as content:
+            header = content.metadata() or {}
+            tensors = {name: content.get_tensor(name) for name in content.keys()}  # noqa: SIM118 (no mapping)
+    except (OSError, ValueError, safetensors.SafetensorError) as error:
+        raise RunError(f"{file} is not a whole safetensors file: {str(error).splitlines()[0]}") from error
+    return header, tensors
+
+
 def _build(kind: type[Any], config: Any, tensors: dict[str, Tensor], file: Path) -> nn.Module:
     """A model with this configuration and these tensors."""
     numbers = sum(tensor.numel() for tensor in tensors.values())
     if config.min_numbers > numbers:  # before a damaged configuration allocates much memory
         raise RunError(f"{file}: its configuration needs {config.min_numbers:,} numbers or more; it holds {numbers:,}")
     model = kind(config)
+    _fill(model, tensors, file)
+    return model
+
+
+def _fill(model: nn.Module, tensors: dict[str, Tensor], file: Path) -> None:
+    """Load the tensors of a file into a model that must have the same."""
     expected = _untied(model)
     for name in [*(expected.keys() - tensors.keys()), *(tensors.keys() - expected.keys())]:
         raise RunError(f"{file} {'lacks' if name in expected else 'has an unknown'} tensor {name}")
     for name, tensor in expected.items():
         if tensors[name].shape != tensor.shape:
             raise RunError(f"{file}: {name} must have shape {list(tensor.shape)}; it has {list(tensors[name].shape)}")
-        if not tensors[name].is_floating_point():
-            raise RunError(f"{file}: {name} must hold floating-point numbers; it holds {tensors[name].dtype}")
+        if tensors[name].is_floating_point() != tensor.is_floating_point():
+            kind = "floating-point" if tensor.is_floating_point() else "whole"
+            raise RunError(f"{file}: {name} must hold {kind} numbers; it holds {tensors[name].dtype}")
     model.load_state_dict(tensors, strict=False)  # the names were compared above; a tied tensor has one name
-    return model
 
 
 def _config(kind: type[Any], content: object, where: str) -> Any:

@@ -1,9 +1,10 @@
 """An endless stream of training batches that starts where a run stopped."""
 
 from collections.abc import Iterator
+from typing import Any
 
-from regard.data.batches import BatchLoader, PairBatch
 from regard.training.progress import Progress
+from regard.training.task import EpochLoader
 
 
 class BatchStream:
@@ -18,11 +19,11 @@ class BatchStream:
         progress: the counters of the run.
     """
 
-    def __init__(self, loader: BatchLoader, progress: Progress):
+    def __init__(self, loader: EpochLoader, progress: Progress):
         self._loader = loader
         self._progress = progress
 
-    def __iter__(self) -> Iterator[PairBatch]:
+    def __iter__(self) -> Iterator[Any]:
         self._loader.load_state_dict({"epoch": self._progress.epoch, "position": self._progress.position})
         while True:
             yield from self._loader

@@ -2,184 +2,153 @@
 
 import dataclasses
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, get_args
 
-from regard.errors import ArgumentError, RunError, UnknownNameError
+from regard.errors import ArgumentError, RunError
+from regard.training.sections import build_section, check_at_least, check_choices
 
-SCHEDULES = ("constant", "inverse_sqrt", "cosine", "linear", "plateau")
-PRECISIONS = ("32", "bf16-mixed", "16-mixed")
-TOKENIZERS = ("bpe", "word", "char")
+if TYPE_CHECKING:
+    from regard.training.task import Task
 
-
-@dataclass(frozen=True, slots=True)
-class DataConfig:
-    """The data of a run, and how it is split into tokens."""
-
-    train: str | None = None
-    """Training pairs: a file, or the name of a data set; None: the bundled corpus."""
-    validation: str | None = None
-    """Validation pairs, likewise; None: the last ``held_out`` pairs of ``train``."""
-    test: str | None = None
-    """Test pairs, translated at the end of training; None: no test."""
-    source_column: str | None = None
-    """Name of the column to translate from; None: the first column of a table with two columns."""
-    target_column: str | None = None
-    """Name of the column to translate to; None: the second column of a table with two columns."""
-    lowercase: bool = False
-    """Whether all text is turned into lower case."""
-    bundled: int = 0
-    """Number of training pairs of the bundled English-Spanish corpus; 0 when ``train`` is given."""
-    held_out: int = 500
-    """Training pairs that are used for validation when ``validation`` is None; at most a tenth of the pairs."""
-    tokenizer: str = "bpe"
-    """``bpe``, ``word`` or ``char``."""
-    vocabulary: int = 8000
-    """Largest size of each vocabulary, in tokens."""
-    max_length: int = 100
-    """Tokens; training pairs with a longer side are left out."""
-
-    def __post_init__(self) -> None:
-        if (self.train is None) == (self.bundled <= 0):
-            raise ArgumentError("training data must be either a path (train) or the bundled corpus (bundled > 0)")
-        if self.tokenizer not in TOKENIZERS:
-            raise UnknownNameError("tokenizer", self.tokenizer, TOKENIZERS)
-        _at_least("vocabulary", self.vocabulary, 8)
-        _at_least("max_length", self.max_length, 1)
-        _at_least("held_out", self.held_out, 1)
+ScheduleName = Literal["constant", "inverse_sqrt", "cosine", "linear", "plateau"]
+Precision = Literal["32", "bf16-mixed", "16-mixed"]
+LOGGERS = ("csv", "tensorboard", "mlflow", "wandb")
+SCHEDULES = get_args(ScheduleName)
 
 
 @dataclass(frozen=True, slots=True)
 class TrainingConfig:
-    """How a model is trained, and for how long."""
+    """How a model is trained, and for how long: the fields that every task has."""
 
-    tokens_per_batch: int = 2000
-    """Target tokens of one batch, padding included, on each device."""
-    optimizer: str = "adamw"
-    """``adam`` or ``adamw``."""
+    optimizer: Literal["adam", "adamw"] = "adamw"
+    """adam or adamw."""
     learning_rate: float = 1e-3
     """Peak learning rate."""
     weight_decay: float = 0.0
-    """Decoupled weight decay of ``adamw``, for each unit of learning rate."""
-    schedule: str = "constant"
-    """``constant``, ``inverse_sqrt``, ``cosine``, ``linear`` or ``plateau``, after a linear warmup."""
+    """Decoupled weight decay of adamw, for each unit of learning rate."""
+    schedule: ScheduleName = "constant"
+    """Learning rate after the warmup: constant, inverse_sqrt, cosine, linear (the last two decay to 0 over all epochs)
+    or plateau (halves)."""
     warmup: int = 0
-    """Steps of the linear warmup."""
+    """Steps of linear warmup."""
     plateau_patience: int = 2
-    """Validations without a better loss before ``plateau`` halves the learning rate."""
-    label_smoothing: float = 0.1
-    """ε in [0, 1): probability that is distributed evenly over the vocabulary (Szegedy et al. 2016, section 7)."""
-    scheduled_sampling: float = 0.0
-    """Probability in [0, 1) that a decoder step reads the predicted word, not the true one (Bengio et al. 2015)."""
+    """Validations without a better loss before plateau halves the learning rate."""
     clip: float = 1.0
-    """Largest norm of the gradient of all parameters; 0: no clipping."""
+    """Largest norm of the gradient of all parameters; 0: not clipped."""
     epochs: int = 20
-    """Epochs after which the run ends."""
+    """Epochs after which training ends."""
     max_minutes: float = 0.0
-    """Minutes of training and validation after which the run ends; 0: no limit."""
+    """Minutes of training and validation after which training ends; 0: no limit."""
     patience: int = 5
-    """Validations without a better BLEU after which the run ends; 0: never."""
+    """Validations without a better result after which training ends; 0: never."""
     validate_every: int = 0
-    """Steps between validations; 0: at the end of each epoch."""
-    validation_pairs: int = 0
-    """Pairs that each validation translates: the first of the validation data; 0: all pairs."""
+    """Steps between validations; 0: after each epoch."""
     checkpoint_minutes: float = 5.0
-    """Minutes between checkpoints. Each validation also writes one."""
+    """Minutes between checkpoints; each validation also writes one."""
     checkpoint_steps: int = 0
-    """Steps between checkpoints; 0: ``checkpoint_minutes`` alone decides."""
-    precision: str = "32"
-    """``32``, ``bf16-mixed`` or ``16-mixed``."""
+    """Steps between checkpoints; 0: only checkpoint_minutes decides."""
     seed: int = 1
     """Seed of the initial weights, the order of the batches and dropout."""
+    init_from: str | None = None
+    """Run folder of a trained model whose weights and tokenizers this run starts from. Default: random weights."""
+    logger: str = ""
+    """Loggers besides metrics.csv, separated by commas: csv, tensorboard, mlflow, wandb. Default: none."""
+    precision: Precision = "32"
+    """32, bf16-mixed or 16-mixed."""
     threads: int = 0
     """CPU threads; 0: PyTorch's own number."""
     accelerator: str = "auto"
-    """Lightning's name of the accelerator: ``auto``, ``cpu``, ``gpu``, ``mps``, ..."""
+    """Lightning's name of the accelerator: auto, cpu, gpu, mps, ..."""
     devices: str = "auto"
-    """A number of devices, a comma-separated list of their indices, or ``auto``."""
+    """A number of devices, a list of their indices '0,1', or auto."""
     strategy: str = "auto"
-    """Lightning's name of the strategy: ``auto``, ``ddp``, ``fsdp``, ..."""
-    tensorboard: bool = False
-    """Whether TensorBoard logs are written."""
+    """Lightning's name of the strategy for several devices: auto, ddp, fsdp, ..."""
 
     def __post_init__(self) -> None:
-        for name, known in (("schedule", SCHEDULES), ("precision", PRECISIONS), ("optimizer", ("adam", "adamw"))):
-            if getattr(self, name) not in known:
-                raise UnknownNameError(name, getattr(self, name), known)
-        for name in ("tokens_per_batch", "epochs", "plateau_patience"):
-            _at_least(name, getattr(self, name), 1)
-        for name in ("warmup", "clip", "max_minutes", "patience", "validate_every", "validation_pairs",
-                     "checkpoint_minutes", "checkpoint_steps", "weight_decay", "threads", "seed"):  # fmt: skip
-            _at_least(name, getattr(self, name), 0)
-        for name in ("label_smoothing", "scheduled_sampling"):
-            if not 0 <= getattr(self, name) < 1:
-                raise ArgumentError(f"{name} must be in [0, 1); it is {getattr(self, name)}")
+        check_choices(self)
+        check_at_least(self, 1, "epochs", "plateau_patience")
+        check_at_least(self, 0, "warmup", "clip", "max_minutes", "patience", "validate_every", "checkpoint_minutes",
+                       "checkpoint_steps", "weight_decay", "threads", "seed")  # fmt: skip
         if not self.learning_rate > 0:
             raise ArgumentError(f"learning_rate must be above 0; it is {self.learning_rate}")
+        for name in self.loggers:
+            if name not in LOGGERS:
+                raise ArgumentError(f"logger must be of {', '.join(LOGGERS)}, separated by commas; it is {name!r}")
+
+    @property
+    def loggers(self) -> list[str]:
+        """The names in ``logger``."""
+        return [name.strip() for name in self.logger.split(",") if name.strip()]
+
+
+D = TypeVar("D", covariant=True)
+M = TypeVar("M", covariant=True)
+T = TypeVar("T", bound=TrainingConfig, covariant=True)
 
 
 @dataclass(frozen=True, slots=True)
-class RunConfig:
-    """The whole configuration of a run: the content of ``config.yaml`` in its run folder."""
+class RunConfig(Generic[D, M, T]):
+    """The whole configuration of a run: the content of ``config.yaml`` in its run folder.
 
-    data: DataConfig
-    training: TrainingConfig
-    model: dict[str, Any]
-    """The fields of the model's configuration, without the sizes of the vocabularies, which the data decide."""
-    task: str = "translate"
+    The sections are frozen dataclasses of the task: its ``data_config``, ``model_config`` and ``training_config``.
+    """
+
+    task: str
     """Name of the task."""
+    data: D
+    model: M
+    """Without what the data decide, such as the sizes of vocabularies."""
+    training: T
 
     def to_dict(self) -> dict[str, Any]:
         """The configuration as plain values, for YAML and JSON."""
         return dataclasses.asdict(self)
 
     @classmethod
-    def from_dict(cls, content: object, origin: str) -> "RunConfig":
-        """The configuration that ``to_dict`` returned.
+    def from_dict(cls, content: object, origin: str, task: "Task") -> "RunConfig[Any, Any, Any]":
+        """The configuration that ``to_dict`` returned, or that version 0.1 wrote.
 
         Args:
             content: the content of the file.
             origin: name of the file, for messages.
+            task: the task of the run, which knows the types of the sections.
 
         Raises:
             RunError: a field is missing, unknown or of a wrong type.
         """
-        if not isinstance(content, dict) or not isinstance(content.get("model"), dict):
-            raise RunError(f"{origin} is not the configuration of a run: it must have data, training and model")
+        sections = run_sections(content, origin)
+        if sections["task"] != task.name:
+            raise RunError(f"{origin} is the configuration of the task {sections['task']!r}, not of {task.name!r}")
+        if "tensorboard" in sections["training"]:
+            sections = task.upgraded(_with_logger(sections))
         try:
             return cls(
-                data=_build(DataConfig, content.get("data"), f"{origin}: data"),
-                training=_build(TrainingConfig, content.get("training"), f"{origin}: training"),
-                model=dict(content["model"]),
-                task=str(content.get("task", "translate")),
+                task.name,
+                build_section(task.data_config, sections["data"], f"{origin}: data"),
+                build_section(task.model_config, sections["model"], f"{origin}: model"),
+                build_section(task.training_config, sections["training"], f"{origin}: training"),  # pyright: ignore
             )
         except ArgumentError as error:
             raise RunError(f"{origin}: {error}") from error
 
 
-T = TypeVar("T", DataConfig, TrainingConfig)
+def run_sections(content: object, origin: str) -> dict[str, Any]:
+    """The task and the sections of a run's configuration as plain values, without a look at their fields.
+
+    Raises:
+        RunError: it is not the configuration of a run.
+    """
+    parts = ("data", "model", "training")
+    if not isinstance(content, dict) or not all(isinstance(content.get(part), dict) for part in parts):
+        raise RunError(f"{origin} is not the configuration of a run: it must have data, training and model")
+    task = content.get("task", "translate")
+    if not isinstance(task, str):
+        raise RunError(f"{origin}: task must be the name of a task; it is {task!r}")
+    return {"task": task, **{part: content[part] for part in parts}}
 
 
-def _build(kind: type[T], content: object, where: str) -> T:
-    if not isinstance(content, dict):
-        raise RunError(f"{where} must be a mapping; it is {type(content).__name__}")
-    known = {field.name: field for field in dataclasses.fields(kind)}
-    for name, value in content.items():
-        if name not in known:
-            raise RunError(f"{where} has a field {name!r} that this version of regard doesn't know")
-        if not _fits(value, known[name].type):
-            raise RunError(f"{where}.{name} must be {known[name].type}; it is {value!r}")
-    return kind(**content)
-
-
-def _fits(value: object, kind: Any) -> bool:
-    """Whether a value from a file has the type of a field; an int is accepted for a float."""
-    if isinstance(value, bool):
-        return kind is bool
-    if kind is float:
-        return isinstance(value, (int, float))
-    return isinstance(value, kind)
-
-
-def _at_least(name: str, value: float, least: float) -> None:
-    if not value >= least:
-        raise ArgumentError(f"{name} must be at least {least}; it is {value}")
+def _with_logger(sections: dict[str, Any]) -> dict[str, Any]:
+    # Version 0.1 had a switch for TensorBoard and no other logger.
+    training = dict(sections["training"])
+    tensorboard = training.pop("tensorboard")
+    return {**sections, "training": {**training, "logger": "tensorboard" if tensorboard else ""}}

@@ -1,36 +1,33 @@
-"""The Lightning module: a translator, its loss and its optimizer."""
+"""The Lightning module: a model, its loss and its optimizer."""
 
-import dataclasses
 from typing import Any
 
 import torch
 from lightning.pytorch import LightningModule
 from torch import Tensor, nn
 
-from regard.data.batches import PairBatch
-from regard.errors import RunError, TrainingError
-from regard.models.translator import RecurrentTranslator
+from regard.errors import TrainingError
 from regard.training.config import TrainingConfig
 from regard.training.progress import Progress
 from regard.training.randomness import seed_step
 from regard.training.schedule import Schedule
+from regard.training.task import Experiment
 
-FORMAT = 1
 
-
-class TranslationModule(LightningModule):
-    """Trains a translator.
+class TrainingModule(LightningModule):
+    """Trains the model of an experiment.
 
     Args:
-        model: the translator to train.
+        experiment: the model and its loss.
         config: the configuration of the training.
         progress: the counters of the run; `RunCallback` updates them, and this module saves and restores them.
         total_steps: steps of the whole run, for learning rates that decay to 0.
     """
 
-    def __init__(self, model: RecurrentTranslator, config: TrainingConfig, progress: Progress, total_steps: int):
+    def __init__(self, experiment: Experiment, config: TrainingConfig, progress: Progress, total_steps: int):
         super().__init__()
-        self.model = model
+        self.experiment = experiment
+        self.model = experiment.model
         self.config = config
         self.progress = progress
         self.schedule = Schedule(config.schedule, config.warmup, total_steps, config.plateau_patience)
@@ -44,23 +41,16 @@ class TranslationModule(LightningModule):
         scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, self.schedule)
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
 
-    def training_step(self, batch: PairBatch, batch_idx: int) -> Tensor:
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
         seed_step(self.config.seed, self.progress.step, self.global_rank)
-        loss = self.model.loss(
-            batch.source,
-            batch.source_lengths,
-            batch.target,
-            batch.target_lengths,
-            label_smoothing=self.config.label_smoothing,
-            sampling_probability=self.config.scheduled_sampling,
-        )
+        loss = self.experiment.loss(batch)
         if not torch.isfinite(loss.total):
             raise TrainingError(
                 f"the loss is {loss.total.item()} at step {self.progress.step + 1}; the last good checkpoint is kept. "
                 "Start again with a lower --learning-rate, a smaller --clip or --precision 32"
             )
-        self.progress.loss_sum += float(loss.nll) * batch.target_tokens
-        self.progress.tokens += batch.target_tokens
+        self.progress.loss_sum += loss.mean * loss.units
+        self.progress.units += loss.units
         return loss.total
 
     def configure_gradient_clipping(
@@ -79,13 +69,7 @@ class TranslationModule(LightningModule):
                 f"a weight is not a finite number after step {self.progress.step}; the last good checkpoint is kept. "
                 "Start again with a lower --learning-rate or a smaller --clip"
             )
-        checkpoint["regard"] = {"format": FORMAT, "progress": dataclasses.asdict(self.progress)}
+        checkpoint["regard"] = self.progress.to_dict()
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        content = checkpoint["regard"]
-        if content.get("format") != FORMAT:
-            raise RunError(
-                f"the checkpoint has format {content.get('format')!r}; this version of regard reads {FORMAT}"
-            )
-        for name, value in content["progress"].items():
-            setattr(self.progress, name, value)
+        self.progress.restore(checkpoint["regard"])

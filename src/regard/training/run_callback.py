@@ -2,21 +2,20 @@
 
 import math
 import time
-from collections.abc import Sequence
 from typing import Any
 
 import lightning.pytorch as pl
+import torch
 from lightning.pytorch import Callback
 
-from regard.models.checkpoint import save_model
 from regard.training.checkpoint_io import checkpoint_path, prune_checkpoints
 from regard.training.config import TrainingConfig
-from regard.training.module import TranslationModule
+from regard.training.module import TrainingModule
 from regard.training.progress import Progress
 from regard.training.reporter import Reporter, duration
 from regard.training.run_folder import RunFolder
 from regard.training.signal_handler import SignalHandler
-from regard.training.validation import Validation, ValidationResult
+from regard.training.task import Experiment, Metric, ValidationResult
 
 
 class RunCallback(Callback):
@@ -27,8 +26,8 @@ class RunCallback(Callback):
         config: the configuration of the training.
         progress: the counters of the run; this callback updates them.
         batches: number of batches of an epoch.
-        validation: runs a validation.
-        pairs: source and target of the first validation sentences, for ``samples.jsonl``.
+        experiment: the model and its validation.
+        metrics: what a validation measures; the first one decides which model is the best.
         reporter: prints the progress.
     """
 
@@ -38,16 +37,16 @@ class RunCallback(Callback):
         config: TrainingConfig,
         progress: Progress,
         batches: int,
-        validation: Validation,
-        pairs: Sequence[tuple[str, str]],
+        experiment: Experiment,
+        metrics: tuple[Metric, ...],
         reporter: Reporter,
     ):
         self.folder = folder
         self.config = config
         self.progress = progress
         self.batches = batches
-        self.validation = validation
-        self.pairs = pairs
+        self.experiment = experiment
+        self.metrics = metrics
         self.reporter = reporter
         self.signals = SignalHandler()
         self._clock = 0.0  # time of the last update of progress.seconds
@@ -64,7 +63,7 @@ class RunCallback(Callback):
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        assert isinstance(pl_module, TranslationModule)
+        assert isinstance(pl_module, TrainingModule)
         progress, config = self.progress, self.config
         progress.step += 1
         progress.position += 1
@@ -116,52 +115,61 @@ class RunCallback(Callback):
         minutes = self.progress.seconds / 60 / self.config.max_minutes if self.config.max_minutes else 0.0
         return min(1.0, max(epochs, minutes))
 
-    def _validate(self, trainer: pl.Trainer, module: TranslationModule) -> str:
+    def _validate(self, trainer: pl.Trainer, module: TrainingModule) -> str:
         # Returns the reason to end the run, or "".
         progress = self.progress
-        result = self.validation.run(module.model, trainer.precision_plugin.forward_context)
+        result = self._measure(trainer)
         module.schedule.observe(result.loss)
         progress.seconds += time.monotonic() - self._clock
         self._clock = time.monotonic()
-        better = result.scores.bleu > progress.best_bleu
+        primary = self.metrics[0]
+        value = result.metrics[primary.name]
+        better = primary.better(value, progress.best)
         if better:
-            progress.best_bleu, progress.best_step, progress.waited = result.scores.bleu, progress.step, 0
+            progress.best, progress.best_step, progress.waited = value, progress.step, 0
         else:
             progress.waited += 1
         if trainer.is_global_zero:
             if better:
-                save_model(self.folder.path, module.model)
+                self.experiment.save_model(self.folder.model)
             self._record(trainer, result, better)
-        progress.loss_sum, progress.tokens, progress.training_seconds = 0.0, 0, 0.0
+        progress.loss_sum, progress.units, progress.training_seconds = 0.0, 0, 0.0
         if self.config.patience and progress.waited >= self.config.patience:
-            return f"validation BLEU has not improved {progress.waited} times"
+            return f"validation {primary.label} has not improved {progress.waited} times"
         return ""
 
+    def _measure(self, trainer: pl.Trainer) -> ValidationResult:
+        model = self.experiment.model
+        was_training = model.training
+        model.eval()
+        try:
+            with torch.inference_mode(), trainer.precision_plugin.forward_context():
+                return self.experiment.validate(trainer.global_rank, trainer.world_size)
+        finally:
+            model.train(was_training)
+
     def _record(self, trainer: pl.Trainer, result: ValidationResult, better: bool) -> None:
-        progress = self.progress
+        progress, unit = self.progress, self.experiment.unit
         row = {
             "step": progress.step,
             "epoch": round(progress.epoch + progress.position / self.batches, 4),
             "seconds": round(progress.seconds, 1),
-            "train_loss": progress.loss_sum / max(1, progress.tokens),
+            "train_loss": progress.loss_sum / max(1, progress.units),
             "val_loss": result.loss,
-            "val_bleu": result.scores.bleu,
-            "val_chrf": result.scores.chrf,
-            "tokens_per_second": round(trainer.world_size * progress.tokens / max(1e-9, progress.training_seconds)),
+            **{f"val_{metric.name}": result.metrics[metric.name] for metric in self.metrics},
+            f"{unit}_per_second": round(trainer.world_size * progress.units / max(1e-9, progress.training_seconds)),
             "learning_rate": trainer.optimizers[0].param_groups[0]["lr"],
         }
         self.folder.write_metrics([*self.folder.read_metrics(), row])
-        samples = [
-            {"step": progress.step, "source": source, "reference": reference, "translation": translation}
-            for (source, reference), translation in zip(self.pairs, result.translations, strict=False)
-        ]
+        samples = [{"step": progress.step, **sample} for sample in result.samples]
         self.folder.write_samples([*self.folder.read_samples(), *samples])
         for logger in trainer.loggers:
             logger.log_metrics({name: float(value) for name, value in row.items()}, step=progress.step)
+        measured = "".join(f" · {metric.text(result.metrics[metric.name])}" for metric in self.metrics)
         self.reporter.print_line(
             f"step {progress.step} · epoch {row['epoch']:g} · {duration(progress.seconds)} · "
-            f"train loss {row['train_loss']:.3f} · val loss {result.loss:.3f} · BLEU {result.scores.bleu:.2f} · "
-            f"chrF {result.scores.chrf:.2f} · {row['tokens_per_second']} tokens/s{' · best so far' if better else ''}"
+            f"train loss {row['train_loss']:.3f} · val loss {result.loss:.3f}{measured} · "
+            f"{row[f'{unit}_per_second']} {unit}/s{' · best so far' if better else ''}"
         )
 
     def _save(self, trainer: pl.Trainer) -> None:
@@ -173,11 +181,13 @@ class RunCallback(Callback):
     def _report_step(self, outputs: Any) -> None:
         loss = float(outputs["loss"] if isinstance(outputs, dict) else outputs)
         self._loss = loss if math.isnan(self._loss) else 0.98 * self._loss + 0.02 * loss
-        speed = self.progress.tokens / max(1e-9, self.progress.training_seconds)
+        speed = self.progress.units / max(1e-9, self.progress.training_seconds)
         text = (
             f"step {self.progress.step} · epoch {self.progress.epoch + 1}/{self.config.epochs} · loss {self._loss:.3f}"
         )
-        self.reporter.step(self.fraction, text + (f" · {speed:.0f} tokens/s" if self.progress.tokens else ""))
+        self.reporter.step(
+            self.fraction, text + (f" · {speed:.0f} {self.experiment.unit}/s" if self.progress.units else "")
+        )
 
     def _delete_later_rows(self) -> None:
         # A run that was killed after its last checkpoint has already written rows that it will write again.

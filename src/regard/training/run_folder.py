@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from regard.errors import DataError, MissingPartError, RunError
-from regard.training.config import RunConfig
+from regard.training.config import RunConfig, run_sections
+from regard.training.task import Task
 
 
 class RunFolder:
@@ -17,13 +18,13 @@ class RunFolder:
     ::
 
         config.yaml             the configuration                     (YAML)
-        model.safetensors       the best model by validation BLEU     (safetensors)
-        tokenizer-source.json   tokenizer-target.json                 (JSON)
+        model.safetensors       the best model                        (safetensors)
         metrics.csv             one row for each validation
-        samples.jsonl           the first validation sentences and their translation at each validation
+        samples.jsonl           what the model makes of a few inputs, at each validation
         checkpoints/            the last two checkpoints, to resume from (tensors and plain values)
-        pictures/               curves, alignments, BLEU by length
+        pictures/               curves, and what else the task draws
 
+    A task has more files: a translator its tokenizers, ``tokenizer-*.json``.
     Reading these files cannot execute code: YAML is read with the safe loader, checkpoints with ``weights_only``.
 
     Args:
@@ -34,8 +35,6 @@ class RunFolder:
         self.path = Path(path)
         self.config = self.path / "config.yaml"
         self.model = self.path / "model.safetensors"
-        self.tokenizer_source = self.path / "tokenizer-source.json"
-        self.tokenizer_target = self.path / "tokenizer-target.json"
         self.metrics = self.path / "metrics.csv"
         self.samples = self.path / "samples.jsonl"
         self.checkpoints = self.path / "checkpoints"
@@ -85,33 +84,46 @@ class RunFolder:
             raise RunError(f"{folder.path} is not a run folder: it has no config.yaml")
         return folder
 
-    def require_model(self) -> None:
-        """Raise RunError if the model or a tokenizer is missing."""
-        for path in (self.model, self.tokenizer_source, self.tokenizer_target):
+    def require(self, *paths: Path) -> None:
+        """Raise RunError if the model, or one of these files of the run, is missing."""
+        for path in (self.model, *paths):
             if not path.is_file():
                 raise RunError(
-                    f"{self.path} has no {path.name}; the run ended before its first validation "
-                    "(continue it with: regard train translate --resume)"
+                    f"{self.path} has no {path.name}; the run ended before its first validation (continue it with: "
+                    f"regard train {self.read_sections()['task']} --resume)"
                 )
 
-    def write_config(self, config: RunConfig) -> None:
+    def write_config(self, config: RunConfig[Any, Any, Any]) -> None:
         """Write ``config.yaml``."""
         text = _yaml().safe_dump(config.to_dict(), sort_keys=False, allow_unicode=True)
         write_atomically(self.config, text.encode())
 
-    def read_config(self) -> RunConfig:
+    def read_config(self, task: Task) -> RunConfig[Any, Any, Any]:
         """Read ``config.yaml``.
+
+        Args:
+            task: the task of the run; `regard.tasks.registry.of_run` finds it.
+
+        Raises:
+            RunError: the file is missing, is not YAML, or is not the configuration of a run of this task.
+        """
+        return RunConfig.from_dict(self._read_yaml(), str(self.config), task)
+
+    def read_sections(self) -> dict[str, Any]:
+        """The task and the sections of ``config.yaml`` as plain values.
 
         Raises:
             RunError: the file is missing, is not YAML, or is not the configuration of a run.
         """
+        return run_sections(self._read_yaml(), str(self.config))
+
+    def _read_yaml(self) -> Any:
         try:
-            content = _yaml().safe_load(self.config.read_text("utf-8"))
+            return _yaml().safe_load(self.config.read_text("utf-8"))
         except OSError as error:
             raise RunError(f"cannot read {self.config}: {error.strerror}") from error
         except (_yaml().YAMLError, UnicodeDecodeError) as error:
             raise RunError(f"{self.config} is not valid YAML: {str(error).splitlines()[0]}") from error
-        return RunConfig.from_dict(content, str(self.config))
 
     def read_metrics(self) -> list[dict[str, float]]:
         """The rows of ``metrics.csv``, oldest first."""

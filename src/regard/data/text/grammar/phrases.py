@@ -1,0 +1,282 @@
+"""Phrases in both languages; each Spanish word has links to the English words that it translates."""
+
+import itertools
+import random
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from regard.data.text.alignment import Link
+from regard.data.text.grammar.lexicon import ADJECTIVES, NAMES, NOUNS, Adjective, Noun
+from regard.data.text.grammar.morphology import agree
+
+T = TypeVar("T")
+
+
+class RandomDraws:
+    """Random choices by ``random()`` alone, which gives the same numbers for a seed in every version of Python."""
+
+    def __init__(self, seed: int | str):
+        self._random = random.Random(seed)
+
+    def chance(self, probability: float) -> bool:
+        """True with this probability."""
+        return self._random.random() < probability
+
+    def choice(self, options: Sequence[T]) -> T:
+        """One of the options, with equal probabilities."""
+        return options[int(self._random.random() * len(options))]
+
+    def weighted(self, options: Sequence[tuple[T, float]]) -> T:
+        """One of the options, with probabilities in proportion to their weights."""
+        point = self._random.random() * sum(weight for _, weight in options)
+        for option, weight in options:
+            point -= weight
+            if point < 0:
+                return option
+        return options[-1][0]
+
+
+@dataclass(eq=False, slots=True)
+class Source:
+    """An English word; two objects are never equal."""
+
+    text: str
+
+
+@dataclass(eq=False, slots=True)
+class Target:
+    """A Spanish word, and its sure and possible links to English words."""
+
+    text: str
+    sure: tuple[Source, ...] = ()
+    possible: tuple[Source, ...] = ()
+
+
+@dataclass(eq=False, slots=True)
+class Phrase:
+    """A noun phrase or pronoun.
+
+    Attributes:
+        source: its English words.
+        target: its Spanish words; none for a subject pronoun, which is dropped.
+        person: one of `morphology.PERSONS`, for the Spanish verb; *you* has a plural verb in English.
+        gender: ``"m"`` or ``"f"``.
+        human: whether a direct object takes the personal *a*.
+    """
+
+    source: list[Source]
+    target: list[Target]
+    person: str
+    gender: str
+    human: bool
+
+    @property
+    def plural(self) -> bool:
+        """Whether adjectives are plural."""
+        return self.person.endswith("p")
+
+    @property
+    def dropped(self) -> tuple[Source, ...]:
+        """The words of a pronoun that Spanish leaves out."""
+        return () if self.target else tuple(self.source)
+
+
+PRONOUNS = (
+    ("I", "1s", "m", "me", "me"),
+    ("you", "2s", "m", "you", "te"),
+    ("he", "3s", "m", "him", "lo"),
+    ("she", "3s", "f", "her", "la"),
+    ("we", "1p", "m", "us", "nos"),
+    ("they", "3p", "m", "them", "los"),
+    ("you all", "3p", "m", "you all", "los"),
+)
+"""Subject, person, gender, object and its clitic."""
+
+DATIVES = {"1s": "me", "2s": "te", "3s": "le", "1p": "nos", "3p": "les"}
+
+# English, Spanish as (masculine, feminine) singular and plural; "" where the number is impossible
+_DETERMINERS = {
+    "the": ("el", "la", "los", "las"),
+    "a": ("un", "una", "", ""),
+    "this": ("este", "esta", "", ""),
+    "that": ("ese", "esa", "", ""),
+    "these": ("", "", "estos", "estas"),
+    "those": ("", "", "esos", "esas"),
+    "my": ("mi", "mi", "mis", "mis"),
+    "your": ("tu", "tu", "tus", "tus"),
+    "his": ("su", "su", "sus", "sus"),
+    "her": ("su", "su", "sus", "sus"),
+    "our": ("nuestro", "nuestra", "nuestros", "nuestras"),
+    "every": ("cada", "cada", "", ""),
+    "some": ("", "", "unos", "unas"),
+    "two": ("", "", "dos", "dos"),
+    "three": ("", "", "tres", "tres"),
+    "many": ("", "", "muchos", "muchas"),
+}
+_WEIGHTS = {"the": 9.0, "a": 4.0, "my": 2.0, "every": 0.5}
+_INDEFINITE = {"a", "some", "two", "three", "many"}
+_POSSESSIVE = {"my", "your", "his", "her", "our"}
+
+_OF_KIND = {kind: tuple(adjective for adjective in ADJECTIVES if kind in adjective.kinds) for kind in NOUNS}
+
+
+def _determiners(plural: bool, mass: bool, indefinite: bool, public: bool) -> list[tuple[str, float]]:
+    return [
+        (word, _WEIGHTS.get(word, 1.0))
+        for word, forms in _DETERMINERS.items()
+        if forms[2 * plural]
+        and (word in _INDEFINITE or not indefinite)
+        and not (mass and word in ("a", "every"))
+        and not (public and word in _POSSESSIVE)
+    ]
+
+
+_CHOICES = {
+    case: _determiners(*case) for case in itertools.product((False, True), repeat=4) if not (case[1] and case[2])
+}
+
+
+def pronoun(draws: RandomDraws) -> Phrase:
+    """A subject pronoun; its Spanish is dropped."""
+    word, person, gender, _, _ = draws.choice(PRONOUNS)
+    return Phrase([Source(part) for part in word.split()], [], person, gender, True)
+
+
+def name(draws: RandomDraws) -> Phrase:
+    """A person's name, the same in both languages."""
+    word, gender = draws.choice(NAMES)
+    source = Source(word)
+    return Phrase([source], [Target(word, (source,))], "3s", gender, True)
+
+
+def noun_phrase(
+    draws: RandomDraws, kinds: Sequence[str], *, indefinite: bool = False, plain: bool = False, names: float = 0.35
+) -> Phrase:
+    """A noun with its determiner, and perhaps adjectives or an owner.
+
+    Args:
+        draws: chooses.
+        kinds: the kinds of noun to choose from.
+        indefinite: whether the determiner must be one that *there is* takes.
+        plain: whether to leave out adjectives and owners.
+        names: how often a person has a name instead.
+    """
+    kind = draws.choice(kinds)
+    if kind == "person" and not indefinite and draws.chance(names):
+        return name(draws)
+    nouns = NOUNS[kind]
+    noun = draws.choice(nouns)
+    while indefinite and noun.mass:
+        noun = draws.choice(nouns)
+    public = kind in ("place", "surface")
+    plural = not noun.mass and draws.chance(0.1 if public else 0.3)
+    owned = not (plain or indefinite or public) and draws.chance(0.08)
+    adjectives = [] if plain or owned or not draws.chance(0.35) else [draws.choice(_OF_KIND[kind])]
+    very = bool(adjectives) and adjectives[0].gradable and draws.chance(0.15)
+    if owned:
+        return _owned(draws, noun, plural)
+    determiner = draws.weighted(_CHOICES[plural, noun.mass, indefinite, public])
+    return _described(determiner, noun, plural, adjectives, very)
+
+
+def _described(determiner: str, noun: Noun, plural: bool, adjectives: list[Adjective], very: bool) -> Phrase:
+    article = Source(determiner)
+    head = Source(noun.english_plural if plural else noun.english)
+    source, before, after = [article], [], []
+    for adjective in adjectives:
+        if very:
+            source.append(Source("very"))
+            after.append(Target("muy", (source[-1],)))
+        word = Source(adjective.english)
+        source.append(word)
+        form = agree(adjective.spanish, noun.gender, plural)
+        if adjective.before:
+            short = not plural and (noun.gender == "m" or adjective.before == "gran")
+            before.append(Target(adjective.before if short else form, (word,)))
+        else:
+            after.append(Target(form, (word,)))
+    forms = _DETERMINERS[determiner]
+    form = forms[2 * plural + (noun.gender == "f")]
+    # The feminine singular before a stressed a: el agua, un águila, but la gran águila.
+    if noun.stressed_a and not plural and not before and determiner in ("the", "a"):
+        form = forms[0]
+    body = Target(noun.spanish_plural if plural else noun.spanish, (head,))
+    target = [Target(form, (article,), (head,)), *before, body, *after]
+    return Phrase([*source, head], target, "3p" if plural else "3s", noun.gender, noun.kind == "person")
+
+
+def _owned(draws: RandomDraws, noun: Noun, plural: bool) -> Phrase:
+    # the boy's dog: el perro del niño
+    owner = noun_phrase(draws, ["person"], plain=True)
+    if owner.plural:
+        owner = name(draws)
+    whose = owner.source[-1]
+    whose.text += "'s"
+    head = Source(noun.english_plural if plural else noun.english)
+    forms = _DETERMINERS["the"]
+    article = forms[0] if noun.stressed_a and not plural else forms[2 * plural + (noun.gender == "f")]
+    target = [
+        Target(article, (), (head, whose, *owner.source[:-1])),
+        Target(noun.spanish_plural if plural else noun.spanish, (head,)),
+        Target("de", (), (whose,)),
+        *owner.target,
+    ]
+    return Phrase([*owner.source, head], target, "3p" if plural else "3s", noun.gender, noun.kind == "person")
+
+
+def with_personal_a(phrase: Phrase, verb: Source) -> list[Target]:
+    """The Spanish of a direct object: a person has *a* before it."""
+    if not phrase.human:
+        return phrase.target
+    return [Target("a", (), (verb, *phrase.source)), *phrase.target]
+
+
+def finished(
+    source: Iterable[Source], target: Iterable[Target], *, question: bool
+) -> tuple[list[str], list[str], frozenset[Link], frozenset[Link]]:
+    """A sentence: contracted, punctuated and capitalized.
+
+    Returns:
+        English words, Spanish words, sure links and possible links (every sure one is among them).
+    """
+    english = [*source, Source("?" if question else ".")]
+    spanish = _contracted([*target, Target(english[-1].text, (english[-1],))])
+    if question:
+        spanish.insert(0, Target("¿", (), (english[-1], english[0])))
+    words = [word.text for word in english]
+    for at, word in enumerate(words[:-1]):
+        if word == "a" and words[at + 1][0] in "aeiou":
+            words[at] = "an"
+    words[0] = words[0][0].upper() + words[0][1:]
+    rendered = [word.text for word in spanish]
+    first = int(question)
+    rendered[first] = rendered[first][0].upper() + rendered[first][1:]
+    place = {word: at for at, word in enumerate(english)}
+    sure = {(place[word], at) for at, target in enumerate(spanish) for word in target.sure}
+    possible = {(place[word], at) for at, target in enumerate(spanish) for word in target.possible}
+    return words, rendered, frozenset(sure), frozenset(sure | possible)
+
+
+def _contracted(words: list[Target]) -> list[Target]:
+    # a + el: al, de + el: del; y before the sound of i: e
+    result: list[Target] = []
+    for word in words:
+        last = result[-1] if result else None
+        if last is not None and word.text == "el" and last.text in ("a", "de"):
+            sure = last.sure or word.sure
+            possible = (*last.sure, *last.possible, *word.sure, *word.possible)
+            result[-1] = Target(last.text + "l", sure, possible)
+            continue
+        if last is not None and last.text == "y" and word.text.lower().startswith(("i", "hi")):
+            last.text = "e"
+        result.append(word)
+    return result
+
+
+def joined(words: Sequence[str]) -> str:
+    """Words as text: a space before each, but not before ``.`` and ``?`` nor after ``¿``."""
+    text = ""
+    for word in words:
+        text += word if not text or word in ".?" or text.endswith("¿") else f" {word}"
+    return text

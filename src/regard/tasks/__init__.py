@@ -1,0 +1,1 @@
+"""Tasks: one folder for each, against the interface of `regard.training.task`; `registry` finds them by name."""

@@ -1,0 +1,107 @@
+"""Finds tasks by name: those of regard, and those of other packages, which register by an entry point.
+
+A package registers a task in its ``pyproject.toml``; the value names an instance of `regard.training.task.Task`::
+
+    [project.entry-points."regard.tasks"]
+    count = "my_package.count:TASK"
+"""
+
+from functools import cache
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
+
+from regard.errors import RegardError, RunError, UnknownNameError
+from regard.training.run_folder import RunFolder
+from regard.training.task import Task, Trained
+
+GROUP = "regard.tasks"
+"""The group of the entry points."""
+
+BUILT_IN = {
+    "translate": (
+        "regard.tasks.translate.task:TASK",
+        "Translate text: a recurrent translator, with or without attention.",
+    ),
+}
+"""Name → (module:attribute, summary)."""
+
+
+def names() -> dict[str, str]:
+    """The name and the summary of every task; no task is imported."""
+    return {name: summary for name, (_, summary) in BUILT_IN.items()} | {
+        name: f"A task of the package {_package(point)}." for name, point in _points().items()
+    }
+
+
+def find(name: str) -> Task:
+    """The task of this name.
+
+    Raises:
+        UnknownNameError: there is no such task.
+        RunError: the package that registers the task cannot be imported, or registers something else.
+    """
+    if name in BUILT_IN:
+        module, attribute = BUILT_IN[name][0].split(":")
+        return getattr(import_module(module), attribute)
+    point = _points().get(name)
+    if point is None:
+        raise UnknownNameError("task", name, names())
+    try:
+        task = point.load()
+    except RegardError:
+        raise
+    except Exception as error:
+        reason = f"{type(error).__name__}: {error}".splitlines()[0]
+        raise RunError(f"the task {name!r} of the package {_package(point)} cannot be imported ({reason})") from error
+    if not isinstance(task, Task) or task.name != name:
+        found = f"the task {task.name!r}" if isinstance(task, Task) else f"a {type(task).__name__}"
+        raise RunError(
+            f"the package {_package(point)} registers {found} as the task {name!r}; "
+            "the entry point must name an instance of regard.training.task.Task with this name"
+        )
+    return task
+
+
+def of_run(folder: RunFolder) -> Task:
+    """The task of a run, by its ``config.yaml``.
+
+    Raises:
+        RunError: the folder is not a run, or no installed package has its task.
+    """
+    name = folder.read_sections()["task"]
+    try:
+        return find(name)
+    except UnknownNameError as error:
+        raise RunError(
+            f"{folder.path} is a run of the task {name!r}, which no installed package has (known: {', '.join(names())})"
+        ) from error
+
+
+def load(run: str, device: str = "cpu") -> Trained:
+    """A trained run, ready to predict and evaluate.
+
+    ::
+
+        trained = regard.load("runs/translate-bahdanau")
+        trained.predict(["The dog sleeps."], beam=5)[0].text
+        trained.evaluate("test.tsv").bleu
+
+    Args:
+        run: the run folder. Only safetensors, JSON and safe YAML are read.
+        device: PyTorch device of the model.
+
+    Raises:
+        RunError: the folder is not a run folder, or its files are missing, damaged or from different runs.
+    """
+    folder = RunFolder.open(run)
+    return of_run(folder).load(folder, device)
+
+
+@cache
+def _points() -> dict[str, EntryPoint]:
+    # A name of regard's own is not replaced.
+    return {point.name: point for point in entry_points(group=GROUP) if point.name not in BUILT_IN}
+
+
+def _package(point: EntryPoint) -> str:
+    return point.dist.name if point.dist else point.module

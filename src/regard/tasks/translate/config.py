@@ -1,0 +1,178 @@
+"""The configuration of a translator: its data, its model, its training, and how it is used."""
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from regard.errors import ArgumentError
+from regard.training.config import TrainingConfig
+from regard.training.sections import check_at_least, check_choices, check_probabilities
+
+BUNDLED_PAIRS = 20_000
+"""Training pairs of the bundled corpus when no number is given."""
+
+
+@dataclass(frozen=True, slots=True)
+class DataConfig:
+    """The data of a run, and how it is split into tokens."""
+
+    train: str | None = None
+    """Training pairs: a .tsv, .csv, .jsonl or .parquet file, two aligned text files as 'a.de,b.en', a Hugging Face data
+    set 'owner/name', or 'bundled' for the generated English-Spanish corpus."""
+    validation: str | None = None
+    """Validation pairs, in any of these forms. Default: the last training pairs, as many as held_out says."""
+    test: str | None = None
+    """Test pairs, translated with a beam of 5 when training is over. Default: none."""
+    source_column: str | None = None
+    """Column to translate from. Default: the first of a table with two columns."""
+    target_column: str | None = None
+    """Column to translate to. Default: the second of a table with two columns."""
+    lowercase: bool = False
+    """Turn all text into lower case, references included."""
+    bundled: int = 0
+    """Number of pairs of the generated corpus to train on, instead of train."""
+    held_out: int = 500
+    """Training pairs that are used for validation when there are no validation pairs; at most a tenth of the pairs."""
+    tokenizer: Literal["bpe", "word", "char"] = "bpe"
+    """bpe (sub-words), word or char."""
+    vocabulary: int = 8000
+    """Largest size of each side's vocabulary, in tokens."""
+    max_length: int = 100
+    """Largest number of tokens of each side; longer training pairs are left out."""
+
+    def __post_init__(self) -> None:
+        if self.train == "bundled":
+            object.__setattr__(self, "train", None)
+            object.__setattr__(self, "bundled", self.bundled or BUNDLED_PAIRS)
+        if (self.train is None) == (self.bundled <= 0):
+            raise ArgumentError("training data must be either a path (train) or the bundled corpus (bundled > 0)")
+        check_choices(self)
+        check_at_least(self, 8, "vocabulary")
+        check_at_least(self, 1, "max_length", "held_out")
+
+
+@dataclass(frozen=True, slots=True)
+class ModelConfig:
+    """The model of a run, without the sizes of its vocabularies."""
+
+    attention: Literal["none", "bahdanau", "luong", "hard"] = "bahdanau"
+    """none, bahdanau (before the cell), luong (after it) or hard (as bahdanau, but of one annotation)."""
+    score: Literal["additive", "concat", "dot", "general", "location", "scaled_dot"] | None = None
+    """additive (= concat), dot, scaled_dot, general or location. Default: additive for bahdanau and hard, general for
+    luong."""
+    scope: Literal["global", "local-m", "local-p"] = "global"
+    """luong: global, local-m (monotonic) or local-p (predicted)."""
+    window: int = 10
+    """luong, local scopes: half-width in source tokens."""
+    input_feeding: bool = True
+    """luong: the attentional vector is an input of the next step."""
+    hard_estimator: Literal["reinforce", "straight_through"] = "reinforce"
+    """hard: reinforce or straight_through."""
+    entropy_weight: float = 0.01
+    """hard with reinforce: weight of the entropy bonus."""
+    cell: Literal["lstm", "gru"] = "lstm"
+    """lstm or gru."""
+    embedding: int = 256
+    """Features of an embedded token and of the readout."""
+    hidden: int = 512
+    """Features of an annotation and of a decoder state; even."""
+    encoder_layers: int = 1
+    """Layers of the encoder."""
+    decoder_layers: int = 1
+    """Layers of the decoder."""
+    readout: Literal["tanh", "maxout"] = "tanh"
+    """tanh or maxout."""
+    dropout: float = 0.3
+    """Dropout rate, 0 to below 1."""
+    tied: Literal["none", "target", "all"] = "target"
+    """Embeddings that share their weights: none, target (with the output) or all (needs one vocabulary size on both
+    sides)."""
+    max_source: int = 0
+    """Score location: the longest source, in tokens, that the model can attend to; 0: the max_length of the data."""
+
+    def __post_init__(self) -> None:
+        check_choices(self)
+        check_at_least(self, 1, "embedding", "hidden", "encoder_layers", "decoder_layers", "window")
+        check_at_least(self, 0, "max_source", "entropy_weight")
+        check_probabilities(self, "dropout")
+        if self.hidden % 2:
+            raise ArgumentError(f"hidden must be even, half for each direction; it is {self.hidden}")
+        if self.scope != "global" and self.attention != "luong":
+            raise ArgumentError(f"scope {self.scope!r} is luong's; attention is {self.attention!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class TranslationTrainingConfig(TrainingConfig):
+    """How a translator is trained, and for how long."""
+
+    tokens_per_batch: int = 2000
+    """Target tokens of a batch, padding included, on each device."""
+    label_smoothing: float = 0.1
+    """Probability that is distributed over all words, 0 to below 1 (Szegedy et al. 2016, section 7)."""
+    scheduled_sampling: float = 0.0
+    """Probability that a decoder step reads the predicted word, 0 to below 1 (Bengio et al. 2015)."""
+    validation_pairs: int = 0
+    """Pairs that each validation translates: the first of the validation data; 0: all."""
+
+    def __post_init__(self) -> None:
+        TrainingConfig.__post_init__(self)  # the class of `super()` is another one in a dataclass with slots
+        check_at_least(self, 1, "tokens_per_batch")
+        check_at_least(self, 0, "validation_pairs")
+        check_probabilities(self, "label_smoothing", "scheduled_sampling")
+
+
+@dataclass(frozen=True, slots=True)
+class PredictionConfig:
+    """How sentences are translated."""
+
+    beam: int = 5
+    """Beam width; 1: greedy search."""
+    length_penalty: float = 1.0
+    """Exponent of the beam's length normalization, 0 or more."""
+    replace_unknown: bool = False
+    """Replace an unknown word by the source word with the largest weight."""
+    merge_words: bool = False
+    """Merge sub-words to words, in pictures and in JSON."""
+    batch_size: int = 64
+    """Sentences translated at once."""
+
+    def __post_init__(self) -> None:
+        _check_search(self)
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluationConfig:
+    """How a translator is measured on a data set."""
+
+    source_column: str | None = None
+    """Column to translate from. Default: as in training."""
+    target_column: str | None = None
+    """Column with the references. Default: as in training."""
+    beam: int = 5
+    """Beam width; 1: greedy search."""
+    length_penalty: float = 1.0
+    """Exponent of the beam's length normalization, 0 or more."""
+    batch_size: int = 64
+    """Sentences translated at once."""
+    limit: int | None = None
+    """Number of pairs to evaluate, from the first. Default: all."""
+
+    def __post_init__(self) -> None:
+        _check_search(self)
+        if self.limit is not None:
+            check_at_least(self, 1, "limit")
+
+
+def _check_search(config: PredictionConfig | EvaluationConfig) -> None:
+    check_at_least(config, 1, "beam", "batch_size")
+    check_at_least(config, 0, "length_penalty")
+
+
+# The names of version 0.1.
+_MODEL_NAMES = {"embedding_dim": "embedding", "hidden_dim": "hidden", "tied_embeddings": "tied"}
+
+
+def upgraded(sections: dict[str, Any]) -> dict[str, Any]:
+    """The sections of a configuration that version 0.1 wrote, with the names of today."""
+    # Without max_source a location score had 200 keys, whatever the length of the data.
+    model = {"max_source": 200} | {_MODEL_NAMES.get(name, name): value for name, value in sections["model"].items()}
+    return {**sections, "model": model}

@@ -1,0 +1,132 @@
+"""The data of a run: opened, split, tokenized and encoded according to its configuration."""
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from regard.data.text.batches import encode_pairs
+from regard.data.text.sources import open_pairs
+from regard.data.text.tokenizers import Tokenizer
+from regard.errors import DataError, RunError
+from regard.tasks.translate.config import DataConfig
+from regard.tasks.translate.task import TranslationRun, bundled_path, tokenizer_path
+from regard.training.run_folder import RunFolder
+
+if TYPE_CHECKING:
+    import datasets
+
+BUNDLED_SEED = 1
+BUNDLED_VALIDATION, BUNDLED_TEST = 500, 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Corpora:
+    """The training and validation data of a run, as text and as token ids."""
+
+    validation_text: "datasets.Dataset"
+    """Columns ``source`` and ``target``."""
+    train: "datasets.Dataset"
+    """As `encode_pairs` returns it."""
+    validation: "datasets.Dataset"
+    source_tokenizer: Tokenizer
+    target_tokenizer: Tokenizer
+
+
+def open_corpora(run: TranslationRun, folder: RunFolder) -> Corpora:
+    """Open, tokenize and encode the training and validation data of a run.
+
+    The tokenizers are trained on the training data and saved in the run folder; saved tokenizers are loaded instead. A
+    run that starts from the model of another run takes its tokenizers. The bundled corpus is written into the run
+    folder as ``corpus/*.tsv``.
+
+    Args:
+        run: the configuration of the run.
+        folder: the run folder.
+
+    Raises:
+        DataError: `open_pairs` or `encode_pairs` raises it, or there are too few pairs to validate on.
+        RunError: the tokenizers of ``init_from`` do not fit.
+    """
+    config, validation_pairs = run.data, run.training.validation_pairs
+    if config.bundled:
+        write_bundled(folder, config.bundled)
+    train = open_part(config, folder, "train")
+    if config.validation or config.bundled:
+        validation = open_part(config, folder, "validation")
+    else:
+        held_out = min(config.held_out, len(train) // 10)
+        if not held_out:
+            raise DataError(
+                f"{config.train} has {len(train)} pairs, too few to use some of them for validation; "
+                "give validation data with --validation"
+            )
+        validation = train.select(range(len(train) - held_out, len(train)))
+        train = train.select(range(len(train) - held_out))
+    if 0 < validation_pairs < len(validation):
+        validation = validation.select(range(validation_pairs))
+    tokenizers = []
+    for column in ("source", "target"):
+        path = tokenizer_path(folder, column)
+        if not path.is_file():
+            if run.training.init_from is not None:
+                learned = _tokenizer_of(run.training.init_from, column, config)
+            else:
+                learned = Tokenizer.train(_texts(train, column), config.tokenizer, config.vocabulary, config.lowercase)
+            learned.save(path)
+        tokenizers.append(Tokenizer.load(path))
+    source, target = tokenizers
+    return Corpora(
+        validation_text=validation,
+        train=encode_pairs(train, source, target, max_length=config.max_length, overlong="drop"),
+        validation=encode_pairs(validation, source, target, max_length=config.max_length, overlong="cut"),
+        source_tokenizer=source,
+        target_tokenizer=target,
+    )
+
+
+def _tokenizer_of(run: str, column: str, config: DataConfig) -> Tokenizer:
+    # The tokenizer of the run that a model is taken from; it must be as this run's options say.
+    found = Tokenizer.load(tokenizer_path(RunFolder(run), column))
+    for name, wanted, has in (
+        ("tokenizer", config.tokenizer, found.kind),
+        ("lowercase", config.lowercase, found.lowercase),
+    ):
+        if wanted != has:
+            raise RunError(
+                f"init_from: {name} is {has!r} in {run}, and {wanted!r} here; a run takes the tokenizers of the run "
+                "that it starts from"
+            )
+    return found
+
+
+def open_part(config: DataConfig, folder: RunFolder, part: str) -> "datasets.Dataset":
+    """The text of one part of a run's data: columns ``source`` and ``target``.
+
+    Args:
+        config: the configuration of the data.
+        folder: the run folder, which contains the bundled corpus.
+        part: ``"train"``, ``"validation"`` or ``"test"``.
+    """
+    if config.bundled:
+        return open_pairs(bundled_path(folder, part), "english", "spanish", lowercase=config.lowercase)
+    return open_pairs(getattr(config, part), config.source_column, config.target_column, lowercase=config.lowercase)
+
+
+def write_bundled(folder: RunFolder, pairs: int) -> None:
+    """Write the bundled English-Spanish corpus into the run folder, unless it is already there.
+
+    Args:
+        folder: the run folder.
+        pairs: training pairs. The validation part has 500 pairs, the test part 1000; no English sentence of these two
+            occurs in the training part.
+    """
+    from regard.data.text.generated import write_corpus
+
+    if not bundled_path(folder, "train").is_file():
+        sizes = {"train": pairs, "validation": BUNDLED_VALIDATION, "test": BUNDLED_TEST}
+        write_corpus(folder.path / "corpus", sizes, BUNDLED_SEED)
+
+
+def _texts(dataset: "datasets.Dataset", column: str) -> Iterator[str]:
+    return itertools.chain.from_iterable(block[column] for block in dataset.iter(10_000))  # pyright: ignore

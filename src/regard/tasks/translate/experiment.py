@@ -1,0 +1,101 @@
+"""One prepared training of a translator: its data, its model, its loss and its validation."""
+
+from pathlib import Path
+
+from regard.data.text.batches import BatchLoader, PairBatch
+from regard.models.checkpoint import save_model
+from regard.models.translator import RecurrentTranslator, TranslatorConfig
+from regard.tasks.translate.corpora import Corpora, open_corpora
+from regard.tasks.translate.task import TranslationRun
+from regard.tasks.translate.text_metrics import text_scores
+from regard.tasks.translate.validation import Validation
+from regard.training.randomness import seed_step
+from regard.training.run_folder import RunFolder
+from regard.training.task import Experiment, StepLoss, ValidationResult
+
+SAMPLES = 4
+
+
+class TranslationExperiment(Experiment):
+    """A translator and its data.
+
+    Args:
+        config: the configuration of the run.
+        folder: the run folder, in which the tokenizers and the bundled corpus are.
+    """
+
+    unit = "tokens"
+
+    def __init__(self, config: TranslationRun, folder: RunFolder):
+        self.config = config.training
+        self.corpora = open_corpora(config, folder)
+        text = self.corpora.validation_text
+        self.references = list(text["target"])
+        self.samples = list(zip(text[:SAMPLES]["source"], self.references[:SAMPLES], strict=True))
+        self.validation = Validation(
+            BatchLoader(self.corpora.validation, self.config.tokens_per_batch, seed=self.config.seed, shuffle=False),
+            len(self.references),
+            self.corpora.target_tokenizer,
+            config.data.max_length,
+        )
+        # The libraries that opened the data may have drawn random numbers.
+        seed_step(self.config.seed, -1)
+        self.model: RecurrentTranslator = RecurrentTranslator(  # pyright: ignore[reportIncompatibleVariableOverride]
+            translator_config(config, self.corpora)
+        )
+        self.description = (
+            f"{len(self.corpora.train)} pairs · vocabularies {len(self.corpora.source_tokenizer)} and "
+            f"{len(self.corpora.target_tokenizer)}"
+        )
+
+    def batches(self, rank: int, world_size: int) -> BatchLoader:
+        tokens, seed = self.config.tokens_per_batch, self.config.seed
+        return BatchLoader(self.corpora.train, tokens, seed=seed, shuffle=True, rank=rank, world_size=world_size)
+
+    def loss(self, batch: PairBatch) -> StepLoss:
+        loss = self.model.loss(
+            batch.source,
+            batch.source_lengths,
+            batch.target,
+            batch.target_lengths,
+            label_smoothing=self.config.label_smoothing,
+            sampling_probability=self.config.scheduled_sampling,
+        )
+        return StepLoss(loss.total, float(loss.nll), batch.target_tokens)
+
+    def validate(self, rank: int, world_size: int) -> ValidationResult:
+        found = self.validation.run(self.model, rank, world_size)
+        scores = text_scores(found.translations, self.references)
+        samples = [
+            {"source": source, "reference": reference, "translation": translation}
+            for (source, reference), translation in zip(self.samples, found.translations, strict=False)
+        ]
+        return ValidationResult(found.loss, {"bleu": scores.bleu, "chrf": scores.chrf}, samples)
+
+    def save_model(self, path: Path) -> None:
+        save_model(path, self.model)
+
+
+def translator_config(config: TranslationRun, corpora: Corpora) -> TranslatorConfig:
+    """The configuration of the model: that of the run, with the sizes that the data decide."""
+    model = config.model
+    return TranslatorConfig(
+        source_vocabulary=len(corpora.source_tokenizer),
+        target_vocabulary=len(corpora.target_tokenizer),
+        embedding_dim=model.embedding,
+        hidden_dim=model.hidden,
+        encoder_layers=model.encoder_layers,
+        decoder_layers=model.decoder_layers,
+        cell=model.cell,
+        attention=model.attention,
+        score=model.score,
+        scope=model.scope,
+        window=model.window,
+        input_feeding=model.input_feeding,
+        readout=model.readout,
+        hard_estimator=model.hard_estimator,
+        entropy_weight=model.entropy_weight,
+        max_source=model.max_source or config.data.max_length,
+        dropout=model.dropout,
+        tied_embeddings=model.tied,
+    )

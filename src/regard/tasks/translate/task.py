@@ -1,0 +1,60 @@
+"""The task ``translate``."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from regard.tasks.translate import config
+from regard.training.config import RunConfig
+from regard.training.run_folder import RunFolder
+from regard.training.task import Experiment, Metric, Task
+
+if TYPE_CHECKING:
+    from regard.tasks.translate.trained_translator import TrainedTranslator
+
+TranslationRun = RunConfig[config.DataConfig, config.ModelConfig, config.TranslationTrainingConfig]
+"""The configuration of a run that trains a translator."""
+
+
+class TranslateTask(Task):
+    """Translating text."""
+
+    name = "translate"
+    summary = "Translate text: a recurrent translator, with or without attention."
+    metrics = (Metric("bleu", "BLEU"), Metric("chrf", "chrF"))
+    data_config = config.DataConfig
+    model_config = config.ModelConfig
+    training_config = config.TranslationTrainingConfig
+    prediction_config = config.PredictionConfig
+    evaluation_config = config.EvaluationConfig
+
+    def prepare(self, config: TranslationRun, folder: RunFolder) -> Experiment:
+        from regard.tasks.translate.experiment import TranslationExperiment
+
+        return TranslationExperiment(config, folder)
+
+    def load(self, folder: RunFolder, device: str = "cpu") -> "TrainedTranslator":
+        from regard.tasks.translate.trained_translator import TrainedTranslator
+
+        return TrainedTranslator(folder, device)
+
+    def test_data(self, folder: RunFolder, config: TranslationRun) -> str | None:
+        return str(bundled_path(folder, "test")) if config.data.bundled and not config.data.test else config.data.test
+
+    def run_name(self, config: TranslationRun) -> str:
+        return f"{self.name}-{config.model.attention}"
+
+    def upgraded(self, sections: dict[str, Any]) -> dict[str, Any]:
+        return config.upgraded(sections)
+
+
+def bundled_path(folder: RunFolder, part: str) -> Path:
+    """The file of a part of the bundled corpus in a run folder: ``"train"``, ``"validation"`` or ``"test"``."""
+    return folder.path / "corpus" / f"{part}.tsv"
+
+
+def tokenizer_path(folder: RunFolder, side: str) -> Path:
+    """The tokenizer of a side, ``"source"`` or ``"target"``, in a run folder: a ``tokenizer.json`` of Hugging Face."""
+    return folder.path / f"tokenizer-{side}.json"
+
+
+TASK = TranslateTask()

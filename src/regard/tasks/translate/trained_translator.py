@@ -1,0 +1,253 @@
+"""A trained translator, loaded from its run folder: translates text and gives the attention weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import torch
+from torch import Tensor
+
+from regard.data.text.batches import PairBatch
+from regard.data.text.tokenizers import Tokenizer
+from regard.data.text.words import split_words
+from regard.errors import ArgumentError, RunError
+from regard.models.checkpoint import load_model
+from regard.models.search import Hypothesis, beam, greedy
+from regard.models.translator import RecurrentTranslator
+from regard.tasks.translate.config import EvaluationConfig, PredictionConfig
+from regard.tasks.translate.task import TASK, TranslationRun, tokenizer_path
+from regard.training.run_folder import RunFolder
+from regard.training.task import Prediction, Trained
+
+if TYPE_CHECKING:
+    from regard.tasks.translate.evaluation import Evaluation
+
+
+@dataclass(frozen=True, slots=True)
+class Translation(Prediction):
+    """A sentence, its translation, and the attention weights.
+
+    Attributes:
+        source: the source sentence, unchanged.
+        text: its translation.
+        score: log-probability of the translation in nats, divided by the length penalty of the search.
+        source_tokens: labels of the source tokens.
+        target_tokens: labels of the target tokens, without ``eos``.
+        source_words: positions of the tokens of each source word.
+        target_words: positions of the tokens of each target word.
+        weights: float32 ``[target tokens, source tokens]``; None for a model without attention.
+        merge_words: whether pictures and `to_dict` have words, not sub-words.
+    """
+
+    source: str
+    text: str
+    score: float
+    source_tokens: list[str]
+    target_tokens: list[str]
+    source_words: list[range]
+    target_words: list[range]
+    weights: Tensor | None
+    merge_words: bool = False
+
+    def to_dict(self) -> dict[str, Any]:
+        """Source, translation, score in nats, tokens and weights ``[target][source]``."""
+        found: dict[str, Any] = {"source": self.source, "translation": self.text, "score": round(self.score, 4)}
+        rows, columns, weights = self.target_tokens, self.source_tokens, self.weights
+        if self.merge_words:
+            from regard.pictures import merge
+
+            rows = [_word(rows, group) for group in self.target_words]
+            columns = [_word(columns, group) for group in self.source_words]
+            if weights is not None:
+                weights = merge(weights, self.target_words, self.source_words)
+        found["source_tokens"], found["target_tokens"] = columns, rows
+        if weights is not None:
+            found["weights"] = [[round(float(weight), 4) for weight in row] for row in weights]
+        return found
+
+
+class TrainedTranslator(Trained):
+    """The best model of a run with its tokenizers.
+
+    Args:
+        folder: the run folder, or its path. Only safetensors, JSON and safe YAML are read.
+        device: PyTorch device of the model.
+
+    Raises:
+        RunError: the folder is not a run folder, or its files are missing, damaged or from different runs.
+    """
+
+    def __init__(self, folder: RunFolder | str, device: str = "cpu"):
+        self.task = TASK
+        self.folder = folder if isinstance(folder, RunFolder) else RunFolder.open(folder)
+        self.config: TranslationRun = self.folder.read_config(TASK)
+        paths = [tokenizer_path(self.folder, side) for side in ("source", "target")]
+        self.folder.require(*paths)
+        self.source_tokenizer, self.target_tokenizer = map(Tokenizer.load, paths)
+        model = load_model(self.folder.model)
+        if not isinstance(model, RecurrentTranslator):
+            raise RunError(f"{self.folder.model} holds a {type(model).__name__}, which does not translate")
+        sizes = len(self.source_tokenizer), len(self.target_tokenizer)
+        if sizes != (model.config.source_vocabulary, model.config.target_vocabulary):
+            raise RunError(f"{self.folder.path}: the vocabulary sizes of the tokenizers and of the model differ")
+        try:
+            self.model: RecurrentTranslator = cast(  # pyright: ignore[reportIncompatibleVariableOverride]
+                RecurrentTranslator, model.to(device)
+            )
+        except (RuntimeError, AssertionError) as error:
+            raise ArgumentError(f"device {device!r} cannot be used: {str(error).splitlines()[0]}") from error
+        self.device = device
+
+    @property
+    def tokenizers(self) -> Mapping[str, Tokenizer]:
+        return {"source": self.source_tokenizer, "target": self.target_tokenizer}
+
+    def predict_with(self, inputs: Sequence[str], options: PredictionConfig) -> list[Translation]:
+        found = self.translate(
+            inputs,
+            width=options.beam,
+            length_penalty=options.length_penalty,
+            replace_unknown=options.replace_unknown,
+            batch_size=options.batch_size,
+        )
+        return [replace(translation, merge_words=options.merge_words) for translation in found]
+
+    def evaluate_with(self, data: Any, options: EvaluationConfig) -> Evaluation:
+        from regard.tasks.translate.evaluation import evaluate
+
+        trained_on = self.config.data
+        columns = options.source_column, options.target_column
+        pair_of_files = isinstance(data, str) and "," in data and not Path(data).exists()
+        if trained_on.bundled:
+            if not any(columns) and str(data).endswith(".tsv"):
+                columns = "english", "spanish"
+        elif not pair_of_files:
+            columns = columns[0] or trained_on.source_column, columns[1] or trained_on.target_column
+        return evaluate(
+            self,
+            data,
+            *columns,
+            width=options.beam,
+            length_penalty=options.length_penalty,
+            batch_size=options.batch_size,
+            limit=options.limit,
+        )
+
+    def draw(self, predictions: Sequence[Prediction], folder: Path) -> list[Path]:
+        from regard.tasks.translate.pictures import draw_alignments
+
+        if self.model.config.attention == "none":
+            raise ArgumentError(f"{self.folder.path} is a model without attention; there is nothing to draw")
+        translations = [found for found in predictions if isinstance(found, Translation)]
+        return draw_alignments(folder, translations, words=any(found.merge_words for found in translations))
+
+    def translate(
+        self,
+        sentences: Sequence[str],
+        *,
+        width: int = 5,
+        length_penalty: float = 1.0,
+        replace_unknown: bool = False,
+        batch_size: int = 64,
+        on_batch: Callable[[int], None] | None = None,
+    ) -> list[Translation]:
+        """Translate sentences.
+
+        Args:
+            sentences: the texts; the translation of an empty text is empty.
+            width: beam width, hypotheses for each sentence; 1: greedy search.
+            length_penalty: exponent α of the beam's length normalization.
+            replace_unknown: replace an unknown word by the source word with the largest weight (Luong et al. 2015,
+                §4.1).
+            batch_size: sentences, of similar length, that are translated at once.
+            on_batch: called after each batch with the number of sentences translated so far.
+
+        Returns:
+            the translations, in the order of ``sentences``.
+        """
+        ids = self.source_tokenizer.encode_batch(list(sentences))
+        found: dict[int, Translation] = {}
+        order = sorted((row for row in range(len(ids)) if ids[row]), key=lambda row: len(ids[row]))
+        with torch.inference_mode():
+            for rows in _chunks(order, batch_size):
+                hypotheses = self.search([ids[row] for row in rows], width, length_penalty)
+                for row, hypothesis in zip(rows, hypotheses, strict=True):
+                    found[row] = self._translation(sentences[row], ids[row], hypothesis, replace_unknown)
+                if on_batch:
+                    on_batch(len(found))
+        return [
+            found.get(row) or Translation(text, "", 0.0, [], [], [], [], None) for row, text in enumerate(sentences)
+        ]
+
+    def search(self, sources: Sequence[Sequence[int]], width: int, length_penalty: float) -> list[Hypothesis]:
+        """The best hypothesis for each source: a list of ids without ``bos`` and ``eos``, which must not be empty."""
+        batch = PairBatch.of(sources).to(self.device)
+        config = self.model.config
+        encoded = self.model.encode(batch.source, batch.source_lengths)
+        longest = 2 * batch.source.shape[1] + 10
+        if width == 1:
+            return greedy(
+                self.model, encoded, bos=config.bos, eos=config.eos, max_length=longest, forbidden=(config.pad,)
+            )
+        return beam(
+            self.model,
+            encoded,
+            bos=config.bos,
+            eos=config.eos,
+            width=width,
+            length_penalty=length_penalty,
+            max_length=longest,
+            forbidden=(config.pad,),
+        )
+
+    def _translation(self, source: str, ids: list[int], hypothesis: Hypothesis, replace_unknown: bool) -> Translation:
+        source_tokenizer, target_tokenizer = self.source_tokenizer, self.target_tokenizer
+        text = target_tokenizer.decode(hypothesis.tokens)
+        if replace_unknown and hypothesis.weights is not None and target_tokenizer.UNK in hypothesis.tokens:
+            text = self._replace_unknown(source, ids, hypothesis.tokens, hypothesis.weights)
+        return Translation(
+            source=source,
+            text=text,
+            score=hypothesis.score,
+            source_tokens=source_tokenizer.tokens(ids),
+            target_tokens=target_tokenizer.tokens(hypothesis.tokens),
+            source_words=source_tokenizer.word_groups(ids),
+            target_words=target_tokenizer.word_groups(hypothesis.tokens),
+            weights=hypothesis.weights,
+        )
+
+    def _replace_unknown(self, source: str, ids: list[int], target_ids: list[int], weights: Tensor) -> str:
+        # The text in which each unknown token is replaced by the source word with the largest weight.
+        groups = self.source_tokenizer.word_groups(ids)
+        words = split_words(source)
+        if len(words) != len(groups):  # the tokenizer splits a word differently if part of it is unknown
+            words = self.source_tokenizer.words(ids)
+        word_weights = torch.stack([weights[:, group.start : group.stop].sum(-1) for group in groups], dim=-1)
+        unknown = self.target_tokenizer.UNK
+        chosen = [
+            words[int(row.argmax())] for row, token in zip(word_weights, target_ids, strict=True) if token == unknown
+        ]  # fmt: skip
+        pieces = self.target_tokenizer.decode(target_ids, unknown=_PLACEHOLDER).split(_PLACEHOLDER)
+        text = pieces[0]
+        for word, piece in zip(chosen, pieces[1:], strict=True):
+            # The unknown piece does not say whether a space came before it; between words there is one.
+            space = " " if text and self.target_tokenizer.kind == "word" and word[0].isalnum() else ""
+            text += space + word + piece
+        return text
+
+
+# A private-use character: it does not occur in ordinary text.
+_PLACEHOLDER = "\ue000"
+
+
+def _word(tokens: list[str], group: range) -> str:
+    return "".join(
+        tokens[position].removeprefix("·") if position > group.start else tokens[position] for position in group
+    )
+
+
+def _chunks(rows: list[int], size: int) -> Iterator[list[int]]:
+    return (rows[first : first + size] for first in range(0, len(rows), size))

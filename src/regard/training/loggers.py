@@ -1,0 +1,41 @@
+"""Lightning's loggers by name."""
+
+from importlib import import_module
+from typing import Any
+
+from regard.errors import MissingPartError
+from regard.training.run_folder import RunFolder
+
+_CLASSES = {
+    "csv": ("lightning.pytorch.loggers.csv_logs", "CSVLogger"),
+    "tensorboard": ("lightning.pytorch.loggers.tensorboard", "TensorBoardLogger"),
+    "mlflow": ("lightning.pytorch.loggers.mlflow", "MLFlowLogger"),
+    "wandb": ("lightning.pytorch.loggers.wandb", "WandbLogger"),
+}
+
+
+def make_loggers(names: list[str], folder: RunFolder) -> list[Any]:
+    """The loggers of a run; those that write files write them into the run folder.
+
+    Args:
+        names: names of ``regard.training.config.LOGGERS``.
+        folder: the run folder; its name is the name of the run.
+
+    Raises:
+        MissingPartError: the package of a logger is not installed.
+    """
+    run = folder.path.name
+    arguments: dict[str, dict[str, Any]] = {
+        "csv": {"save_dir": folder.path, "name": "csv", "version": ""},
+        "tensorboard": {"save_dir": folder.path, "name": "tensorboard", "version": ""},
+        "mlflow": {"experiment_name": "regard", "run_name": run, "save_dir": str(folder.path / "mlflow")},
+        "wandb": {"project": "regard", "name": run, "save_dir": folder.path},
+    }
+    loggers = []
+    for name in dict.fromkeys(names):
+        module, kind = _CLASSES[name]
+        try:
+            loggers.append(getattr(import_module(module), kind)(**arguments[name]))
+        except ModuleNotFoundError as error:
+            raise MissingPartError(name, name) from error
+    return loggers

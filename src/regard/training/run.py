@@ -1,0 +1,130 @@
+"""Training the model of any task, from a configuration to a run folder."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from regard.errors import RunError
+from regard.training.batch_stream import BatchStream
+from regard.training.config import RunConfig, TrainingConfig
+from regard.training.progress import Progress
+from regard.training.randomness import seed_step
+from regard.training.reporter import Reporter, reporter_for_terminal
+from regard.training.run_folder import RunFolder
+from regard.training.task import Experiment, Task
+from regard.training.trainer import lightning_silenced, make_trainer
+
+
+@dataclass(frozen=True, slots=True)
+class TrainedRun:
+    """The result of a training."""
+
+    folder: RunFolder
+    progress: Progress
+    interrupted: int
+    """Number of the signal that stopped the training; 0: no signal."""
+    parameters: int
+    """Number of trained parameters of the model."""
+
+
+def train(
+    task: Task,
+    config: RunConfig[Any, Any, Any],
+    folder: RunFolder,
+    resume: bool = False,
+    reporter: Reporter | None = None,
+) -> TrainedRun:
+    """Train a model.
+
+    The training writes into the run folder: the configuration and the files of the task at the start; a row of metrics,
+    samples and the model, if it is the best so far, at each validation; and checkpoints. Two runs with the same
+    configuration, data, machine and number of threads give the same weights bit for bit, however often each is
+    interrupted and resumed. This does not hold for runs that ``max_minutes`` ends.
+
+    Args:
+        task: the task.
+        config: the configuration of the run.
+        folder: the run folder, from `RunFolder.create`, or from `RunFolder.open` to resume.
+        resume: continue from the last checkpoint in the folder, or from the start if there is none.
+        reporter: prints the progress; None: a progress bar in a terminal, lines elsewhere.
+
+    Raises:
+        DataError: the data cannot be used.
+        RunError: the checkpoint cannot be used, or the model of ``init_from`` does not fit.
+        TrainingError: the loss or a weight is no longer a finite number.
+    """
+    reporter = reporter or reporter_for_terminal()
+    training = config.training
+    if training.threads:
+        torch.set_num_threads(training.threads)
+    trainer = make_trainer(training, folder)
+    from regard.training.checkpoint_io import list_checkpoints
+    from regard.training.module import TrainingModule
+    from regard.training.run_callback import RunCallback
+
+    first = trainer.global_rank == 0 and not is_child()
+    checkpoint = next(reversed(list_checkpoints(folder.checkpoints)), None) if resume else None
+    initial = _initial_run(task, training.init_from) if training.init_from is not None and not checkpoint else None
+    if first:
+        folder.write_config(config)
+    seed_step(training.seed, -1)
+    experiment = task.prepare(config, folder)
+    progress = Progress()
+    loader = experiment.batches(trainer.global_rank, trainer.world_size)
+    batches = len(loader)
+    module = TrainingModule(experiment, training, progress, training.epochs * batches)
+    parameters = sum(parameter.numel() for parameter in experiment.model.parameters())
+    callback = RunCallback(folder, training, progress, batches, experiment, task.metrics, reporter)
+    trainer.callbacks.append(callback)
+    if first:
+        sizes = experiment.description
+        reporter.print_line(f"{sizes} · {batches} batches an epoch · {parameters:,} parameters · {folder.path}")
+        if checkpoint:
+            reporter.print_line(f"resuming from {checkpoint}")
+    if checkpoint and _is_over(trainer, checkpoint, progress, training):
+        return TrainedRun(folder, progress, 0, parameters)
+    if initial:
+        _copy_weights(initial, experiment)
+    with lightning_silenced():
+        trainer.fit(module, BatchStream(loader, progress), ckpt_path=checkpoint, weights_only=True)
+    received = callback.signals.received
+    return TrainedRun(folder, progress, int(received or 0), parameters)
+
+
+def _initial_run(task: Task, path: str) -> RunFolder:
+    # The run of ``init_from``; read before anything is made from it.
+    folder = RunFolder.open(path)
+    if (other := folder.read_sections()["task"]) != task.name:
+        raise RunError(f"init_from: {path} is a run of the task {other!r}; its model cannot start one of {task.name!r}")
+    folder.require()
+    return folder
+
+
+def _copy_weights(initial: RunFolder, experiment: Experiment) -> None:
+    from regard.models.checkpoint import load_weights
+
+    try:
+        load_weights(initial.model, experiment.model)
+    except RunError as error:
+        raise RunError(f"init_from: the model of {initial.path} does not fit this run's options: {error}") from error
+
+
+def _is_over(trainer: Any, checkpoint: Path, progress: Progress, training: TrainingConfig) -> bool:
+    # Whether the resumed run had already ended; if so, its counters are copied into ``progress``.
+    saved = Progress()
+    saved.restore(trainer.strategy.checkpoint_io.load_checkpoint(checkpoint)["regard"])
+    more_epochs = saved.epoch < training.epochs
+    more_minutes = not training.max_minutes or saved.seconds < 60 * training.max_minutes
+    more_patience = not training.patience or saved.waited < training.patience
+    if more_epochs and more_minutes and more_patience:
+        return False
+    progress.restore(saved.to_dict())
+    return True
+
+
+def is_child() -> bool:
+    """Whether Lightning started this process of a distributed run; it does so with a local rank above 0."""
+    return int(os.environ.get("LOCAL_RANK", "0")) > 0

@@ -1,0 +1,112 @@
+"""Sections of a configuration: frozen dataclasses whose fields are checked, and built from the content of a file."""
+
+import dataclasses
+import difflib
+import types
+import typing
+from typing import Any, Literal, TypeVar, Union
+
+from regard.errors import ArgumentError, MissingPartError, RunError, UnknownNameError
+
+T = TypeVar("T")
+
+_KINDS = {bool: "true or false", int: "a whole number", float: "a number", str: "text", type(None): "null"}
+
+
+def check_choices(section: Any) -> None:
+    """Raise UnknownNameError if a field whose type is a ``Literal`` has another value."""
+    for name, hint in typing.get_type_hints(type(section)).items():
+        known = _choices(hint)
+        if known and getattr(section, name) not in known:
+            raise UnknownNameError(name, getattr(section, name), [choice for choice in known if choice is not None])
+
+
+def check_at_least(section: Any, least: float, *names: str) -> None:
+    """Raise ArgumentError if one of these fields is smaller than ``least``, or NaN."""
+    for name in names:
+        if not getattr(section, name) >= least:
+            raise ArgumentError(f"{name} must be at least {least}; it is {getattr(section, name)}")
+
+
+def check_probabilities(section: Any, *names: str) -> None:
+    """Raise ArgumentError if one of these fields is not in [0, 1)."""
+    for name in names:
+        if not 0 <= getattr(section, name) < 1:
+            raise ArgumentError(f"{name} must be in [0, 1); it is {getattr(section, name)}")
+
+
+def build_section(kind: type[T], content: object, where: str) -> T:
+    """The section with these fields; a field that is not there has its default.
+
+    Args:
+        kind: the dataclass.
+        content: the fields by name, as plain values. An int is accepted for a float; no other type for another.
+        where: the file and the section, for messages.
+
+    Raises:
+        RunError: a field is unknown, missing, or of a wrong type.
+        ArgumentError: the dataclass refuses a value.
+    """
+    found = checked_fields(kind, content, where)
+    for field in dataclasses.fields(kind):  # pyright: ignore[reportArgumentType]
+        required = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+        if required and field.name not in found:
+            raise RunError(f"{where} has no field {field.name!r}")
+    return kind(**found)
+
+
+def checked_fields(kind: type[Any], content: object, where: str) -> dict[str, Any]:
+    """Some of the fields of a section, each of its type, as they are in a file.
+
+    Args:
+        kind: the dataclass.
+        content: the fields by name, as plain values. An int is accepted for a float; no other type for another.
+        where: the file and the section, for messages.
+
+    Raises:
+        RunError: a field is unknown, or of a wrong type.
+    """
+    try:
+        from pydantic import ConfigDict, TypeAdapter, ValidationError
+    except ImportError as error:
+        raise MissingPartError("pydantic", "train") from error
+    if not isinstance(content, dict):
+        raise RunError(f"{where} must be a mapping of fields; it is {content!r}")
+    hints = {field.name: hint for field, hint in _fields(kind)}
+    for name, value in content.items():
+        if name not in hints:
+            nearest = difflib.get_close_matches(str(name), hints, n=1)
+            hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
+            raise RunError(f"{where} has a field {name!r} that this version of regard doesn't know{hint}")
+        try:
+            TypeAdapter(hints[name], config=ConfigDict(strict=True)).validate_python(value)
+        except ValidationError:
+            raise RunError(f"{where}.{name} must be {_described(hints[name])}; it is {value!r}") from None
+    return content
+
+
+def _fields(kind: type[Any]) -> list[tuple["dataclasses.Field[Any]", Any]]:
+    hints = typing.get_type_hints(kind)
+    return [(field, hints[field.name]) for field in dataclasses.fields(kind)]
+
+
+def _choices(hint: Any) -> tuple[Any, ...]:
+    # The values of a Literal, or of a union of Literals and None; () for other types.
+    if typing.get_origin(hint) is Literal:
+        return typing.get_args(hint)
+    if _is_union(hint):
+        parts = [(None,) if part is type(None) else _choices(part) for part in typing.get_args(hint)]
+        return sum(parts, ()) if all(parts) and len(parts) > 1 and any(part != (None,) for part in parts) else ()
+    return ()
+
+
+def _described(hint: Any) -> str:
+    if _is_union(hint):
+        return " or ".join(_described(part) for part in typing.get_args(hint))
+    if typing.get_origin(hint) is Literal:
+        return "one of " + ", ".join(map(str, typing.get_args(hint)))
+    return _KINDS.get(hint, getattr(hint, "__name__", str(hint)))
+
+
+def _is_union(hint: Any) -> bool:
+    return typing.get_origin(hint) in (Union, types.UnionType)

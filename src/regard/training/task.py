@@ -1,0 +1,286 @@
+"""What a task is: the interface between the training of any model and one kind of task.
+
+A `Task` is the description: its name, its configuration, how a run is prepared and loaded. An `Experiment` is one
+prepared run, all that the training loop needs. A `Trained` run predicts and evaluates. This module imports no PyTorch,
+so that the options of a task can be listed without it.
+"""
+
+import dataclasses
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
+
+from regard.errors import ArgumentError
+from regard.training.config import RunConfig, TrainingConfig
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from regard.training.run_folder import RunFolder
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """A number that each validation gives, besides the loss."""
+
+    name: str
+    """In `ValidationResult.metrics`; ``metrics.csv`` has it as ``val_<name>``."""
+    label: str
+    """For people: in messages and pictures."""
+    higher_is_better: bool = True
+    digits: int = 2
+    """Decimals in messages."""
+
+    def better(self, value: float, best: float | None) -> bool:
+        """Whether a value is better than the best one before it; None: there is none yet."""
+        return best is None or (value > best if self.higher_is_better else value < best)
+
+    def text(self, value: float) -> str:
+        """E.g. ``"BLEU 31.20"``."""
+        return f"{self.label} {value:.{self.digits}f}"
+
+
+class StepLoss(NamedTuple):
+    """The loss of a training batch."""
+
+    total: "Tensor"
+    """What the optimizer minimizes: a scalar."""
+    mean: float
+    """Loss of a unit (`Experiment.unit`), without regularization: what is reported."""
+    units: int
+    """Units in the batch."""
+
+
+@dataclass(frozen=True, slots=True)
+class ValidationResult:
+    """The results of one validation."""
+
+    loss: float
+    """Mean loss of a unit, without regularization; the schedule ``plateau`` follows it."""
+    metrics: dict[str, float]
+    """A value for each of the task's metrics."""
+    samples: list[dict[str, Any]] = field(default_factory=list)
+    """Records for ``samples.jsonl``: what the model makes of a few inputs."""
+
+
+class EpochLoader(Protocol):
+    """The batches of this process, one epoch an iteration; the order depends on nothing but a seed and the epoch.
+
+    `regard.data.epochs.EpochBatches` is one for a sequence of examples.
+    """
+
+    def __len__(self) -> int:
+        """Batches in an epoch: the same number in every epoch and every process."""
+        ...
+
+    def __iter__(self) -> Iterator[Any]:
+        """The batches of the next epoch, or its rest after `load_state_dict`."""
+        ...
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        """Make the next iteration start in ``state["epoch"]``, after ``state["position"]`` batches."""
+        ...
+
+
+class Experiment(ABC):
+    """One prepared run of a task: a model and its data.
+
+    Attributes:
+        model: the model; ``model.safetensors`` will have its weights.
+        description: the sizes of data and model, for the first line of the run.
+        unit: what the loss is averaged over, in the plural: ``"tokens"``.
+    """
+
+    model: "nn.Module"
+    description: str
+    unit: str = "examples"
+
+    @abstractmethod
+    def batches(self, rank: int, world_size: int) -> EpochLoader:
+        """The training batches of process ``rank`` of ``world_size``."""
+
+    @abstractmethod
+    def loss(self, batch: Any) -> StepLoss:
+        """The loss of a training batch, which is on the model's device. The model is in training mode."""
+
+    @abstractmethod
+    def validate(self, rank: int, world_size: int) -> ValidationResult:
+        """Measure the model on the validation data.
+
+        The model is in evaluation mode, and gradients are off. In a distributed run every process calls this, and all
+        must return the same numbers.
+        """
+
+    def save_model(self, path: Path) -> None:
+        """Write the model's weights, in the format of safetensors."""
+        from regard.models.checkpoint import save_weights
+
+        save_weights(path, self.model)
+
+
+class Prediction(ABC):
+    """What a trained model makes of one input.
+
+    Attributes:
+        text: the prediction as one line of text.
+    """
+
+    text: str
+
+    @abstractmethod
+    def to_dict(self) -> dict[str, Any]:
+        """The prediction as plain values, for JSON."""
+
+
+class Evaluation(ABC):
+    """How good a trained model is on a data set."""
+
+    @abstractmethod
+    def lines(self) -> list[str]:
+        """The results for people, the most important first."""
+
+    @abstractmethod
+    def to_dict(self) -> dict[str, Any]:
+        """The results as plain values, for JSON."""
+
+    def write(self, folder: "RunFolder", name: str) -> list[Path]:
+        """Write ``evaluation-<name>.json`` into the run folder, and what else the task has; returns the files."""
+        from regard.training.run_folder import write_atomically
+
+        path = folder.path / f"evaluation-{name}.json"
+        write_atomically(path, (json.dumps(self.to_dict(), indent=2, ensure_ascii=False) + "\n").encode())
+        return [path]
+
+
+class Trained(ABC):
+    """A trained run: the best model, and what it needs to be used.
+
+    Attributes:
+        task: the task of the run.
+        folder: the run folder.
+        config: the configuration of the run.
+        model: the best model, in evaluation mode.
+        device: PyTorch device of the model.
+    """
+
+    task: "Task"
+    folder: "RunFolder"
+    config: RunConfig[Any, Any, Any]
+    model: "nn.Module"
+    device: str
+
+    @property
+    def tokenizers(self) -> Mapping[str, Any]:
+        """The tokenizers of the run by name; empty for a task without text."""
+        return {}
+
+    def predict(self, inputs: Sequence[Any], **options: Any) -> Sequence[Prediction]:
+        """What the model makes of each input, in their order.
+
+        Args:
+            inputs: the inputs; for a task on text, texts.
+            options: fields of the task's ``prediction_config``.
+        """
+        return self.predict_with(inputs, _options(self.task.prediction_config, options))
+
+    def evaluate(self, data: Any = None, **options: Any) -> Evaluation:
+        """Measure the model on a data set.
+
+        Args:
+            data: a data set, in any form that the training takes; None: the run's test data.
+            options: fields of the task's ``evaluation_config``.
+        """
+        if data is None:
+            data = self.task.test_data(self.folder, self.config)
+            if data is None:
+                raise ArgumentError(f"{self.folder.path} has no test data; name a data set to evaluate on")
+        return self.evaluate_with(data, _options(self.task.evaluation_config, options))
+
+    @abstractmethod
+    def predict_with(self, inputs: Sequence[Any], options: Any) -> Sequence[Prediction]:
+        """`predict` with a ``prediction_config`` of the task."""
+
+    @abstractmethod
+    def evaluate_with(self, data: Any, options: Any) -> Evaluation:
+        """`evaluate` with an ``evaluation_config`` of the task."""
+
+    def draw(self, predictions: Sequence[Prediction], folder: Path) -> list[Path]:
+        """Draw a picture of each prediction into a folder, and return the files.
+
+        Raises:
+            ArgumentError: there is nothing to draw.
+        """
+        raise ArgumentError(f"{self.folder.path}: the task {self.task.name!r} has no pictures of predictions")
+
+
+@dataclass(frozen=True, slots=True)
+class NoOptions:
+    """The options of a task that has none."""
+
+
+class Task(ABC):
+    """One kind of task. The configurations are frozen dataclasses with a docstring under each field.
+
+    Attributes:
+        name: as in ``regard train <name>``.
+        summary: one line for the help.
+        metrics: what a validation measures. The first one decides which model is the best.
+        data_config: the section ``data`` of a run's configuration.
+        model_config: the section ``model``.
+        training_config: the section ``training``: `TrainingConfig` or a subclass of it.
+        prediction_config: the options of `Trained.predict`.
+        evaluation_config: the options of `Trained.evaluate`.
+    """
+
+    name: ClassVar[str]
+    summary: ClassVar[str]
+    metrics: ClassVar[tuple[Metric, ...]]
+    data_config: ClassVar[type[Any]]
+    model_config: ClassVar[type[Any]]
+    training_config: ClassVar[type[TrainingConfig]] = TrainingConfig
+    prediction_config: ClassVar[type[Any]] = NoOptions
+    evaluation_config: ClassVar[type[Any]] = NoOptions
+
+    @abstractmethod
+    def prepare(self, config: RunConfig[Any, Any, Any], folder: "RunFolder") -> Experiment:
+        """Open the data, make what the run folder needs besides the weights, and build the model.
+
+        The global generators of random numbers are seeded before this call, so that the seed decides the first weights.
+        """
+
+    @abstractmethod
+    def load(self, folder: "RunFolder", device: str = "cpu") -> Trained:
+        """The best model of a run.
+
+        Raises:
+            RunError: a file of the run is missing, damaged, or of another run.
+        """
+
+    def test_data(self, folder: "RunFolder", config: RunConfig[Any, Any, Any]) -> Any:
+        """The data that a run is evaluated on when its training is over; None: there are none."""
+        return None
+
+    def run_name(self, config: RunConfig[Any, Any, Any]) -> str:
+        """The name of a run that was given none."""
+        return self.name
+
+    def report(self, folder: "RunFolder") -> list[Path]:
+        """Draw the pictures of a finished run; returns the files."""
+        from regard.training.curves import draw_curves
+
+        return draw_curves(folder, self.metrics)
+
+    def upgraded(self, sections: dict[str, Any]) -> dict[str, Any]:
+        """The sections that version 0.1 wrote, with the names of today."""
+        return sections
+
+
+def _options(kind: type[Any], options: dict[str, Any]) -> Any:
+    known = {field.name for field in dataclasses.fields(kind)}
+    for name in options:
+        if name not in known:
+            raise ArgumentError(f"there is no option {name!r} (known: {', '.join(sorted(known)) or 'none'})")
+    return kind(**options)

@@ -1,0 +1,138 @@
+"""Evaluation of a trained run: what it measures is what the definitions say."""
+
+import json
+import math
+import shutil
+
+import pytest
+import torch
+
+from regard.data.text.alignment import alignment_error_rate
+from regard.data.text.sources import open_pairs
+from regard.errors import DataError, RunError
+from regard.tasks.translate.evaluation import evaluate, read_alignments, teacher_forced_alignments, teacher_forced_loss
+from regard.tasks.translate.task import TASK, tokenizer_path
+from regard.tasks.translate.text_metrics import text_scores
+from regard.tasks.translate.trained_translator import TrainedTranslator
+from regard.training.reporter import SilentReporter
+from regard.training.run import train
+from regard.training.run_folder import RunFolder
+
+
+@pytest.fixture(scope="module")
+def runs(tiny, tmp_path_factory):
+    """A run with and one without attention."""
+    found = {}
+    for attention in ("bahdanau", "none"):
+        folder = RunFolder.create(tmp_path_factory.mktemp("runs") / attention)
+        train(TASK, tiny(model={"attention": attention}, epochs=1), folder, reporter=SilentReporter())
+        found[attention] = TrainedTranslator(folder)
+    return found
+
+
+def test_the_scores_are_those_of_the_translations(runs, corpus):
+    found = evaluate(runs["bahdanau"], corpus["test"], "english", "spanish", width=2)
+    lines = [line.split("\t") for line in corpus["test"].read_text().splitlines()[1:]]
+    assert [translation.source for translation in found.translations] == [line[0] for line in lines]
+    again = text_scores([translation.text for translation in found.translations], [line[1] for line in lines])
+    assert (found.bleu, found.chrf) == (again.bleu, again.chrf)
+    assert found.perplexity == pytest.approx(math.exp(found.loss))
+    assert found.to_dict()["pairs"] == 13
+    assert sum(part.pairs for part in found.by_length) == 13
+
+
+def test_the_loss_is_the_mean_over_tokens_one_pair_at_a_time(runs, corpus):
+    translator = runs["bahdanau"]
+    pairs = open_pairs(corpus["test"], "english", "spanish")
+    total, tokens = 0.0, 0
+    with torch.inference_mode():
+        for pair in pairs:
+            source = translator.source_tokenizer.encode(pair["source"])
+            target = [1, *translator.target_tokenizer.encode(pair["target"]), 2]
+            logits = translator.model(
+                torch.tensor([source]), torch.tensor([len(source)]), torch.tensor([target])
+            ).logits  # fmt: skip
+            chosen = logits[0].log_softmax(-1).gather(1, torch.tensor(target[1:])[:, None])
+            total, tokens = total - float(chosen.sum()), tokens + len(target) - 1
+    assert teacher_forced_loss(translator, pairs, tokens_per_batch=50) == pytest.approx(total / tokens, rel=1e-5)
+
+
+def test_the_alignment_error_rate_is_that_of_the_drawn_links(runs, corpus):
+    translator = runs["bahdanau"]
+    lines = [line.split("\t") for line in corpus["test"].read_text().splitlines()[1:]]
+    links = teacher_forced_alignments(
+        translator, [line[0] for line in lines], [line[1] for line in lines], batch_size=5
+    )
+    true = read_alignments(corpus["test"], 13)
+    assert all(len({target for _, target in pair}) == len(pair) for pair in links)
+    for pair, alignment in zip(links, true, strict=True):
+        assert {target for _, target in pair} == {target for _, target in alignment.possible}
+    expected = alignment_error_rate(links, [one.sure for one in true], [one.possible for one in true])
+    assert evaluate(translator, corpus["test"], "english", "spanish", width=1).alignment_error_rate == expected
+
+
+def test_a_link_needs_the_least_weight(runs):
+    assert teacher_forced_alignments(runs["bahdanau"], ["The dog sleeps."], ["El perro duerme."], min_weight=1.01) == [
+        set()
+    ]
+
+
+def test_no_attention_has_no_alignment(runs, corpus):
+    found = evaluate(runs["none"], corpus["test"], "english", "spanish", width=1, limit=3)
+    assert found.alignment_error_rate is None
+    assert found.pairs == 3
+    assert all(translation.weights is None for translation in found.translations)
+
+
+def test_batches_and_order_change_nothing(runs):
+    sentences = ["The dog sleeps.", "", "My sister reads the old book.", "A cat.", "The dog sleeps."]
+    together = runs["bahdanau"].translate(sentences, width=3)
+    for sentence, found in zip(sentences, together, strict=True):
+        (alone,) = runs["bahdanau"].translate([sentence], width=3, batch_size=1)
+        assert alone.text == found.text
+        assert alone.score == pytest.approx(found.score, abs=1e-4)
+    assert together[1].text == ""
+
+
+def test_unknown_words_are_replaced_by_what_they_look_at(runs):
+    translator = runs["bahdanau"]
+    reading, writing = translator.source_tokenizer, translator.target_tokenizer
+    source = "The zzyzx sleeps."
+    ids = reading.encode(source)
+    known = writing.encode("El")[0]
+    weights = torch.zeros(3, len(ids))
+    weights[0, 2] = weights[1, 1] = weights[2, 0] = 1.0
+    for written, expected in [
+        ([known, writing.UNK, writing.UNK], [writing.decode([known]), "zzyzx", "The"]),
+        ([writing.UNK, writing.UNK, known], ["sleeps", "zzyzx", writing.decode([known])]),
+    ]:
+        assert translator._replace_unknown(source, ids, written, weights).split() == expected
+
+
+def test_true_alignments_are_read_or_refused(tmp_path):
+    file = tmp_path / "pairs.tsv"
+    file.write_text("source\ttarget\talignment\na\tb\t0-0\nc\td\t0p0\n")
+    assert [str(one) for one in read_alignments(file, 2)] == ["0-0", "0p0"]
+    assert len(read_alignments(file, 1)) == 1
+    with pytest.raises(DataError, match="2 alignments for 3 pairs"):
+        read_alignments(file, 3)
+    file.write_text("source\ttarget\talignment\na\tb\t0~0\n")
+    with pytest.raises(DataError, match="row 1"):
+        read_alignments(file, 1)
+    file.write_text("source\ttarget\na\tb\n")
+    assert read_alignments(file, 1) is None
+    lines = tmp_path / "pairs.jsonl"
+    lines.write_text('{"source": "a", "target": "b", "alignment": "0-0"}\n')
+    assert len(read_alignments(lines, 1)) == 1
+    assert read_alignments("owner/name", 1) is None
+
+
+def test_tokenizers_of_another_run_are_refused(runs, tmp_path):
+    path = runs["bahdanau"].folder.path
+    shutil.copytree(path, tmp_path / "run")
+    other = RunFolder(tmp_path / "run")
+    content = json.loads(tokenizer_path(other, "target").read_text())
+    content["model"]["vocab"].popitem()
+    tokenizer_path(other, "target").write_text(json.dumps(content))
+    with pytest.raises(RunError, match="vocabulary sizes"):
+        TrainedTranslator(other)
