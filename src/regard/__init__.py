@@ -9,12 +9,17 @@ values::
     observed = regard.observe(query, key, value, read=regard.Readings(entropy=True, top_k=8))
     print(regard.explain(query, key, value))
     print(regard.plan(query, key, value))
+
+Each name is imported when it is first used (PEP 562), so that ``import regard`` alone costs nothing.
 """
 
-from regard import biases, masks, nn, normalizers, positions, scores
-from regard.attention import Attended, Observed, Plan, Readings, attend, attend_with_weights, observe, plan
-from regard.explanations import Explanation, explain
-from regard.tasks.registry import load
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from regard import biases, masks, nn, normalizers, positions, scores
+    from regard.attention import Attended, Observed, Plan, Readings, attend, attend_with_weights, observe, plan
+    from regard.explanations import Explanation, explain
+    from regard.tasks.registry import load
 
 __version__ = "0.1.0"
 
@@ -37,3 +42,30 @@ __all__ = [
     "positions",
     "nn",
 ]
+
+_MODULES = {
+    **dict.fromkeys(
+        ("attend", "attend_with_weights", "observe", "plan", "Readings", "Observed", "Attended", "Plan"), "attention"
+    ),
+    **dict.fromkeys(("explain", "Explanation"), "explanations"),
+    "load": "tasks.registry",
+}
+"""Public name → the module that it is imported from. All other public names are rooms."""
+
+if not TYPE_CHECKING:  # so that type checkers report names that do not exist
+
+    def __getattr__(name: str) -> object:
+        import importlib
+
+        if name not in __all__:
+            raise AttributeError(f"module 'regard' has no attribute {name!r}")
+        if name in _MODULES:
+            found = getattr(importlib.import_module(f"regard.{_MODULES[name]}"), name)
+        else:
+            found = importlib.import_module(f"regard.{name}")
+        globals()[name] = found
+        return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

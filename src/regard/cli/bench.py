@@ -1,15 +1,15 @@
 """``regard bench``: measures regard's backends and the installed peers on this machine."""
 
-# ruff: noqa: E501  # an option a line, however long its help
-
 import os
+import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-from typer import Option
+from cyclopts import Group, Parameter
 
+from regard.cli.ranges import between
 from regard.errors import ArgumentError, DataError
 
 if TYPE_CHECKING:
@@ -17,24 +17,60 @@ if TYPE_CHECKING:
     from regard.bench.runner import Options
     from regard.bench.task import Task
 
-WHAT, HOW, WHERE = "What is measured", "How", "Where it goes"
+
+@Parameter(name="*", group=Group.create_ordered("What is measured"))
+@dataclass(frozen=True)
+class Selection:
+    """Which tasks are measured, or which record is read."""
+
+    task: list[str] | None = None
+    """Only this task, or the tasks of a pattern such as 'score-*'; may be repeated. See --list."""
+    long: bool = False
+    """Also run the tasks that take minutes."""
+    lengths: bool = False
+    """Also measure the scaling curves, for lengths from 64 to 65,536."""
+    listing: Annotated[bool, Parameter(name="--list")] = False
+    """Print the names of the tasks and exit."""
+    stored: Annotated[Path | None, Parameter(name="--from")] = None
+    """Do not measure; read this JSON file of an earlier run."""
+
+
+@Parameter(name="*", group=Group.create_ordered("How"))
+@dataclass(frozen=True)
+class Method:
+    """How the tasks are measured."""
+
+    quick: bool = False
+    """Small sizes and few runs, to see whether everything works. Requirements are not checked."""
+    threads: Annotated[int | None, Parameter(validator=between(1, 1024))] = None
+    """Number of threads of each implementation. Default: PyTorch's own number."""
+    repeats: Annotated[int | None, Parameter(validator=between(1, 1_000_000))] = None
+    """Rounds of each interleaved timing. Default: as many as fit into some seconds, at least 7."""
+    memory: Annotated[bool, Parameter(negative="--no-memory")] = True
+    """Measure extra memory, in separate processes."""
+
+
+@Parameter(name="*", group=Group.create_ordered("Where it goes"))
+@dataclass(frozen=True)
+class Destination:
+    """Where the results are written."""
+
+    json: Path | None = None
+    """Write the record into this file."""
+    page: Path | None = None
+    """Write a page of Markdown."""
+    pictures: Path | None = None
+    """Draw the scaling curves into this folder; implies --lengths, except with --from."""
+    compare: Path | None = None
+    """Also print ratios to this JSON file of an earlier run."""
 
 
 def command(
-    task: Annotated[list[str] | None, Option(help="Only this task, or the tasks of a pattern such as 'score-*'; may be repeated. See --list.", rich_help_panel=WHAT)] = None,
-    long: Annotated[bool, Option("--long", help="Also run the tasks that take minutes.", rich_help_panel=WHAT)] = False,
-    lengths: Annotated[bool, Option("--lengths", help="Also measure the scaling curves, for lengths from 64 to 65,536.", rich_help_panel=WHAT)] = False,
-    listing: Annotated[bool, Option("--list", help="Print the names of the tasks and exit.", rich_help_panel=WHAT)] = False,
-    stored: Annotated[Path | None, Option("--from", help="Do not measure; read this JSON file of an earlier run.", rich_help_panel=WHAT)] = None,
-    quick: Annotated[bool, Option("--quick", help="Small sizes and few runs, to see whether everything works. Requirements are not checked.", rich_help_panel=HOW)] = False,
-    threads: Annotated[int | None, Option(min=1, help="Number of threads of each implementation. Default: PyTorch's own number.", rich_help_panel=HOW)] = None,
-    repeats: Annotated[int | None, Option(min=1, help="Rounds of each interleaved timing. Default: as many as fit into some seconds, at least 7.", rich_help_panel=HOW)] = None,
-    memory: Annotated[bool, Option("--memory/--no-memory", help="Measure extra memory, in separate processes.", rich_help_panel=HOW)] = True,
-    json: Annotated[Path | None, Option(help="Write the record into this file.", rich_help_panel=WHERE)] = None,
-    page: Annotated[Path | None, Option(help="Write a page of Markdown.", rich_help_panel=WHERE)] = None,
-    pictures: Annotated[Path | None, Option(help="Draw the scaling curves into this folder; implies --lengths, except with --from.", rich_help_panel=WHERE)] = None,
-    compare: Annotated[Path | None, Option(help="Also print ratios to this JSON file of an earlier run.", rich_help_panel=WHERE)] = None,
-) -> None:  # fmt: skip
+    *,
+    selection: Selection = Selection(),
+    method: Method = Method(),
+    destination: Destination = Destination(),
+) -> None:
     """Measure regard and every installed peer: time, memory, error, and the physical limit.
 
     regard bench --quick --task additive
@@ -43,67 +79,65 @@ def command(
 
     regard bench --from bench.json --page performance.md
     """
-    from regard.bench.tasks import TASKS, find
+    from regard.bench.tasks import TASKS
 
-    if listing:
+    if selection.listing:
         for known in TASKS:
-            typer.echo(f"{known.name:<28} {known.title.format(**known.sizes)}{'  (--long)' if known.long else ''}")
+            print(f"{known.name:<28} {known.title.format(**known.sizes)}{'  (--long)' if known.long else ''}")
         return
     from regard.bench.record import Record
     from regard.bench.report import comparison, print_report
 
-    old = None if compare is None else Record.load(compare)
-    for path in (json, page):
+    old = None if destination.compare is None else Record.load(destination.compare)
+    for path in (destination.json, destination.page):
         if path is not None and not path.absolute().parent.is_dir():
             raise DataError(f"cannot write {path}: there is no folder {path.parent}")
-    if stored is not None:
-        if task or quick or threads or repeats or lengths or long:
+    if selection.stored is not None:
+        measuring = selection.task or selection.lengths or selection.long
+        if measuring or method.quick or method.threads or method.repeats:
             raise ArgumentError("--from does not measure; leave out --task, --quick, --threads, --repeats and so on")
-        record = Record.load(stored)
+        record = Record.load(selection.stored)
     else:
-        chosen = find(task, long=long)
-        curves = lengths or pictures is not None
-        if not memory and any(not one.timed for one in chosen if task):
-            untimed = next(one.name for one in chosen if not one.timed)
-            raise ArgumentError(f"task {untimed!r} measures memory only; leave out --no-memory")
-        record = _measure(chosen, quick, threads, repeats, memory, curves, json)
+        record = _measure(selection, method, destination)
     print_report(record)
     if old is not None:
         from rich.console import Console
 
         Console(width=None if os.isatty(1) else 170).print(comparison(old, record))
-    _write(record, json, page, pictures)
-    if stored is None and not record.complete:
-        raise typer.Exit(130)
+    _write(record, destination)
+    if selection.stored is None and not record.complete:
+        sys.exit(130)
 
 
-def _measure(
-    tasks: "list[Task]", quick: bool, threads: int | None, repeats: int | None, memory: bool, curves: bool,
-    json: Path | None,
-) -> "Record":  # fmt: skip
+def _measure(selection: Selection, method: Method, destination: Destination) -> "Record":
     """Run the tasks and curves; an interrupt ends the run and keeps the results so far."""
     import torch
 
     from regard.bench.limits import measure_peaks
     from regard.bench.record import Record
     from regard.bench.runner import Options
+    from regard.bench.tasks import find
 
-    if threads is not None:
-        torch.set_num_threads(threads)
-    options = Options(quick=quick, threads=torch.get_num_threads(), memory=memory, repeats=repeats)
-    tasks = [task for task in tasks if task.timed or memory]
-    record = Record(quick, measure_peaks(quick=quick))
+    tasks = find(selection.task, long=selection.long)
+    if not method.memory and any(not task.timed for task in tasks if selection.task):
+        untimed = next(task.name for task in tasks if not task.timed)
+        raise ArgumentError(f"task {untimed!r} measures memory only; leave out --no-memory")
+    if method.threads is not None:
+        torch.set_num_threads(method.threads)
+    options = Options(
+        quick=method.quick, threads=torch.get_num_threads(), memory=method.memory, repeats=method.repeats
+    )  # fmt: skip
+    tasks = [task for task in tasks if task.timed or method.memory]
+    record = Record(method.quick, measure_peaks(quick=method.quick))
     try:
-        _run(tasks, options, curves, record, json)
+        _run(tasks, options, selection.lengths or destination.pictures is not None, record, destination.json)
         record.complete = True
     except KeyboardInterrupt:
-        typer.echo("interrupted; what was measured so far is kept", err=True)
+        print("interrupted; what was measured so far is kept", file=sys.stderr)
     return record
 
 
 def _run(tasks: "list[Task]", options: "Options", curves: bool, record: "Record", json: Path | None) -> None:
-    import sys
-
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -114,7 +148,7 @@ def _run(tasks: "list[Task]", options: "Options", curves: bool, record: "Record"
     console = Console(stderr=True)
     estimates = [estimate(task, options) for task in tasks] + [5.0 if options.quick else 60.0] * len(selected_curves)
     what = f"{len(tasks)} tasks" + (f" and {len(selected_curves)} curves" if selected_curves else "")
-    typer.echo(f"{what}: {_lasting(sum(estimates))}", err=True)
+    print(f"{what}: {_lasting(sum(estimates))}", file=sys.stderr, flush=True)
     columns = (
         TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
         TextColumn("{task.fields[left]}"),
@@ -130,7 +164,7 @@ def _run(tasks: "list[Task]", options: "Options", curves: bool, record: "Record"
             budget.done()
             progress.update(row, advance=1, left=budget.left())
             if not sys.stderr.isatty():
-                typer.echo(f"{name} done; {budget.left()}", err=True)
+                print(f"{name} done; {budget.left()}", file=sys.stderr, flush=True)
 
         for task in tasks:
             record.tasks.append(run_task(task, options, record.peaks, on_progress(task.name)))
@@ -168,19 +202,20 @@ def _lasting(seconds: float) -> str:
     return f"about {seconds / 60:.0f} min" if seconds > 90 else f"about {seconds:.0f} s"
 
 
-def _write(record: "Record", json: Path | None, page: Path | None, pictures: Path | None) -> None:
+def _write(record: "Record", destination: Destination) -> None:
     from regard.bench.page import page as make_page
 
+    json, page, pictures = destination.json, destination.page, destination.pictures
     if json is not None:
         record.save(json)
-        typer.echo(f"numbers: {json}", err=True)
+        print(f"numbers: {json}", file=sys.stderr, flush=True)
     drawn = []
     if pictures is not None:
         from regard.bench.curves import draw
         from regard.pictures import save
 
         if not record.curves:
-            typer.echo("no curves were measured: nothing to draw", err=True)
+            print("no curves were measured: nothing to draw", file=sys.stderr, flush=True)
         try:
             pictures.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -188,11 +223,11 @@ def _write(record: "Record", json: Path | None, page: Path | None, pictures: Pat
         for curve in record.curves:
             path = save(draw(curve), pictures / f"curve-{curve.name}.png")
             drawn.append((curve.title, path))
-            typer.echo(f"picture: {path}", err=True)
+            print(f"picture: {path}", file=sys.stderr, flush=True)
     if page is not None:
         links = [(title, os.path.relpath(path, page.absolute().parent).replace(os.sep, "/")) for title, path in drawn]
         try:
             page.write_text(make_page(record, links), encoding="utf-8")
         except OSError as error:
             raise DataError(f"cannot write {page}: {error.strerror or error}") from error
-        typer.echo(f"page: {page}", err=True)
+        print(f"page: {page}", file=sys.stderr, flush=True)

@@ -1,12 +1,12 @@
 """``regard cache``: where compiled kernels are kept; clearing them; and compiling all usual ones in advance."""
 
+import sys
 from collections.abc import Callable, Iterator
-from enum import StrEnum
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Literal
 
-import typer
-from typer import Option
+from cyclopts import Parameter
 
 from regard.errors import BackendError, DataError
 
@@ -17,35 +17,37 @@ SECONDS_OF_STEP = 15.0
 """How long a step takes that compiles something, about; only until one was measured."""
 
 
-class Precision(StrEnum):
-    """Which numbers to compile kernels for."""
-
-    float32 = "float32"
-    float64 = "float64"
-    all = "all"
+Precision = Literal["float32", "float64"]
 
 
-def command(
-    clear: Annotated[bool, Option("--clear", help="Remove all compiled kernels, of every version of regard.")] = False,
-    warm: Annotated[
-        bool, Option("--warm", help="Compile all usual kernels now; when interrupted, the next time goes on.")
-    ] = False,
-    dtype: Annotated[Precision, Option(help="With --warm: numbers to compile for.")] = Precision.float32,
-) -> None:
+@Parameter(name="*")
+@dataclass(frozen=True)
+class CacheOptions:
+    """The options of ``regard cache``."""
+
+    clear: bool = False
+    """Remove all compiled kernels, of every version of regard."""
+    warm: bool = False
+    """Compile all usual kernels now; when interrupted, the next time goes on."""
+    dtype: Literal["float32", "float64", "all"] = "float32"
+    """With --warm: numbers to compile for."""
+
+
+def command(*, options: CacheOptions = CacheOptions()) -> None:
     """Print where compiled CPU kernels are kept, how many and how large; clear them; compile them in advance."""
-    if clear:
+    if options.clear:
         _clear()
-    if clear and not warm:
+    if options.clear and not options.warm:
         return
     from regard.kernels.availability import why_missing
 
     missing = why_missing()
     if missing is not None:
         raise BackendError(f"there are no compiled kernels: {missing}")
-    if warm:
-        _warm([Precision.float32, Precision.float64] if dtype is Precision.all else [dtype])
+    if options.warm:
+        _warm(["float32", "float64"] if options.dtype == "all" else [options.dtype])
     for name, value in inspect().items():
-        typer.echo(f"{name:<8} {value}")
+        print(f"{name:<8} {value}")
 
 
 def inspect() -> dict[str, str]:
@@ -88,12 +90,11 @@ def _clear() -> None:
         count, size = cache.clear()
     except OSError as error:
         raise DataError(f"cannot remove {error.filename}: {error.strerror or error}") from error
-    typer.echo(f"removed  {_size(count, size)}")
+    print(f"removed  {_size(count, size)}")
 
 
 def _warm(precisions: list[Precision]) -> None:
     """Run a tiny problem of every usual kind, so that whatever kernels it needs get compiled and kept."""
-    import sys
     import time
 
     from rich.console import Console
@@ -105,7 +106,7 @@ def _warm(precisions: list[Precision]) -> None:
     folder = cache_folder()
     if folder is None or not cache.is_writable(folder):
         raise DataError("compiled kernels cannot be kept anywhere; set REGARD_CACHE to a folder of your own")
-    steps = [step for precision in precisions for step in problems(precision.value)]
+    steps = [step for precision in precisions for step in problems(precision)]
     columns = (
         TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
         TextColumn("{task.fields[left]}"),
@@ -124,10 +125,10 @@ def _warm(precisions: list[Precision]) -> None:
                 left = _left(compiling, len(steps) - number)
                 progress.update(row, advance=1, left=left)
                 if not sys.stderr.isatty():
-                    typer.echo(f"{number}/{len(steps)} {name}; {left}", err=True)
+                    print(f"{number}/{len(steps)} {name}; {left}", file=sys.stderr, flush=True)
     except KeyboardInterrupt:
-        typer.echo("interrupted; kernels compiled so far are kept, and the next --warm goes on", err=True)
-        raise typer.Exit(130) from None
+        print("interrupted; kernels compiled so far are kept, and the next --warm goes on", file=sys.stderr, flush=True)
+        sys.exit(130)
 
 
 def _left(compiling: list[float], steps: int) -> str:
@@ -136,7 +137,7 @@ def _left(compiling: list[float], steps: int) -> str:
     return "at most about " + (f"{seconds / 60:.0f} min left" if seconds > 90 else f"{seconds:.0f} s left")
 
 
-def problems(dtype: str) -> Iterator[tuple[str, Callable[[], None]]]:
+def problems(dtype: Precision) -> Iterator[tuple[str, Callable[[], None]]]:
     """Tiny problems that need every usual kernel, each with what it is called.
 
     Args:

@@ -1,63 +1,93 @@
-"""The commands of ``regard`` by name, each imported when it is called."""
+"""The commands of ``regard`` by name, each imported when it is called or when the help lists it."""
 
+from collections.abc import Sequence
 from importlib import import_module
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-import typer
-from typer.core import TyperGroup
-from typer.main import get_command
+from cyclopts import App, CycloptsError, Parameter
+
+from regard import __version__
+from regard.cli.option_errors import message
+from regard.cli.ranges import finite
+from regard.cli.typed_options import remember_typed_options
+from regard.errors import ArgumentError, RegardError
+
+if TYPE_CHECKING:
+    from regard.training.task import Task
 
 COMMANDS = {
-    "demo": "regard.cli.demo:command",
-    "explain": "regard.cli.explain:command",
-    "train": "regard.cli.train:app",
-    "evaluate": "regard.cli.evaluate:command",
-    "predict": "regard.cli.predict:command",
-    "bench": "regard.cli.bench:command",
-    "cache": "regard.cli.cache:command",
-    "doctor": "regard.cli.doctor:command",
+    "demo": "command",
+    "explain": "command",
+    "train": "app",
+    "evaluate": "make_command",
+    "predict": "make_command",
+    "bench": "command",
+    "cache": "command",
+    "doctor": "command",
 }
+"""Name of a command, in the order of the help → what its module has, ``regard.cli.<name>``: a function; a group of
+commands; or a function that makes the command for a task."""
 
 
-class LazyGroup(TyperGroup):
-    """A group that imports the module of a command when the command is called or the help lists it."""
-
-    def list_commands(self, ctx: Any) -> list[str]:
-        """The names of the commands, in the order of the help."""
-        return list(COMMANDS)
-
-    def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """The command of this name, or None."""
-        if cmd_name not in COMMANDS:
-            return None
-        module, attribute = COMMANDS[cmd_name].split(":")
-        found = getattr(import_module(module), attribute)
-        if isinstance(found, typer.Typer):
-            group = get_command(found)
-            group.name = cmd_name
-            return group
-        if not callable(found) or hasattr(found, "make_context"):
-            return found
-        wrapped = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-        wrapped.command(cmd_name, no_args_is_help=False)(found)
-        return get_command(wrapped)
+def _shown_default(value: object) -> str | None:
+    # An option that is off or empty by default needs no default in the help.
+    return None if value is False or value is None or value == "" else str(value)
 
 
-app = typer.Typer(
-    cls=LazyGroup, add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)  # fmt: skip
+def build(arguments: Sequence[str]) -> App:
+    """The command line for these arguments: only the module of their command is imported, or of all for the help."""
+    app = App(
+        name="regard",
+        help="Every attention mechanism: exact, fast, trainable and visible.",
+        version=f"regard {__version__}",
+        help_flags=("-h", "--help"),
+        version_flags="--version",
+        # Markup would take [words] in brackets out of the help.
+        help_format="plaintext",
+        default_parameter=Parameter(
+            negative_bool=(), negative_iterable=(), show_default=_shown_default, validator=finite
+        ),
+        config=remember_typed_options,
+        exit_on_error=False,
+        print_error=False,
+        suppress_keyboard_interrupt=False,
+    )
+    for place, (name, attribute) in enumerate(COMMANDS.items()):
+        called = bool(arguments) and arguments[0] == name
+        if called or not arguments or arguments[0] in app.help_flags:
+            command = getattr(import_module(f"regard.cli.{name}"), attribute)
+            if attribute == "make_command":
+                command = command(_task_of(arguments))
+            app.command(command, name=name)
+            app[name].sort_key = place
+        else:
+            app.command(f"regard.cli.{name}:{attribute}", name=name, sort_key=place)
+    return app
 
 
-@app.callback(invoke_without_command=True)
-def regard(
-    ctx: typer.Context, version: bool = typer.Option(False, "--version", help="Print the version and stop.")
-) -> None:
-    """Every attention mechanism: exact, fast, trainable and visible."""
-    if version:
-        from regard import __version__
+def _task_of(arguments: Sequence[str]) -> "Task":
+    """The task of the run folder among the arguments; that of translation while there is none."""
+    from regard.tasks import registry
+    from regard.training.run_folder import RunFolder
 
-        typer.echo(f"regard {__version__}")
-        raise typer.Exit()
-    if ctx.invoked_subcommand is None:
-        typer.echo(ctx.get_help())
+    for argument in arguments[1:]:
+        if (Path(argument) / "config.yaml").is_file():
+            return registry.of_run(RunFolder.open(argument))
+    return registry.find("translate")
+
+
+def call(arguments: Sequence[str]) -> None:
+    """Run the command of these arguments, and exit.
+
+    Raises:
+        ArgumentError: a command or an option that does not exist, or a value of a wrong type.
+        RegardError: an error of the command.
+    """
+    app = build(arguments)
+    try:
+        app(list(arguments))
+    except CycloptsError as error:
+        if isinstance(error.__cause__, RegardError):
+            raise error.__cause__ from None
+        raise ArgumentError(message(error)) from None

@@ -1,11 +1,13 @@
 """``regard demo``: trains a small translator and draws its attention weights, in a few minutes."""
 
+import sys
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
 
-import typer
-from typer import Option
+from cyclopts import Parameter
 
+from regard.cli.ranges import Seed, Threads
+from regard.cli.run_name import check_name
 from regard.errors import TrainingError
 
 SENTENCES = (
@@ -15,17 +17,26 @@ SENTENCES = (
 )
 
 
-def command(
-    short: Annotated[
-        bool,
-        Option("--short", help="Train for less than a minute, with lower goals; for continuous integration."),
-    ] = False,
-    run: Annotated[str, Option(help="Name of the run.")] = "demo",
-    runs: Annotated[Path, Option(help="Folder that holds the run folders.")] = Path("runs"),
-    overwrite: Annotated[bool, Option("--overwrite", help="Delete the run of that name first.")] = False,
-    threads: Annotated[int, Option(help="CPU threads; 0: PyTorch's own number.")] = 0,
-    seed: Annotated[int, Option(help="Seed of weights, order and dropout.")] = 1,
-) -> None:
+@Parameter(name="*")
+@dataclass(frozen=True)
+class DemoOptions:
+    """The options of ``regard demo``."""
+
+    short: bool = False
+    """Train for less than a minute, with lower goals; for continuous integration."""
+    run: str = "demo"
+    """Name of the run."""
+    runs: Path = Path("runs")
+    """Folder that holds the run folders."""
+    overwrite: bool = False
+    """Delete the run of that name first."""
+    threads: Threads = 0
+    """CPU threads; 0: PyTorch's own number."""
+    seed: Seed = 1
+    """Seed of weights, order and dropout."""
+
+
+def command(*, options: DemoOptions = DemoOptions()) -> None:
     """Train a small English-Spanish translator on the bundled corpus, and draw its attention weights.
 
     Generates the corpus, trains with Luong's attention for about three minutes on two CPUs, measures BLEU and the
@@ -42,45 +53,51 @@ def command(
     from regard.training.config import RunConfig
     from regard.training.run import train
     from regard.training.run_folder import RunFolder
+    from regard.training.run_session import continue_with
+    from regard.training.signal_handler import stopped_line
 
-    if threads:
-        torch.set_num_threads(threads)
+    if options.threads:
+        torch.set_num_threads(options.threads)
     config = RunConfig(
         TASK.name,
-        data=DataConfig(bundled=20_000 if short else 40_000, tokenizer="word", vocabulary=4000),
+        data=DataConfig(bundled=20_000 if options.short else 40_000, tokenizer="word", vocabulary=4000),
         training=TranslationTrainingConfig(
-            epochs=1 if short else 3,
+            epochs=1 if options.short else 3,
             tokens_per_batch=500,
             learning_rate=4e-3,
             schedule="linear",
             warmup=100,
             patience=0,
             validation_pairs=100,
-            seed=seed,
-            threads=threads,
+            seed=options.seed,
+            threads=options.threads,
             accelerator="cpu",
         ),
         # Without input feeding the recurrent kernel runs over all target words at once.
         model=ModelConfig(attention="luong", input_feeding=False, embedding=128, hidden=256, dropout=0.1),
     )
-    least_bleu, most_errors = (5.0, 0.7) if short else (90.0, 0.15)
-    trained = train(TASK, config, RunFolder.create(runs / run, overwrite))
+    least_bleu, most_errors = (5.0, 0.7) if options.short else (90.0, 0.15)
+    place = options.runs / check_name("--run", options.run)
+    trained = train(TASK, config, RunFolder.create(place, options.overwrite))
     folder = trained.folder
     if trained.interrupted:
-        typer.echo(f"regard: stopped at step {trained.progress.step}", err=True)
-        raise typer.Exit(128 + trained.interrupted)
+        print(
+            stopped_line(trained.interrupted, trained.progress.step, continue_with(folder.path, TASK.name)),
+            file=sys.stderr,
+        )
+        sys.exit(128 + trained.interrupted)
     translator = TrainedTranslator(folder)
     found = evaluate(translator, str(bundled_path(folder, "test")), "english", "spanish")
     written = found.write(folder, "test")
     rate = 1.0 if found.alignment_error_rate is None else found.alignment_error_rate
-    typer.echo(f"test: {found.pairs} pairs · BLEU {found.bleu:.2f} · chrF {found.chrf:.2f} · AER {rate:.3f}")
+    print(f"test: {found.pairs} pairs · BLEU {found.bleu:.2f} · chrF {found.chrf:.2f} · AER {rate:.3f}")
     translations = translator.translate(SENTENCES)
     paths = draw_alignments(folder.pictures, translations)
     for translation, path in zip(translations, paths, strict=False):
-        typer.echo(f"{translation.source}\n  → {translation.text}\n  {path}")
+        print(f"{translation.source}\n  → {translation.text}\n  {path}")
     for path in [*TASK.report(folder), *written]:
-        typer.echo(f"  {path}")
-    typer.echo(f'now try: regard predict {folder.path} "{SENTENCES[0]}"')
+        print(f"  {path}")
+    print(f'now try: regard predict {folder.path} "{SENTENCES[0]}"')
     if found.bleu < least_bleu or rate > most_errors:
         raise TrainingError(
             f"the demo missed its goals: BLEU {found.bleu:.2f} (at least {least_bleu}), AER {rate:.3f} "

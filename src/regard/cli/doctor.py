@@ -5,8 +5,7 @@ import os
 import platform
 from typing import Annotated, Any, cast
 
-import typer
-from typer import Option
+from cyclopts import Parameter
 
 PARTS = {
     "matplotlib": "pictures",
@@ -23,19 +22,19 @@ PARTS = {
 
 
 def command(
-    as_json: Annotated[bool, Option("--json", help="Print one JSON object, not a table.")] = False,
+    *, as_json: Annotated[bool, Parameter(name="--json", help="Print one JSON object, not a table.")] = False
 ) -> None:
     """Print versions, backends (and why one is missing), threads, devices and optional parts."""
     found = inspect()
     if as_json:
         import json
 
-        typer.echo(json.dumps(found, indent=2, ensure_ascii=False))
+        print(json.dumps(found, indent=2, ensure_ascii=False))
         return
     for section, entries in found.items():
-        typer.echo(section)
+        print(section)
         for name, value in entries.items():
-            typer.echo(f"  {name:<14} {value}")
+            print(f"  {name:<14} {value}")
 
 
 def inspect() -> dict[str, dict[str, str]]:

@@ -1,62 +1,65 @@
-"""``regard evaluate``: metrics of a trained translator on a data set."""
+"""``regard evaluate``: metrics of a trained run on a data set."""
 
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-from typer import Argument, Option
+from cyclopts import Parameter
 
-from regard.cli.option_names import SEARCH_OPTIONS, options_named
-from regard.tasks.translate.config import EvaluationConfig
+from regard.cli.config_options import field_names, panel, signature
+from regard.cli.ranges import Threads
+
+if TYPE_CHECKING:
+    from regard.training.task import Task
 
 
-def command(
-    run: Annotated[Path, Argument(help="Run folder, e.g. runs/translate-bahdanau.")],
-    data: Annotated[str, Argument(help="Pairs, in a form that regard train translate accepts.")],
-    source_column: Annotated[str | None, Option(help="Column to translate from. Default: as in training.")] = None,
-    target_column: Annotated[str | None, Option(help="Column with the references. Default: as in training.")] = None,
-    beam: Annotated[int, Option(help="Beam width; 1: greedy search.")] = 5,
-    length_penalty: Annotated[float, Option(help="Exponent of the beam's length normalization, 0 or more.")] = 1.0,
-    batch_size: Annotated[int, Option(help="Sentences translated at once.")] = 64,
-    limit: Annotated[int | None, Option(help="Number of pairs to evaluate, from the first. Default: all.")] = None,
-    threads: Annotated[int, Option(help="CPU threads; 0: PyTorch's own number.")] = 0,
-    device: Annotated[str, Option(help="cpu, cuda, cuda:1, mps, ...")] = "cpu",
-    output: Annotated[
-        str | None,
-        Option(help="Name of the results in the run folder. Default: that of the data."),
-    ] = None,
-) -> None:
-    """Measure a trained translator: BLEU, chrF, perplexity, BLEU by source length, alignment error rate.
+@dataclass(frozen=True)
+class Machine:
+    """Where a run is evaluated, and where the results go."""
 
-    Writes RUN/evaluation-NAME.json (with the signatures of sacreBLEU), RUN/evaluation-NAME.txt (the translations) and
-    RUN/pictures/bleu-by-length-NAME.png. The alignment error rate is measured if the data has a column 'alignment'.
+    threads: Threads = 0
+    """CPU threads; 0: PyTorch's own number."""
+    device: str = "cpu"
+    """cpu, cuda, cuda:1, mps, ..."""
+    output: str | None = None
+    """Name of the results in the run folder. Default: that of the data."""
+
+
+Run = Annotated[Path, Parameter(help="Run folder, e.g. runs/translate-bahdanau.")]
+Data = Annotated[str, Parameter(help="A data set, in any form that the training of the task takes.")]
+
+
+def make_command(task: "Task") -> Callable[..., None]:
+    """The function behind ``regard evaluate`` for a run of this task, for Cyclopts to read and call."""
+
+    def command(run, data, **given) -> None:
+        machine = Machine(**{name: given.pop(name) for name in field_names(Machine) if name in given})
+        _evaluate(task, run, data, machine, given)
+
+    positional = [
+        inspect.Parameter(name, inspect.Parameter.POSITIONAL_ONLY, annotation=kind)
+        for name, kind in (("run", Run), ("data", Data))
+    ]
+    panels = [panel(f"Task {task.name}", task.evaluation_config), panel("Machine and results", Machine)]
+    command.__signature__ = signature(panels, positional)  # pyright: ignore[reportFunctionMemberAccess]
+    command.__doc__ = """Measure a trained run on a data set.
+
+    Writes RUN/evaluation-NAME.json, and what else the task has: predictions and pictures. The options depend on the
+    task of the run.
     """
-    if threads:
+    return command
+
+
+def _evaluate(task: "Task", run: Path, data: str, machine: Machine, given: dict[str, Any]) -> None:
+    from regard.cli.evaluation import evaluate_run, name_of
+    from regard.cli.run_name import check_name
+    from regard.training.run_folder import RunFolder
+
+    if machine.threads:
         import torch
 
-        torch.set_num_threads(threads)
-    with options_named(SEARCH_OPTIONS):
-        options = EvaluationConfig(source_column, target_column, beam, length_penalty, batch_size, limit)
-    evaluate_run(run, data, output, options, device)
-
-
-def evaluate_run(run: Path, data: str, name: str | None, options: EvaluationConfig, device: str = "cpu") -> None:
-    """Evaluate a run, write the results into its folder and print them.
-
-    Args:
-        run: the run folder.
-        data: a data set, in any form that the task takes.
-        name: name of the results in the run folder; None: that of the data.
-        options: the options of the task.
-        device: PyTorch device of the model.
-    """
-    from regard.tasks.registry import load
-
-    with options_named(SEARCH_OPTIONS):
-        trained = load(str(run), device)
-        found = trained.evaluate_with(data, options)
-    name = name or Path(data.split(",")[0].replace(":", "-")).stem
-    paths = found.write(trained.folder, name)
-    for line in found.lines():
-        typer.echo(line)
-    typer.echo("results: " + " · ".join(map(str, paths)))
+        torch.set_num_threads(machine.threads)
+    name = check_name("--output", name_of(data) if machine.output is None else machine.output)
+    evaluate_run(task, RunFolder.open(run), data, name, given, machine.device)

@@ -1,72 +1,101 @@
-"""``regard predict``: translations and attention weights."""
+"""``regard predict``: what a trained run makes of inputs, and its attention weights."""
 
+import inspect
 import json
 import sys
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-from typer import Argument, Option
+from cyclopts import Parameter
 
-from regard.cli.option_names import SEARCH_OPTIONS, options_named
+from regard.cli.config_options import field_names, option, panel, signature
+from regard.cli.option_names import options_named
+from regard.cli.ranges import Threads
 from regard.errors import DataError
-from regard.tasks.translate.config import PredictionConfig
+
+if TYPE_CHECKING:
+    from regard.training.task import Task
 
 
-def command(
-    run: Annotated[Path, Argument(help="Run folder, e.g. runs/translate-bahdanau.")],
-    sentences: Annotated[
-        list[str] | None,
-        Argument(help="Sentences. Default: the lines of --file or of standard input."),
-    ] = None,
-    file: Annotated[Path | None, Option(help="UTF-8 text file, one sentence a line.")] = None,
-    beam: Annotated[int, Option(help="Beam width; 1: greedy search.")] = 5,
-    length_penalty: Annotated[float, Option(help="Exponent of the beam's length normalization, 0 or more.")] = 1.0,
-    replace_unknown: Annotated[
-        bool,
-        Option("--replace-unknown", help="Replace an unknown word by the source word with the largest weight."),
-    ] = False,
-    pictures: Annotated[
-        Path | None,
-        Option(help="Folder for an alignment picture of each translation. Default: none are drawn."),
-    ] = None,
-    merge_words: Annotated[
-        bool,
-        Option("--merge-words", help="Merge sub-words to words, in pictures and in --json."),
-    ] = False,
-    as_json: Annotated[
-        bool,
-        Option(
-            "--json",
-            help="One JSON object a line: source, translation, score in nats, tokens and weights [target][source].",
-        ),
-    ] = False,
-    batch_size: Annotated[int, Option(help="Sentences translated at once.")] = 64,
-    threads: Annotated[int, Option(help="CPU threads; 0: PyTorch's own number.")] = 0,
-    device: Annotated[str, Option(help="cpu, cuda, cuda:1, mps, ...")] = "cpu",
-) -> None:
-    """Translate sentences with a trained run: one line in, one line out."""
-    import torch
+@dataclass(frozen=True)
+class Inputs:
+    """Where the inputs come from, and where the outputs go."""
 
-    from regard.tasks.registry import load
+    file: Path | None = None
+    """UTF-8 text file, one input a line."""
+    json: bool = False
+    """One JSON object a line: source, translation, score in nats, tokens and weights [target][source]."""
+    pictures: Path | None = None
+    """Folder for a picture of each prediction. Default: none are drawn."""
+    threads: Threads = 0
+    """CPU threads; 0: PyTorch's own number."""
+    device: str = "cpu"
+    """cpu, cuda, cuda:1, mps, ..."""
 
-    if threads:
-        torch.set_num_threads(threads)
-    with options_named(SEARCH_OPTIONS):
-        options = PredictionConfig(beam, length_penalty, replace_unknown, merge_words, batch_size)
-        trained = load(str(run), device)
-    lines = read_sentences(sentences, file)
-    with options_named(SEARCH_OPTIONS):
-        found = trained.predict_with(lines, options)
+
+Run = Annotated[Path, Parameter(help="Run folder, e.g. runs/translate-bahdanau.")]
+Sentences = Annotated[
+    list[str] | None, Parameter(help="Inputs, e.g. sentences. Default: the lines of --file or of standard input.")
+]
+
+
+def make_command(task: "Task") -> Callable[..., None]:
+    """The function behind ``regard predict`` for a run of this task, for Cyclopts to read and call."""
+
+    def command(run, sentences=None, **given) -> None:
+        inputs = Inputs(**{name: given.pop(name) for name in field_names(Inputs) if name in given})
+        _predict(task, run, sentences, inputs, given)
+
+    positional = [
+        inspect.Parameter("run", inspect.Parameter.POSITIONAL_ONLY, annotation=Run),
+        inspect.Parameter("sentences", inspect.Parameter.POSITIONAL_ONLY, default=None, annotation=Sentences),
+    ]
+    panels = [panel(f"Task {task.name}", task.prediction_config), panel("Inputs and outputs", Inputs)]
+    command.__signature__ = signature(panels, positional)  # pyright: ignore[reportFunctionMemberAccess]
+    command.__doc__ = """Apply a trained run: one line in, one line out.
+
+    The options depend on the task of the run.
+    """
+    return command
+
+
+def _predict(task: "Task", run: Path, sentences: list[str] | None, inputs: Inputs, given: dict[str, Any]) -> None:
+    from regard.training.run_folder import RunFolder
+
+    if inputs.threads:
+        import torch
+
+        torch.set_num_threads(inputs.threads)
+    folder = RunFolder.open(run)
+    if inputs.pictures is not None:
+        _require_folder(inputs.pictures)
+    names = field_names(task.prediction_config)
+    with options_named({"device": "--device"} | {name: option(name) for name in names}):
+        options = task.prediction_config(**given)
+        trained = task.load(folder, inputs.device)
+        found = trained.predict_with(read_inputs(sentences, inputs.file), options)
     for prediction in found:
-        typer.echo(json.dumps(prediction.to_dict(), ensure_ascii=False) if as_json else prediction.text)
-    if pictures is not None:
-        for path in trained.draw(found, pictures):
-            typer.echo(f"picture: {path}", err=True)
+        print(json.dumps(prediction.to_dict(), ensure_ascii=False) if inputs.json else prediction.text)
+    if inputs.pictures is not None:
+        for path in trained.draw(found, inputs.pictures):
+            print(f"picture: {path}", file=sys.stderr)
 
 
-def read_sentences(sentences: list[str] | None, file: Path | None) -> list[str]:
-    """The sentences: from the arguments, a file or standard input.
+def _require_folder(path: Path) -> None:
+    """Raise DataError if pictures cannot be written into a folder; it is not made yet."""
+    existing = next(place for place in (path.absolute(), *path.absolute().parents) if place.exists())
+    if not existing.is_dir():
+        raise DataError(f"--pictures must be a folder; {existing} is a file")
+    import os
+
+    if not os.access(existing, os.W_OK | os.X_OK):
+        raise DataError(f"--pictures: the folder {existing} cannot be written")
+
+
+def read_inputs(sentences: list[str] | None, file: Path | None) -> list[str]:
+    """The inputs: from the arguments, a file or standard input.
 
     Raises:
         DataError: both arguments and a file are given, the file cannot be read, or the text is not UTF-8.

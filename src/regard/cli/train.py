@@ -1,13 +1,14 @@
-"""``regard train``: a group with one command for each task."""
+"""``regard train``: one command for each task, whose options are the fields of the task's configurations."""
 
-import typer
+from cyclopts import App
 
-from regard.cli.train_translate import command as translate
+from regard.tasks import registry
 
-app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
-app.command("translate")(translate)
+WRITES = """Writes runs/NAME/ with the best model, metrics, samples, checkpoints and pictures. An interrupted run continues with
+--resume."""
 
+app = App(name="train", help="Train a model on your own data.")
 
-@app.callback()
-def train() -> None:
-    """Train a model on your own data."""
+for _place, (_name, _summary) in enumerate(registry.names().items()):
+    # The module makes the command of a task when it is called, so that no other task is imported.
+    app.command(f"regard.cli.train_commands:{_name}", name=_name, help=f"{_summary}\n\n{WRITES}", sort_key=_place)

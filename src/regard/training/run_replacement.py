@@ -28,7 +28,8 @@ def require_replaceable(path: Path, require_run: Callable[[Path], None]) -> None
     """
     if path.is_symlink():
         raise RunError(
-            f"{path} is a link to {os.path.realpath(path)}; --overwrite replaces nothing through links: name that folder"
+            f"{path} is a link to {os.path.realpath(path)}; --overwrite replaces nothing through a link, so name that "
+            "folder"
         )
     try:
         require_run(path)

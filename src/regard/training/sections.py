@@ -1,11 +1,12 @@
 """Sections of a configuration: frozen dataclasses whose fields are checked, and built from the content of a file."""
 
 import dataclasses
+import difflib
 import types
 import typing
 from typing import Any, Literal, TypeVar, Union
 
-from regard.errors import ArgumentError, RunError, UnknownNameError
+from regard.errors import ArgumentError, MissingPartError, RunError, UnknownNameError
 
 T = TypeVar("T")
 
@@ -46,20 +47,47 @@ def build_section(kind: type[T], content: object, where: str) -> T:
         RunError: a field is unknown, missing, or of a wrong type.
         ArgumentError: the dataclass refuses a value.
     """
-    if not isinstance(content, dict):
-        raise RunError(f"{where} must be a mapping; it is {type(content).__name__}")
-    hints = typing.get_type_hints(kind)
-    fields = {field.name: field for field in dataclasses.fields(kind)}  # pyright: ignore[reportArgumentType]
-    for name, value in content.items():
-        if name not in fields:
-            raise RunError(f"{where} has a field {name!r} that this version of regard doesn't know")
-        if not _fits(value, hints[name]):
-            raise RunError(f"{where}.{name} must be {_described(hints[name])}; it is {value!r}")
-    for name, field in fields.items():
+    found = checked_fields(kind, content, where)
+    for field in dataclasses.fields(kind):  # pyright: ignore[reportArgumentType]
         required = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
-        if required and name not in content:
-            raise RunError(f"{where} has no field {name!r}")
-    return kind(**content)
+        if required and field.name not in found:
+            raise RunError(f"{where} has no field {field.name!r}")
+    return kind(**found)
+
+
+def checked_fields(kind: type[Any], content: object, where: str) -> dict[str, Any]:
+    """Some of the fields of a section, each of its type, as they are in a file.
+
+    Args:
+        kind: the dataclass.
+        content: the fields by name, as plain values. An int is accepted for a float; no other type for another.
+        where: the file and the section, for messages.
+
+    Raises:
+        RunError: a field is unknown, or of a wrong type.
+    """
+    try:
+        from pydantic import ConfigDict, TypeAdapter, ValidationError
+    except ImportError as error:
+        raise MissingPartError("pydantic", "train") from error
+    if not isinstance(content, dict):
+        raise RunError(f"{where} must be a mapping of fields; it is {content!r}")
+    hints = {field.name: hint for field, hint in _fields(kind)}
+    for name, value in content.items():
+        if name not in hints:
+            nearest = difflib.get_close_matches(str(name), hints, n=1)
+            hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
+            raise RunError(f"{where} has a field {name!r} that this version of regard doesn't know{hint}")
+        try:
+            TypeAdapter(hints[name], config=ConfigDict(strict=True)).validate_python(value)
+        except ValidationError:
+            raise RunError(f"{where}.{name} must be {_described(hints[name])}; it is {value!r}") from None
+    return content
+
+
+def _fields(kind: type[Any]) -> list[tuple["dataclasses.Field[Any]", Any]]:
+    hints = typing.get_type_hints(kind)
+    return [(field, hints[field.name]) for field in dataclasses.fields(kind)]
 
 
 def _choices(hint: Any) -> tuple[Any, ...]:
@@ -70,18 +98,6 @@ def _choices(hint: Any) -> tuple[Any, ...]:
         parts = [(None,) if part is type(None) else _choices(part) for part in typing.get_args(hint)]
         return sum(parts, ()) if all(parts) and len(parts) > 1 and any(part != (None,) for part in parts) else ()
     return ()
-
-
-def _fits(value: object, hint: Any) -> bool:
-    if _is_union(hint):
-        return any(_fits(value, part) for part in typing.get_args(hint))
-    if typing.get_origin(hint) is Literal:  # an unknown choice is left to `check_choices`, which names the nearest
-        return type(value) in {type(choice) for choice in typing.get_args(hint)}
-    if isinstance(value, bool) or hint is bool:
-        return isinstance(value, bool) and hint is bool
-    if hint is float:
-        return isinstance(value, (int, float))
-    return isinstance(value, hint)
 
 
 def _described(hint: Any) -> str:

@@ -44,7 +44,8 @@ class TranslateTask(Task):
     def data_files(self, folder: RunFolder, config: TranslationRun) -> dict[str, tuple[Path, ...]]:
         from regard.data.text.sources import local_files
 
-        sources = {part: located(folder, getattr(config.data, part)) for part in PARTS}
+        # The test data decide nothing about a model, and may be others with --resume.
+        sources = {part: located(folder, getattr(config.data, part)) for part in ("train", "validation")}
         return {
             part: paths
             for part, source in sources.items()

@@ -1,0 +1,122 @@
+"""``regard train TASK --dry-run``: checks a run, and measures what it would cost."""
+
+import itertools
+import statistics
+import tempfile
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from regard.training.config import RunConfig
+    from regard.training.task import Experiment, Task
+
+WARMING, TIMED, MOST_SECONDS = 2, 8, 20.0
+"""Steps before the timed ones, which include compilation; timed steps; and when to stop timing early."""
+
+
+def dry_run(task: "Task", config: "RunConfig[Any, Any, Any]") -> None:
+    """Prepare a run in a temporary folder, print its sizes, time a few steps, and remove everything.
+
+    Args:
+        task: the task.
+        config: the configuration of the run.
+
+    Raises:
+        RegardError: whatever the run itself would raise before its first step.
+    """
+    import torch
+
+    from regard.training.randomness import seed_step
+    from regard.training.run_folder import RunFolder
+    from regard.training.trainer import make_trainer
+
+    training = config.training
+    if training.threads:
+        torch.set_num_threads(training.threads)
+    with tempfile.TemporaryDirectory(prefix="regard-") as temporary:
+        folder = RunFolder.create(Path(temporary) / "run")
+        trainer = make_trainer(training, folder)
+        seed_step(training.seed, -1)
+        experiment = task.prepare(config, folder)
+        batches = experiment.batches(0, 1)
+        print(f"data: {experiment.description} · {len(batches)} batches an epoch")
+        for line in parameter_lines(experiment.model):
+            print(line)
+        seconds, activations = _measured(experiment, itertools.islice(batches, WARMING + TIMED), trainer)
+    parameters = sum(parameter.numel() * parameter.element_size() for parameter in experiment.model.parameters())
+    # Weights, gradients, and the two moments of Adam.
+    states = 4 * parameters
+    print(
+        f"memory: at least {_size(states + activations)} besides PyTorch and the data: weights, gradients and moments "
+        f"{_size(states)}, activations of a batch up to {_size(activations)}"
+    )
+    epoch = seconds * len(batches)
+    print(
+        f"time: {1000 * seconds:.0f} ms a step on {trainer.strategy.root_device}, {_duration(epoch)} an epoch, "
+        f"{_duration(epoch * training.epochs)} for {training.epochs} epochs, without validations"
+    )
+    print("nothing was trained or written")
+
+
+def parameter_lines(model: "nn.Module") -> list[str]:
+    """How many parameters a model and each of its parts has; shared ones count once."""
+    seen: set[int] = set()
+    lines = []
+    for name, part in model.named_children():
+        own = [parameter for parameter in part.parameters() if id(parameter) not in seen]
+        seen |= {id(parameter) for parameter in own}
+        lines.append(f"  {name:<20} {sum(parameter.numel() for parameter in own):>14,}")
+    total = sum(parameter.numel() for parameter in model.parameters())
+    rest = total - sum(parameter.numel() for parameter in model.parameters() if id(parameter) in seen)
+    if rest:
+        lines.append(f"  {'the model itself':<20} {rest:>14,}")
+    return [f"model: {total:,} parameters", *lines]
+
+
+def _measured(experiment: "Experiment", batches: Iterable[Any], trainer: Any) -> tuple[float, int]:
+    """Seconds of a step, and bytes that the largest forward pass keeps for the backward pass."""
+    import torch
+
+    # The weights are thrown away, so only the cost of the optimizer counts, not its settings.
+    device = trainer.strategy.root_device
+    experiment.model.to(device).train()
+    optimizer = torch.optim.AdamW(experiment.model.parameters(), lr=1e-6)
+    seconds: list[float] = []
+    most = 0
+    began = time.perf_counter()
+    for number, batch in enumerate(batches):
+        start = time.perf_counter()
+        kept: dict[int, int] = {}
+
+        def keep(tensor: "torch.Tensor", kept: dict[int, int] = kept) -> "torch.Tensor":
+            storage = tensor.untyped_storage()
+            kept[storage.data_ptr()] = storage.nbytes()
+            return tensor
+
+        hooks = torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor)
+        with trainer.precision_plugin.forward_context(), hooks:
+            loss = experiment.loss(trainer.strategy.batch_to_device(batch, device))
+        loss.total.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        if device.type != "cpu":
+            torch.accelerator.synchronize()
+        most = max(most, sum(kept.values()))
+        seconds.append(time.perf_counter() - start)
+        if number >= WARMING and time.perf_counter() - began > MOST_SECONDS:
+            break
+    return statistics.median(seconds[WARMING:] or seconds), most
+
+
+def _size(count: int) -> str:
+    return f"{count / 2**20:,.0f} MiB" if count < 2**30 else f"{count / 2**30:,.1f} GiB"
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

@@ -1,0 +1,79 @@
+"""Mistakes in options, in one line: which option, what was expected, and what came."""
+
+import difflib
+import types
+import typing
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from cyclopts import CycloptsError
+from cyclopts import exceptions as mistakes
+
+KINDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a text", Path: "a path"}
+"""Python type → what a person calls it."""
+
+
+def message(error: CycloptsError) -> str:
+    """A mistake that Cyclopts found, as a line of regard: what, where, what to do."""
+    match error:
+        case mistakes.CoercionError(token=token) if token is not None:
+            return f"{token.keyword or _name(error)} must be {kind_name(error.target_type)}; it is {token.value!r}"
+        case mistakes.ValidationError(exception_message=reason):
+            return f"{_name(error)} {reason}"
+        case mistakes.UnknownOptionError(token=token, argument_collection=arguments):
+            name = (token.keyword or token.value).split("=")[0]
+            known = [name for argument in arguments for name in argument.names if name.startswith("-")]
+            return f"there is no option {name}{_nearest(name, known)}; see {_command(error)} --help"
+        case mistakes.UnknownCommandError(unused_tokens=tokens):
+            assert tokens is not None
+            known = [name for name in error.app or () if not name.startswith("-")]
+            return (
+                f"there is no command {_command(error)} {tokens[0]!r}{_nearest(tokens[0], known)} "
+                f"(known: {', '.join(known)})"
+            )
+        case mistakes.UnusedCliTokensError(unused_tokens=tokens):
+            assert tokens is not None
+            return f"{_command(error)} does not know what to do with {tokens[0]!r}; see {_command(error)} --help"
+        case mistakes.MissingArgumentError(keyword=keyword, argument=argument):
+            name = keyword or _name(error)
+            if argument is not None and argument.tokens:
+                name = argument.tokens[-1].keyword or name
+            if not name.startswith("-"):
+                return f"{name} is missing; see {_command(error)} --help"
+            return f"{name} needs a value; see {_command(error)} --help"
+        case mistakes.RepeatArgumentError(token=token):
+            return f"{token.keyword} is given more than once; give it once"
+    return str(error)
+
+
+def kind_name(kind: Any) -> str:
+    """What a person calls a type: ``a whole number`` for int, ``a number or none`` for float | None."""
+    origin = typing.get_origin(kind)
+    if origin is typing.Annotated:
+        return kind_name(typing.get_args(kind)[0])
+    if origin in (typing.Union, types.UnionType):
+        names = [kind_name(part) for part in typing.get_args(kind) if part is not type(None)]
+        return " or ".join(dict.fromkeys(names))
+    if origin is typing.Literal:
+        return "one of " + ", ".join(map(str, typing.get_args(kind)))
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        return "one of " + ", ".join(str(member.value) for member in kind)
+    return KINDS.get(kind, getattr(kind, "__name__", str(kind)))
+
+
+def _name(error: CycloptsError) -> str:
+    argument = error.argument
+    if argument is None:
+        return _command(error)
+    typed = next((token.keyword for token in argument.tokens if token.keyword), None)
+    return typed or argument.name
+
+
+def _command(error: CycloptsError) -> str:
+    return " ".join(("regard", *(error.command_chain or ())))
+
+
+def _nearest(name: str, known: list[str]) -> str:
+    nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
+    return f"; did you mean {nearest[0]}?" if nearest else ""
