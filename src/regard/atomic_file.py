@@ -4,6 +4,7 @@ import contextlib
 import errno
 import itertools
 import os
+import stat
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,8 +19,8 @@ class AtomicFile:
     """A context that gives the path of a temporary file; if the block ends without an error, it replaces ``path``.
 
     The temporary file is in the same folder and is synced to disk before it is renamed: a reader sees the whole old
-    file or the whole new file, also after a crash. What writes the temporary file creates it, so its mode follows the
-    umask. Through a link, the file that it points to is replaced, and not the link.
+    file or the whole new file, also after a crash. The mode of the file follows the umask. Through a link, the file
+    that it points to is replaced, and not the link.
 
     Args:
         path: the file.
@@ -35,9 +36,16 @@ class AtomicFile:
         stem, suffix = self._target.stem[:100], self._target.suffix[:20]
         self.temporary = self._target.with_name(f".{stem}.{os.getpid()}-{next(_numbers)}.tmp{suffix}")
         self._before_replace = before_replace
+        self._mode = 0o600
 
     def __enter__(self) -> Path:
         _open.add(self.temporary)
+        try:
+            with self.temporary.open("xb") as file:
+                # Libraries that replace the temporary file by one of their own give it their own mode.
+                self._mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
+        except OSError as error:
+            self.__exit__(type(error), error, None)
         return self.temporary
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
@@ -45,6 +53,7 @@ class AtomicFile:
             if error is None:
                 with self.temporary.open("rb") as file:
                     os.fsync(file.fileno())
+                os.chmod(self.temporary, self._mode)
                 if self._before_replace:
                     self._before_replace(self.temporary)
                 os.replace(self.temporary, self._target)

@@ -107,7 +107,7 @@ def test_nothing_is_replaced_through_a_link(old, tmp_path):
         {"data": {"source_column": "german"}},
         {"data": {"validation": "none.tsv"}},
         {"data": {"test": "none.tsv"}},
-        {"model": {"tied": "all"}},
+        {"training": {"devices": "0"}},
         {"training": {"accelerator": "abacus"}},
         {"training": {"strategy": "alone"}},
     ],

@@ -1,6 +1,5 @@
 """Whether a disk has room for what a run will write."""
 
-import os
 import shutil
 from pathlib import Path
 
@@ -8,6 +7,8 @@ from torch import nn
 
 from regard.errors import RunError
 from regard.training.checkpoint_io import CHECKPOINTS_KEPT
+
+_KEPT = ("checkpoints/*.ckpt", "model.safetensors")
 
 REST = 4 << 20
 """Bytes for metrics, samples and pictures."""
@@ -23,7 +24,7 @@ def require_space(folder: Path, model: nn.Module) -> None:
     parameters = sum(tensor.numel() * tensor.element_size() for tensor in model.parameters())
     buffers = sum(tensor.numel() * tensor.element_size() for tensor in model.buffers())
     checkpoint = 3 * parameters + buffers
-    written = sum(path.stat().st_size for path in _written(folder))
+    written = sum(path.stat().st_size for pattern in _KEPT for path in folder.glob(pattern))
     needed = (CHECKPOINTS_KEPT + 1) * checkpoint + 2 * (parameters + buffers) + REST - written
     free = shutil.disk_usage(folder).free
     if free < needed:
@@ -31,15 +32,6 @@ def require_space(folder: Path, model: nn.Module) -> None:
             f"the disk of {folder} has {_size(free)} free, but the run needs {_size(needed)} for its checkpoints and "
             "its model; free some space, or name another folder with --runs"
         )
-
-
-def _written(folder: Path) -> list[Path]:
-    return [
-        Path(place, name)
-        for place, _, names in os.walk(folder)
-        for name in names
-        if name.endswith((".ckpt", ".safetensors"))
-    ]
 
 
 def _size(count: int) -> str:

@@ -1,7 +1,6 @@
 """Which files of a run folder regard wrote; only these are ever deleted."""
 
 import contextlib
-import os
 from collections.abc import Iterable, Iterator
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
@@ -44,9 +43,10 @@ def remove_own_files(folder: Path) -> None:
                 path.unlink(missing_ok=True)
     except OSError as error:
         raise RunError(f"cannot delete {error.filename or folder}: {error.strerror}") from error
-    for place, _, _ in os.walk(folder, topdown=False):
+    folders = [path for path in folder.rglob("*") if path.is_dir() and not path.is_symlink()]
+    for place in [*sorted(folders, key=lambda path: -len(path.parts)), folder]:
         with contextlib.suppress(OSError):  # it is not empty
-            os.rmdir(place)
+            place.rmdir()
 
 
 def _patterns(folder: Path) -> tuple[str, ...]:
@@ -55,11 +55,9 @@ def _patterns(folder: Path) -> tuple[str, ...]:
 
 def _contents(folder: Path) -> Iterator[Path]:
     # Files, links, and folders without anything in them; links to folders are not entered.
-    for place, folders, files in os.walk(folder):
-        linked = [name for name in folders if os.path.islink(os.path.join(place, name))]
-        yield from (Path(place, name) for name in (*files, *linked))
-        if not folders and not files and Path(place) != folder:
-            yield Path(place)
+    for path in folder.rglob("*"):
+        if path.is_symlink() or not path.is_dir() or not any(path.iterdir()):
+            yield path
 
 
 def _is_own(path: Path, folder: Path, patterns: Iterable[str]) -> bool:

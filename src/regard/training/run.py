@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from regard.errors import RunError
+from regard.errors import RegardError, RunError
 from regard.training.batch_stream import BatchStream
 from regard.training.config import RunConfig, TrainingConfig
 from regard.training.progress import Progress
@@ -109,8 +109,16 @@ def _train(
         return TrainedRun(folder, progress, 0, parameters)
     if initial:
         _copy_weights(initial, experiment)
-    with lightning_silenced():
-        trainer.fit(module, BatchStream(loader, progress), ckpt_path=checkpoint, weights_only=True)
+    try:
+        with lightning_silenced():
+            trainer.fit(module, BatchStream(loader, progress), ckpt_path=checkpoint, weights_only=True)
+    except (KeyError, IndexError, TypeError, ValueError, RuntimeError) as error:
+        if callback.started or not checkpoint or isinstance(error, RegardError):
+            raise
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise RunError(
+            f"{checkpoint} does not fit this run ({reason}); delete it to resume from the checkpoint before it"
+        ) from error
     received = callback.signals.received
     return TrainedRun(folder, progress, int(received or 0), parameters)
 

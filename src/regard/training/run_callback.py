@@ -50,6 +50,7 @@ class RunCallback(Callback):
         self.metrics = metrics
         self.reporter = reporter
         self.signals = SignalHandler()
+        self.started = False
         self._clock = 0.0  # time of the last update of progress.seconds
         self._saved_at = 0.0
         self._loss = math.nan  # running mean; only printed
@@ -58,6 +59,7 @@ class RunCallback(Callback):
         if trainer.is_global_zero:
             self._delete_later_rows()
         self._clock = self._saved_at = time.monotonic()
+        self.started = True
         self.signals.install()
         self.reporter.start(self.fraction)
 
@@ -68,7 +70,7 @@ class RunCallback(Callback):
         progress, config = self.progress, self.config
         progress.step += 1
         progress.position += 1
-        epoch_over = progress.position >= self.batches  # more of them if the data has changed
+        epoch_over = progress.position >= self.batches
         if epoch_over:
             progress.epoch, progress.position = progress.epoch + 1, 0
         now = time.monotonic()
@@ -125,7 +127,9 @@ class RunCallback(Callback):
         self._clock = time.monotonic()
         primary = self.metrics[0]
         value = result.metrics[primary.name]
-        better = primary.better(value, progress.best)
+        # A model whose loss or metrics are no numbers is never the best one.
+        numbers = (result.loss, *result.metrics.values())
+        better = all(map(math.isfinite, numbers)) and primary.better(value, progress.best)
         if better:
             progress.best, progress.best_step, progress.waited = value, progress.step, 0
         else:

@@ -119,6 +119,17 @@ class RunFolder:
                     f"regard train {self.read_sections()['task']} --resume)"
                 )
 
+    def make_pictures(self) -> None:
+        """Make the folder ``pictures``, if it is not there.
+
+        Raises:
+            RunError: it cannot be made.
+        """
+        try:
+            self.pictures.mkdir(exist_ok=True)
+        except OSError as error:
+            raise RunError(f"cannot create the folder {self.pictures}: {error.strerror}") from error
+
     def write_config(self, config: RunConfig[Any, Any, Any]) -> None:
         """Write ``config.yaml``."""
         content = {**config.to_dict(), "versions": installed_versions()}

@@ -45,6 +45,11 @@ class DataConfig:
             object.__setattr__(self, "bundled", self.bundled or BUNDLED_PAIRS)
         if (self.train is None) == (self.bundled <= 0):
             raise ArgumentError("training data must be either a path (train) or the bundled corpus (bundled > 0)")
+        for name in ("train", "validation", "test", "source_column", "target_column"):
+            if getattr(self, name) == "":
+                raise ArgumentError(f"{name} is empty; give a name, or leave it out")
+        if self.source_column is not None and self.source_column == self.target_column:
+            raise ArgumentError(f"source_column must not be the target's column; both are {self.source_column!r}")
         check_choices(self)
         check_at_least(self, 8, "vocabulary")
         check_at_least(self, 1, "max_length", "held_out")

@@ -1,6 +1,7 @@
 """The data of a run: opened, split, tokenized and encoded according to its configuration."""
 
 import itertools
+import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -15,6 +16,8 @@ from regard.training.run_folder import RunFolder
 
 if TYPE_CHECKING:
     import datasets
+
+log = logging.getLogger("regard")
 
 BUNDLED_SEED = 1
 BUNDLED_VALIDATION, BUNDLED_TEST = 500, 1000
@@ -49,6 +52,7 @@ def open_corpora(run: TranslationRun, folder: RunFolder) -> Corpora:
         RunError: the tokenizers of ``init_from`` do not fit.
     """
     config, validation_pairs = run.data, run.training.validation_pairs
+    _check_parts(config, folder)
     if config.bundled:
         write_bundled(folder, config.bundled)
     train = open_part(config, folder, "train")
@@ -83,6 +87,15 @@ def open_corpora(run: TranslationRun, folder: RunFolder) -> Corpora:
         source_tokenizer=source,
         target_tokenizer=target,
     )
+
+
+def _check_parts(config: DataConfig, folder: RunFolder) -> None:
+    # The test data are read now, so that a mistake in them does not wait for the end of the training.
+    for part in ("validation", "test"):
+        if config.train is not None and getattr(config, part) == config.train:
+            log.warning("the %s data are the training data: their metrics say nothing about other texts", part)
+    if config.test is not None:
+        open_part(config, folder, "test")
 
 
 def _tokenizer_of(run: str, column: str, config: DataConfig) -> Tokenizer:
