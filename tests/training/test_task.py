@@ -73,3 +73,5 @@ def test_options_are_the_fields_of_the_tasks_configuration():
         trained.evaluate("data", width=2)
     assert trained.evaluate("data") == "data"
     assert not trained.tokenizers
+    with pytest.raises(ArgumentError, match="a list of one"):
+        trained.predict("abcdef")
