@@ -1,9 +1,11 @@
-"""Training speed of the recurrent translator, with and without attention, and the time of each part.
+"""Training speed of the recurrent translator against the same model in plain PyTorch, and the time of each part.
 
     python benchmarks/train_translate.py --train PATH --source-column de --target-column en --lowercase
 
-All models are trained on the same batches in turn, so that changes of the machine's speed affect all of them. The
-speeds are medians over batches, and the ratios are medians of the ratios for the same batch.
+Each kind of attention is trained twice: by regard, and by `torch.nn.LSTM` with eager attention
+(`benchmarks/plain_translator.py`), from the same weights. All models are trained on the same batches in turn, so that
+changes of the machine's speed affect all of them. The speeds are medians over batches, and the ratios are medians of
+the ratios for the same batch. Before the measurement, the losses of both models are compared.
 """
 
 import argparse
@@ -11,154 +13,173 @@ import itertools
 import json
 import statistics
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
+from torch import Tensor, nn
 from torch.profiler import ProfilerActivity, profile
 
+from plain_translator import SMOOTHING, PlainTranslator
 from regard.data.text.batches import BatchLoader, PairBatch, encode_pairs
 from regard.data.text.generated import write_corpus
 from regard.data.text.sources import open_pairs
 from regard.data.text.tokenizers import Tokenizer
 from regard.models.translator import RecurrentTranslator, TranslatorConfig
 
-MODELS = {
+KINDS = {
     "none": {"attention": "none"},
     "bahdanau": {"attention": "bahdanau"},
-    "luong-general, input feeding": {"attention": "luong"},
+    "luong-dot": {"attention": "luong", "score": "dot", "input_feeding": False},
     "luong-general": {"attention": "luong", "input_feeding": False},
+    "luong-dot, input feeding": {"attention": "luong", "score": "dot"},
+    "luong-general, input feeding": {"attention": "luong"},
+    "hard": {"attention": "hard"},
 }
-PARTS = ("encoder", "decoder", "attention", "loss", "backward", "optimizer")
+LOSS_TOLERANCE = {"32": 1e-4, "bf16": 2e-2}
 
 
 class Trainee:
-    """One model, its optimizer, and the seconds of each part of its steps."""
+    """One model, its optimizer, and the seconds of each part of its steps.
 
-    def __init__(self, config: TranslatorConfig, precision: str):
-        torch.manual_seed(1)
-        self.model = RecurrentTranslator(config).train()
-        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-3, fused=True)
+    Args:
+        model: the model.
+        loss: its training loss of a batch.
+        precision: ``"32"`` or ``"bf16"`` (autocast).
+    """
+
+    def __init__(self, model: nn.Module, loss: Callable[[PairBatch], Tensor], precision: str):
+        self.model = model.train()
+        self.loss = loss
+        self.optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
         self.bfloat16 = precision == "bf16"
         self.seconds: list[float] = []
-        self.parts: dict[str, float] = dict.fromkeys(PARTS, 0.0)
-        self._time_module("encoder", self.model.encoder)
-        if hasattr(self.model.decoder, "attention"):
-            self._time_module("attention", self.model.decoder.attention)
+        self.parts = {"forward": 0.0, "backward": 0.0, "optimizer": 0.0}
 
-    def _time_module(self, part: str, module: torch.nn.Module) -> None:
-        started: list[float] = []
-        module.register_forward_pre_hook(lambda *_: started.append(time.perf_counter()))
+    def first_loss(self, batch: PairBatch) -> float:
+        """The loss without dropout."""
+        self.model.eval()
+        with torch.no_grad(), torch.autocast("cpu", torch.bfloat16, enabled=self.bfloat16):
+            found = float(self.loss(batch))
+        self.model.train()
+        return found
 
-        def stop(*_: object) -> None:
-            self.parts[part] += time.perf_counter() - started.pop()
-
-        module.register_forward_hook(stop)
-
-    def step(self, batch: PairBatch) -> float:
-        """One training step; returns its seconds."""
+    def step(self, batch: PairBatch) -> None:
+        """One training step."""
         marks = [time.perf_counter()]
-        model = self.model
-        inside = self.parts["encoder"] + self.parts["attention"]
         self.optimizer.zero_grad()
         with torch.autocast("cpu", torch.bfloat16, enabled=self.bfloat16):
-            state = model.start(model.encode(batch.source, batch.source_lengths))
-            decoded = model.decoder.decode(batch.target[:, :-1], state)
-            marks.append(time.perf_counter())
-            inside = self.parts["encoder"] + self.parts["attention"] - inside
-            loss = _loss(model, decoded.readout, batch)
+            loss = self.loss(batch)
         marks.append(time.perf_counter())
         loss.backward()
         marks.append(time.perf_counter())
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
         self.optimizer.step()
         marks.append(time.perf_counter())
-        spans = [after - before for before, after in itertools.pairwise(marks)]
-        self.parts["decoder"] += spans[0] - inside
-        for part, span in zip(("loss", "backward", "optimizer"), spans[1:], strict=True):
-            self.parts[part] += span
+        for part, (start, stop) in zip(self.parts, itertools.pairwise(marks), strict=True):
+            self.parts[part] += stop - start
         self.seconds.append(marks[-1] - marks[0])
-        return self.seconds[-1]
 
     def restart(self) -> None:
         """Discard the measurements of the warm-up."""
         self.seconds.clear()
-        self.parts.update(dict.fromkeys(PARTS, 0.0))
+        self.parts.update(dict.fromkeys(self.parts, 0.0))
+
+    def operators(self, batch: PairBatch, top: int = 8) -> list[tuple[str, float]]:
+        """The operators with the most time in a step, forward and backward, and their fractions of the time."""
+        with profile(activities=[ProfilerActivity.CPU]) as recorded:
+            for _ in range(3):
+                self.step(batch)
+        events = sorted(recorded.key_averages(), key=lambda event: -event.self_cpu_time_total)
+        total = sum(event.self_cpu_time_total for event in events)
+        return [(event.key.removeprefix("aten::"), event.self_cpu_time_total / total) for event in events[:top]]
 
 
-def _loss(model: RecurrentTranslator, readout: torch.Tensor, batch: PairBatch) -> torch.Tensor:
-    from regard.models.vocabulary_loss import vocabulary_loss
+def make_pair(config: TranslatorConfig, precision: str) -> dict[str, Trainee]:
+    """Our model and the plain one, with the same first weights."""
+    torch.manual_seed(1)
+    ours = RecurrentTranslator(config)
+    plain = PlainTranslator.like(ours)
 
-    labels = batch.target[:, 1:]
-    counted = torch.arange(labels.shape[1]) < (batch.target_lengths - 1)[:, None]
-    output = model.decoder.output
-    targets = labels.masked_fill(~counted, -1).flatten()
-    found = vocabulary_loss(readout.flatten(0, 1), output.weight, output.bias, targets, label_smoothing=0.1, ignore=-1)
-    return found.total / counted.sum()
+    def our_loss(batch: PairBatch) -> Tensor:
+        sides = batch.source, batch.source_lengths, batch.target, batch.target_lengths
+        return ours.loss(*sides, label_smoothing=SMOOTHING).total
+
+    return {"regard": Trainee(ours, our_loss, precision), "plain": Trainee(plain, plain.loss, precision)}
 
 
 def main() -> None:
     arguments = _arguments()
-    if arguments.threads:
-        torch.set_num_threads(arguments.threads)
     loader, sizes = _data(arguments)
     config = {"embedding_dim": arguments.embedding, "hidden_dim": arguments.hidden, "dropout": 0.3, **sizes}
-    trainees = {name: Trainee(TranslatorConfig(**config, **kind), arguments.precision) for name, kind in MODELS.items()}
     batches = list(itertools.islice(iter(loader), arguments.warmup + arguments.batches))
-    for number, batch in enumerate(batches):
-        if number == arguments.warmup:
-            for trainee in trainees.values():
-                trainee.restart()
-        for trainee in trainees.values():
-            trainee.step(batch)
-    measured = batches[arguments.warmup :]
-    rates = {
-        name: [batch.target_tokens / seconds for batch, seconds in zip(measured, trainee.seconds, strict=True)]
-        for name, trainee in trainees.items()
-    }
     record = {
         "torch": torch.__version__,
-        "threads": torch.get_num_threads(),
-        "precision": arguments.precision,
-        "batches": len(measured),
+        "batches": arguments.batches,
         "tokens_per_batch": arguments.tokens_per_batch,
         **config,
-        "models": {},
+        "measured": [],
     }
-    print(
-        f"{len(measured)} batches of about {arguments.tokens_per_batch} tokens, {torch.get_num_threads()} threads, "
-        f"{arguments.precision}, vocabulary {sizes['target_vocabulary']}, torch {torch.__version__}\n"
-    )
-    header = ["model", "target tokens/s", "quartiles", "of none", *PARTS]
-    rows = []
-    for name, trainee in trainees.items():
-        low, middle, high = statistics.quantiles(rates[name], n=4)
-        ratio = statistics.median(a / b for a, b in zip(rates[name], rates["none"], strict=True))
-        total = sum(trainee.parts.values())
-        shares = {part: spent / total for part, spent in trainee.parts.items()}
-        operators = _operators(trainee, measured[0]) if arguments.operators else []
-        record["models"][name] = {
-            "tokens_per_second": middle, "quartiles": [low, high], "ratio_to_none": ratio, "shares": shares,
-            "operators": operators,
-        }  # fmt: skip
-        shown = [f"{shares[part]:.0%}" if shares[part] else "-" for part in PARTS]
-        rows.append([name, f"{middle:,.0f}", f"{low:,.0f}–{high:,.0f}", f"{ratio:.2f}", *shown])
-    for row in (header, ["---"] * len(header), *rows):
-        print("| " + " | ".join(row) + " |")
-    for name, found in record["models"].items():
-        if found["operators"]:
-            print(f"\n{name}: " + ", ".join(f"{operator} {share:.0%}" for operator, share in found["operators"]))
+    print(f"{arguments.batches} batches, vocabulary {sizes['target_vocabulary']}, torch {torch.__version__}\n")
+    header = ["model", "precision", "threads", "target tokens/s", "plain PyTorch", "ratio", "quartiles"]
+    for row in (header, ["---"] * len(header)):
+        print("| " + " | ".join(row) + " |", flush=True)
+    for precision, threads in itertools.product(arguments.precision, arguments.threads):
+        torch.set_num_threads(threads)
+        pairs = {
+            name: make_pair(TranslatorConfig(**config, **KINDS[name]), precision) for name in arguments.kinds or KINDS
+        }
+        _train_in_turn(pairs, batches, arguments.warmup, LOSS_TOLERANCE[precision])
+        for name, pair in pairs.items():
+            found = _figures(pair, batches[arguments.warmup :])
+            if arguments.operators:
+                found["operators"] = {side: one.operators(batches[-1]) for side, one in pair.items()}
+            record["measured"].append({"model": name, "precision": precision, "threads": threads, **found})
+            low, middle, high = found["ratio_quartiles"]
+            speeds = (f"{found['tokens_per_second'][side]:,.0f}" for side in ("regard", "plain"))
+            row = [name, precision, str(threads), *speeds, f"{middle:.2f}", f"{low:.2f}–{high:.2f}"]
+            print("| " + " | ".join(row) + " |", flush=True)
+    for one in record["measured"]:
+        print(f"\n{one['model']}, {one['precision']}, {one['threads']} threads")
+        for side, parts in one["parts"].items():
+            print(f"  {side}: " + ", ".join(f"{part} {1e3 * seconds:.0f} ms" for part, seconds in parts.items()))
+        for side, operators in one.get("operators", {}).items():
+            print(f"  {side}: " + ", ".join(f"{operator} {share:.0%}" for operator, share in operators))
     if arguments.json:
         arguments.json.write_text(json.dumps(record, indent=1) + "\n")
 
 
-def _operators(trainee: Trainee, batch: PairBatch, top: int = 8) -> list[tuple[str, float]]:
-    """The operators with the most time in a step, forward and backward, and their fractions of the time."""
-    with profile(activities=[ProfilerActivity.CPU]) as recorded:
-        for _ in range(3):
-            trainee.step(batch)
-    events = sorted(recorded.key_averages(), key=lambda event: -event.self_cpu_time_total)
-    total = sum(event.self_cpu_time_total for event in events)
-    return [(event.key.removeprefix("aten::"), event.self_cpu_time_total / total) for event in events[:top]]
+def _train_in_turn(
+    pairs: dict[str, dict[str, Trainee]], batches: list[PairBatch], warmup: int, tolerance: float
+) -> None:
+    for name, pair in pairs.items():
+        ours, plain = (one.first_loss(batches[0]) for one in pair.values())
+        if abs(ours - plain) > tolerance * abs(plain):
+            raise SystemExit(f"{name}: the models differ: the loss of regard is {ours}, of plain PyTorch {plain}")
+    for number, batch in enumerate(batches):
+        trainees = [trainee for pair in pairs.values() for trainee in pair.values()]
+        if number == warmup:
+            for trainee in trainees:
+                trainee.restart()
+        for pair in pairs.values():
+            # Each model of a pair goes first every other time.
+            for trainee in list(pair.values())[:: 1 if number % 2 else -1]:
+                trainee.step(batch)
+
+
+def _figures(pair: dict[str, Trainee], batches: list[PairBatch]) -> dict:
+    rates = {
+        side: [batch.target_tokens / seconds for batch, seconds in zip(batches, one.seconds, strict=True)]
+        for side, one in pair.items()
+    }
+    ratios = [ours / plain for ours, plain in zip(rates["regard"], rates["plain"], strict=True)]
+    return {
+        "tokens_per_second": {side: statistics.median(found) for side, found in rates.items()},
+        "ratio_quartiles": statistics.quantiles(ratios, n=4),
+        "parts": {
+            side: {part: seconds / len(batches) for part, seconds in one.parts.items()} for side, one in pair.items()
+        },
+    }
 
 
 def _data(arguments: argparse.Namespace) -> tuple[BatchLoader, dict[str, int]]:
@@ -185,8 +206,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--tokens-per-batch", type=int, default=2000, help="target tokens, padding included")
     parser.add_argument("--batches", type=int, default=20, help="measured batches")
     parser.add_argument("--warmup", type=int, default=3, help="batches before the measured ones")
-    parser.add_argument("--precision", choices=("32", "bf16"), default="32")
-    parser.add_argument("--threads", type=int, default=0, help="0: PyTorch's own number")
+    parser.add_argument("--kinds", nargs="+", choices=KINDS, help="default: all")
+    parser.add_argument("--precision", nargs="+", choices=("32", "bf16"), default=["32", "bf16"])
+    parser.add_argument("--threads", nargs="+", type=int, default=[1, 2])
     parser.add_argument("--operators", action="store_true", help="name the operators that take most time")
     parser.add_argument("--scratch", type=Path, default=Path("build/bench"), help="where the bundled corpus is written")
     parser.add_argument("--json", type=Path, help="write the results into this file")

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from regard.errors import ArgumentError, UnknownNameError
+from regard.models.packed_recurrence import run_packed
 from regard.models.recurrence import CELLS, initialize_forget_bias
 
 
@@ -77,10 +78,9 @@ class RecurrentEncoder(nn.Module):
         embedded = self.dropout(self.embedding(tokens))
         # A packed row must have a token: an empty row gets one here, and its annotation becomes zero below.
         packed = pack_padded_sequence(embedded, lengths.clamp(min=1).cpu(), batch_first=True, enforce_sorted=False)
-        outputs, last = self.rnn(packed)
+        outputs, last = run_packed(self.rnn, packed)
         annotations, _ = pad_packed_sequence(outputs, batch_first=True, total_length=tokens.shape[1])
         annotations = self.dropout(annotations)
         annotations = annotations.masked_fill((lengths == 0)[:, None, None], 0)
-        tensors = last if isinstance(last, tuple) else (last,)
-        summary = torch.cat([tensor[direction] for tensor in tensors for direction in (-2, -1)], dim=-1)
+        summary = torch.cat([tensor[direction] for tensor in last for direction in (-2, -1)], dim=-1)
         return Encoded(annotations, lengths, summary)

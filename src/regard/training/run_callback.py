@@ -14,6 +14,7 @@ from regard.training.config import TrainingConfig
 from regard.training.module import TrainingModule
 from regard.training.progress import Progress
 from regard.training.reporter import Reporter, duration
+from regard.training.resident_memory import MemoryRelease
 from regard.training.run_folder import RunFolder
 from regard.training.signal_handler import SignalHandler
 from regard.training.task import Experiment, Metric, ValidationResult
@@ -51,6 +52,7 @@ class RunCallback(Callback):
         self.reporter = reporter
         self.signals = SignalHandler()
         self.started = False
+        self._memory = MemoryRelease()
         self._clock = 0.0  # time of the last update of progress.seconds
         self._saved_at = 0.0
         self._loss = math.nan  # running mean; only printed
@@ -99,6 +101,7 @@ class RunCallback(Callback):
             reason = self._validate(trainer, pl_module) or reason
             save_due = True
         self._report_step(outputs)
+        self._memory.step()
         progress.finished = reason
         if save_due or stop_requested:
             self._save(trainer)

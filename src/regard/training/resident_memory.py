@@ -1,0 +1,68 @@
+"""Keeps the resident memory of a training process near the memory that is in use.
+
+Two things make the resident memory of a training on a CPU grow although no tensor is kept:
+
+1. oneDNN compiles a primitive for each new shape of a matrix product in bfloat16, and keeps 1,024 of them; PyTorch
+   keeps as many of their descriptions. Batches of sentences have thousands of shapes, and the two take half a megabyte
+   for each shape.
+2. The allocator of glibc keeps freed memory that lies below a block in use. Batches have tensors of all sizes, and
+   small blocks that stay in use lie between them, so that several hundred freed megabytes stay resident.
+"""
+
+import ctypes
+import os
+import time
+from functools import cache
+from typing import Any
+
+PRIMITIVES = 128
+"""Primitives of oneDNN that are kept. A step of a translator uses about 30 shapes, most of them many times."""
+
+RELEASE_SECONDS = 5.0
+"""Time between two releases of freed memory; one release takes some milliseconds."""
+
+_CAPACITIES = ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY")
+
+
+def bound_primitive_caches() -> None:
+    """Let oneDNN and PyTorch keep `PRIMITIVES` compiled primitives each.
+
+    They read these numbers from the environment at their first use and offer no function for them. This function
+    therefore has no effect in a process that has used oneDNN before, and it changes no number that the user has set.
+    """
+    for name in _CAPACITIES:
+        os.environ.setdefault(name, str(PRIMITIVES))
+
+
+def release_freed_memory() -> None:
+    """Give the memory that was freed back to the system; does nothing where the allocator is not that of glibc."""
+    trim = _malloc_trim()
+    if trim is not None:
+        trim(0)
+
+
+class MemoryRelease:
+    """Releases freed memory now and then.
+
+    Args:
+        seconds: the time between two releases.
+    """
+
+    def __init__(self, seconds: float = RELEASE_SECONDS):
+        self._seconds = seconds
+        self._released = time.monotonic()
+
+    def step(self) -> None:
+        """Release the freed memory, if the time for it has come."""
+        now = time.monotonic()
+        if now - self._released >= self._seconds:
+            self._released = now
+            release_freed_memory()
+
+
+@cache
+def _malloc_trim() -> Any:
+    try:
+        return ctypes.CDLL(None).malloc_trim
+    except (AttributeError, OSError, TypeError):  # another C library; TypeError: Windows
+        return None

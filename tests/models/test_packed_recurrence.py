@@ -1,0 +1,64 @@
+"""`run_packed` is ``rnn(packed)``, bit for bit, forward and backward."""
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.utils.rnn import pack_padded_sequence
+
+from regard.models import packed_recurrence
+from regard.models.packed_recurrence import run_packed
+
+LENGTHS = torch.tensor([3, 7, 1, 5, 5, 2, 7, 1, 4, 3, 6])
+
+
+def results(kind, layers, dtype, bfloat16, run):
+    """Outputs, last states, and the gradients of input and parameters."""
+    torch.manual_seed(5)
+    rnn = kind(13, 17, layers, batch_first=True, bidirectional=True, dropout=0.3 if layers > 1 else 0.0, dtype=dtype)
+    inputs = torch.randn(len(LENGTHS), 7, 13, dtype=dtype, requires_grad=True)
+    with torch.autocast("cpu", torch.bfloat16, enabled=bfloat16):
+        packed = pack_padded_sequence(inputs, LENGTHS, batch_first=True, enforce_sorted=False)
+        outputs, last = run(rnn, packed)
+        last = last if isinstance(last, tuple) else (last,)
+        weights = torch.linspace(-1, 1, 34, dtype=dtype)
+        loss = (outputs.data * weights).sum() + sum(tensor.square().sum() for tensor in last)
+    loss.backward()
+    return [outputs.data, *last, inputs.grad, *(parameter.grad for parameter in rnn.parameters())]
+
+
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU])
+@pytest.mark.parametrize("layers", [1, 2])
+@pytest.mark.parametrize(("dtype", "bfloat16"), [(torch.float32, False), (torch.float64, False), (torch.float32, True)])
+def test_same_bits_as_pytorch(kind, layers, dtype, bfloat16):
+    ours = results(kind, layers, dtype, bfloat16, run_packed)
+    theirs = results(kind, layers, dtype, bfloat16, lambda rnn, packed: rnn(packed))
+    for one, other in zip(ours, theirs, strict=True):
+        assert one.dtype == other.dtype
+        assert torch.equal(one, other)
+
+
+def test_no_gradient_has_the_size_of_all_steps_for_each_step():
+    """The bytes that the backward pass allocates grow linearly with the number of steps."""
+
+    def allocated(steps):
+        rnn = nn.LSTM(8, 32, batch_first=True, bidirectional=True)
+        packed = pack_padded_sequence(
+            torch.randn(2, steps, 8), torch.tensor([steps, steps]), batch_first=True, enforce_sorted=False
+        )
+        outputs, _ = run_packed(rnn, packed)
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as record:
+            outputs.data.sum().backward()
+        return sum(max(0, event.self_cpu_memory_usage) for event in record.events())
+
+    assert allocated(64) < 5 * allocated(16)
+
+
+def test_without_a_gradient_pytorch_runs_it(monkeypatch):
+    monkeypatch.setattr(packed_recurrence, "_direction", None)
+    rnn = nn.LSTM(3, 5, batch_first=True, bidirectional=True)
+    packed = pack_padded_sequence(torch.randn(2, 4, 3), torch.tensor([4, 2]), batch_first=True, enforce_sorted=False)
+    with torch.no_grad():
+        outputs, last = run_packed(rnn, packed)
+        expected, _ = rnn(packed)
+    assert torch.equal(outputs.data, expected.data)
+    assert [tuple(tensor.shape) for tensor in last] == [(2, 2, 5)] * 2
