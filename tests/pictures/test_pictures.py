@@ -42,8 +42,22 @@ def test_drawing_leaves_the_global_settings_alone(tmp_path):
     assert dict(matplotlib.rcParams) == before
 
 
-def test_no_text_lies_outside_its_sheet():
-    for figure in every_picture():
+def pictures_of_long_texts():
+    title, name = "W" * 500, "M" * 90
+    yield pictures.alignment(WEIGHTS, [name] * 5, [name] * 3, title=title)
+    yield pictures.calculation([pictures.Panel(name, WEIGHTS, [name] * 3, [name] * 5, title)], title=title)
+    yield pictures.calculation(
+        [pictures.Panel("big", np.arange(-30.0, 2970).reshape(50, 60), [name] * 50)], title=title
+    )
+    yield pictures.training_curves({name + "loss": [3, 2], name + "bleu": [1, 5]}, title=title)
+    yield pictures.bleu_by_length([name, "6–10"], {name: [3, 4], name + "2": [4, 5]}, [7, 11], title=title)
+    yield pictures.bleu_by_length([f"bin {i} of 30" for i in range(30)], {name: range(30)}, [99_999] * 30)
+    yield pictures.position_table(WEIGHTS, title=title)
+
+
+@pytest.mark.parametrize("drawn", [every_picture, pictures_of_long_texts])
+def test_no_text_lies_outside_its_sheet(drawn):
+    for figure in drawn():
         figure.canvas.draw()
         width, height = figure.bbox.size
         for text in figure.findobj(matplotlib.text.Text):

@@ -45,7 +45,7 @@ def number_texts(matrix: Matrix, *, most_decimals: int = 4) -> list[list[str]]:
     """Every number of a matrix as text, all with the same number of decimals.
 
     As few decimals as say every number exactly (to float32's precision), at most ``most_decimals``, and fewer for large
-    numbers. Zero is ``0``, so that ``0.0000`` says "small, but not zero"; −inf is ``−∞``; not a number is ``NaN``.
+    numbers. −inf is ``−∞``, and not a number is ``NaN``.
 
     Args:
         matrix: ``[rows, columns]``.
@@ -68,7 +68,6 @@ def _whole(finite: NDArray[np.float64]) -> bool:
 def _number_text(value: float, form: str) -> str:
     if value != value:
         return "NaN"
-    if value == 0:
-        return "0"
     text = "∞" if abs(value) == float("inf") else format(abs(value), form)
-    return f"−{text}" if value < 0 else text
+    # Nothing that is written as zero has a sign.
+    return f"−{text}" if value < 0 and any(digit in text for digit in "123456789∞") else text
