@@ -36,7 +36,8 @@ def command(
         bool,
         Option(
             "--json",
-            help="One JSON object a line: source, translation, score in nats, tokens and weights [target][source].",
+            help="One JSON object a line: source, translation, score in nats, unknown words, tokens, "
+            "weights [target][source].",
         ),
     ] = False,
     batch_size: Annotated[int, Option(help="Sentences translated at once.")] = 64,
@@ -58,6 +59,11 @@ def command(
         found = translator.translate(
             lines, width=beam, length_penalty=length_penalty, replace_unknown=replace_unknown, batch_size=batch_size
         )
+    from regard.training.unknown_words import unknown_words_line
+
+    line = unknown_words_line((word for translation in found for word in translation.unknown_words), replace_unknown)
+    if line is not None:
+        typer.echo(f"regard: {line}", err=True)
     for translation in found:
         typer.echo(json.dumps(record(translation, merge_words), ensure_ascii=False) if as_json else translation.text)
     if pictures is not None:
@@ -100,6 +106,7 @@ def record(translation: Any, merge_words: bool) -> dict[str, Any]:
         "source": translation.source,
         "translation": translation.text,
         "score": round(translation.score, 4),
+        "unknown_words": translation.unknown_words,
     }
     weights = translation.weights
     rows, columns = translation.target_tokens, translation.source_tokens

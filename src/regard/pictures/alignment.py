@@ -219,11 +219,17 @@ def _labels(side: str, tokens: Sequence[str], groups: Sequence[range] | None, le
 
 
 def _word(parts: list[str]) -> str:
-    """Sub-words joined, without the usual tokenizers' marks: ``▁`` and ``Ġ`` before, ``##`` within, ``@@`` after."""
+    """Sub-words joined, without the marks of tokenizers: ``▁`` and ``Ġ`` before, ``##`` within, ``@@`` after.
+
+    Our own tokenizers mark a piece within a word by ``·``, and a space that is a piece by ``␣``.
+    """
     first = parts[0]
     if len(first) > 1 or len(parts) > 1:
         first = first.removeprefix("▁").removeprefix("Ġ")
-    joined = [first, *(part.removeprefix("##") for part in parts[1:])]
+    if len(parts) > 1:
+        first = first.removeprefix("␣")
+    within = (part.removeprefix("##") for part in parts[1:])
+    joined = [first, *(part.removeprefix("·") for part in within)]
     return "".join(part.removesuffix("@@") for part in joined[:-1]) + joined[-1]
 
 

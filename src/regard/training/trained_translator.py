@@ -1,7 +1,7 @@
 """A trained translator, loaded from its run folder: translates text and gives the attention weights."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import cast
 
 import torch
@@ -9,13 +9,13 @@ from torch import Tensor
 
 from regard.data.batches import PairBatch
 from regard.data.tokenizers import Tokenizer
-from regard.data.words import split_words
 from regard.errors import ArgumentError, RunError
 from regard.models.checkpoint import load_model
 from regard.models.search import Hypothesis, beam, greedy
 from regard.models.translator import RecurrentTranslator
 from regard.training.config import RunConfig
 from regard.training.run_folder import RunFolder
+from regard.training.unknown_words import CopiedText, SourceText, copy_unknown
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +31,7 @@ class Translation:
         source_words: positions of the tokens of each source word.
         target_words: positions of the tokens of each target word.
         weights: float32 ``[target tokens, source tokens]``; None for a model without attention.
+        unknown_words: the source words of which a part is unknown to the tokenizer, as they are written.
     """
 
     source: str
@@ -41,6 +42,7 @@ class Translation:
     source_words: list[range]
     target_words: list[range]
     weights: Tensor | None
+    unknown_words: list[str] = field(default_factory=list)
 
 
 class TrainedTranslator:
@@ -132,43 +134,26 @@ class TrainedTranslator:
         )
 
     def _translation(self, source: str, ids: list[int], hypothesis: Hypothesis, replace_unknown: bool) -> Translation:
-        source_tokenizer, target_tokenizer = self.source_tokenizer, self.target_tokenizer
-        text = target_tokenizer.decode(hypothesis.tokens)
-        if replace_unknown and hypothesis.weights is not None and target_tokenizer.UNK in hypothesis.tokens:
-            text = self._replace_unknown(source, ids, hypothesis.tokens, hypothesis.weights)
+        target_tokenizer, weights = self.target_tokenizer, hypothesis.weights
+        read = SourceText.of(self.source_tokenizer, source, ids)
+        written = CopiedText(
+            target_tokenizer.decode(hypothesis.tokens),
+            target_tokenizer.tokens(hypothesis.tokens),
+            target_tokenizer.word_groups(hypothesis.tokens),
+        )
+        if replace_unknown and weights is not None and target_tokenizer.UNK in hypothesis.tokens:
+            written = copy_unknown(read, target_tokenizer, hypothesis.tokens, weights)
         return Translation(
             source=source,
-            text=text,
+            text=written.text,
             score=hypothesis.score,
-            source_tokens=source_tokenizer.tokens(ids),
-            target_tokens=target_tokenizer.tokens(hypothesis.tokens),
-            source_words=source_tokenizer.word_groups(ids),
-            target_words=target_tokenizer.word_groups(hypothesis.tokens),
-            weights=hypothesis.weights,
+            source_tokens=read.tokens,
+            target_tokens=written.tokens,
+            source_words=read.groups,
+            target_words=written.groups,
+            weights=weights,
+            unknown_words=read.unknown,
         )
-
-    def _replace_unknown(self, source: str, ids: list[int], target_ids: list[int], weights: Tensor) -> str:
-        # The text in which each unknown token is replaced by the source word with the largest weight.
-        groups = self.source_tokenizer.word_groups(ids)
-        words = split_words(source)
-        if len(words) != len(groups):  # the tokenizer splits a word differently if part of it is unknown
-            words = self.source_tokenizer.words(ids)
-        word_weights = torch.stack([weights[:, group.start : group.stop].sum(-1) for group in groups], dim=-1)
-        unknown = self.target_tokenizer.UNK
-        chosen = [
-            words[int(row.argmax())] for row, token in zip(word_weights, target_ids, strict=True) if token == unknown
-        ]  # fmt: skip
-        pieces = self.target_tokenizer.decode(target_ids, unknown=_PLACEHOLDER).split(_PLACEHOLDER)
-        text = pieces[0]
-        for word, piece in zip(chosen, pieces[1:], strict=True):
-            # The unknown piece does not say whether a space came before it; between words there is one.
-            space = " " if text and self.target_tokenizer.kind == "word" and word[0].isalnum() else ""
-            text += space + word + piece
-        return text
-
-
-# A private-use character: it does not occur in ordinary text.
-_PLACEHOLDER = "\ue000"
 
 
 def _chunks(rows: list[int], size: int) -> Iterator[list[int]]:
