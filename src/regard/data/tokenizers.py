@@ -7,7 +7,7 @@ space starts with the mark ``▁`` (U+2581), so that `decode` knows the spaces.
 import hashlib
 import json
 import os
-import tempfile
+import uuid
 from collections.abc import Iterable, Sequence
 from itertools import repeat
 from pathlib import Path
@@ -242,13 +242,14 @@ class Tokenizer:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the tokenizer as one JSON file, atomically."""
         path = Path(path)
-        handle, part = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".part")
+        # Not by `tempfile`, whose files only their owner may read: this one's mode follows the umask.
+        part = path.with_name(f".{path.name[:100]}.{uuid.uuid4().hex}.part")
         try:
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
+            with open(part, "x", encoding="utf-8") as file:
                 json.dump(self._state(), file, ensure_ascii=False)
             os.replace(part, path)
         finally:
-            Path(part).unlink(missing_ok=True)
+            part.unlink(missing_ok=True)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "Tokenizer":

@@ -214,6 +214,9 @@ class Explanation:
 
         Args:
             path: write it there as well.
+
+        Raises:
+            DataError: the file cannot be written; says why.
         """
         text = json_text(
             {
@@ -223,7 +226,12 @@ class Explanation:
             }
         )
         if path is not None:
-            Path(path).write_text(text + "\n", encoding="utf-8")
+            # Imported here, because `import regard` imports no pictures.
+            from regard.pictures.saving import whole_file
+
+            with whole_file(path, "the numbers") as file:
+                # Half a surrogate pair in a label becomes an escape of JSON.
+                file.write((text + "\n").encode("utf-8", "backslashreplace"))
         return text
 
 

@@ -26,6 +26,9 @@ GAP = 0.16
 BAR_WIDTH = 0.13
 LONGEST_SIDE = 40.0
 
+MOST_TOKENS = 10_000
+"""Tokens of one side."""
+
 
 def merge(weights: Any, rows: Sequence[range] | None = None, columns: Sequence[range] | None = None) -> Matrix:
     """Attention between sub-words → attention between words.
@@ -196,6 +199,8 @@ def _label_axes(
 
 def _labels(side: str, tokens: Sequence[str], groups: Sequence[range] | None, length: int, line: str) -> list[str]:
     """The labels that are drawn on one side, after groups are joined."""
+    if len(tokens) > MOST_TOKENS:
+        raise ShapeError(f"{side}_tokens must have at most {MOST_TOKENS:,} tokens to be drawn; it has {len(tokens):,}")
     tokens = list(tokens)
     if groups is None:
         if len(tokens) != length:

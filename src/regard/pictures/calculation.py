@@ -158,7 +158,11 @@ def _checked(number: int, panel: Panel) -> _Block:
             raise ShapeError(
                 f"{name} must have one {axis} label for each of its {length} {axis}s; it has {len(labels)}"
             )
-    rows, columns = ([visible(text, 18) for text in labels or ()] for labels in (panel.row_labels, panel.column_labels))
+    # Of very many labels few are drawn.
+    rows, columns = (
+        [visible(text, 18) if place % max(1, len(labels) // 1000) == 0 else "" for place, text in enumerate(labels)]
+        for labels in (panel.row_labels or (), panel.column_labels or ())
+    )
     note = [] if not panel.note else [wrapped(panel.note, 46)]
     if not matrix.size:
         note.append(f"empty: {matrix.shape[0]} × {matrix.shape[1]}")
@@ -193,7 +197,7 @@ def _draw(block: _Block, axes: Axes, lettering: Lettering) -> AxesImage | None:
         cell_width, cell_height = max(text_extent(probe)[0] + 0.14, 0.36), CELL_HEIGHT
         probe.remove()
     else:
-        cell_width, cell_height = (min(0.2, max(LARGEST_BARE_SIDE / count, 0.01)) for count in (columns, rows))
+        cell_width, cell_height = (min(0.2, LARGEST_BARE_SIDE / count) for count in (columns, rows))
 
     image = draw_cells(axes, block.matrix, **_colors(block))
     # Labels too many for their cells are thinned out.

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 Column = NDArray[np.float64]
 
+MOST_BINS, MOST_SERIES = 200, 28
+"""What a picture of lengths has room for."""
+
 MOST_LEVEL_LABELS = 16
 """Bins beyond which their counts stand upright."""
 
@@ -113,10 +116,14 @@ def bleu_by_length(
         A figure with one panel, or two with counts.
 
     Raises:
-        ArgumentError: no bin or no model.
+        ArgumentError: no bin or no model, or too many.
         ShapeError: a model, or ``counts``, has not one number a bin.
         MissingPartError: matplotlib is not installed.
     """
+    if len(bins) > MOST_BINS or len(series) > MOST_SERIES:
+        raise ArgumentError(
+            f"there may be at most {MOST_BINS} bins and {MOST_SERIES} series; there are {len(bins)} and {len(series)}"
+        )
     if not bins or not series:
         raise ArgumentError(f"bins and series must not be empty; there are {len(bins)} bins and {len(series)} series")
     values = {name: _one_each(f"series[{name!r}]", numbers, len(bins)) for name, numbers in series.items()}
