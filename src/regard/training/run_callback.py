@@ -13,7 +13,7 @@ from regard.training.checkpoint_io import checkpoint_path, prune_checkpoints
 from regard.training.config import TrainingConfig
 from regard.training.module import TranslationModule
 from regard.training.progress import Progress
-from regard.training.reporter import Reporter, duration
+from regard.training.reporter import Reporter, Throughput, duration
 from regard.training.run_folder import RunFolder
 from regard.training.signal_handler import SignalHandler
 from regard.training.validation import Validation, ValidationResult
@@ -53,6 +53,8 @@ class RunCallback(Callback):
         self._clock = 0.0  # time of the last update of progress.seconds
         self._saved_at = 0.0
         self._loss = math.nan  # running mean; only printed
+        self._throughput = Throughput()
+        self._speed: float | None = None  # target tokens a second; None in the first steps
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if trainer.is_global_zero:
@@ -75,6 +77,7 @@ class RunCallback(Callback):
         progress.seconds += now - self._clock
         progress.training_seconds += now - self._clock
         self._clock = now
+        self._speed = self._throughput.step(progress.tokens, progress.training_seconds)
 
         out_of_time = config.max_minutes > 0 and progress.seconds >= 60 * config.max_minutes
         stop_requested = self.signals.received is not None
@@ -139,6 +142,8 @@ class RunCallback(Callback):
 
     def _record(self, trainer: pl.Trainer, result: ValidationResult, better: bool) -> None:
         progress = self.progress
+        # A run of few steps has no others than the first.
+        overall = progress.tokens / max(1e-9, progress.training_seconds)
         row = {
             "step": progress.step,
             "epoch": round(progress.epoch + progress.position / self.batches, 4),
@@ -147,7 +152,7 @@ class RunCallback(Callback):
             "val_loss": result.loss,
             "val_bleu": result.scores.bleu,
             "val_chrf": result.scores.chrf,
-            "tokens_per_second": round(trainer.world_size * progress.tokens / max(1e-9, progress.training_seconds)),
+            "tokens_per_second": round(trainer.world_size * (self._speed or overall)),
             "learning_rate": trainer.optimizers[0].param_groups[0]["lr"],
         }
         self.folder.write_metrics([*self.folder.read_metrics(), row])
@@ -173,11 +178,10 @@ class RunCallback(Callback):
     def _report_step(self, outputs: Any) -> None:
         loss = float(outputs["loss"] if isinstance(outputs, dict) else outputs)
         self._loss = loss if math.isnan(self._loss) else 0.98 * self._loss + 0.02 * loss
-        speed = self.progress.tokens / max(1e-9, self.progress.training_seconds)
         text = (
             f"step {self.progress.step} · epoch {self.progress.epoch + 1}/{self.config.epochs} · loss {self._loss:.3f}"
         )
-        self.reporter.step(self.fraction, text + (f" · {speed:.0f} tokens/s" if self.progress.tokens else ""))
+        self.reporter.step(self.fraction, text + (f" · {self._speed:.0f} tokens/s" if self._speed else ""))
 
     def _delete_later_rows(self) -> None:
         # A run that was killed after its last checkpoint has already written rows that it will write again.
