@@ -1,11 +1,14 @@
 """The records of a calculation are short to look at, and their steps are what tables and pictures show."""
 
+import json
+
 import pytest
 import torch
 
 import regard
 from cases import B, D, H, K, Q, V, problem
 from regard import masks
+from regard.explanations.arithmetic import arithmetic
 from regard.explanations.json_export import json_numbers, json_text
 from regard.explanations.step import Step
 from regard.explanations.worked import work_through
@@ -41,6 +44,17 @@ def test_notebooks_get_tables_of_the_numbers():
     assert "NaN" in page
     assert f"{steps.weights[0, 0].item():.4f}" in page
     assert len(page) < 60_000
+
+
+def test_hostile_labels_do_nothing_but_appear_where_they_are_printed():
+    query, key = torch.eye(3)[:1], torch.randn(7, 3)
+    steps = regard.explain(query, key, key).labelled(["\x1b[2J\r"], HOSTILE)
+    for text in (str(steps), arithmetic(steps, 0)):
+        assert not {"\x00", "\x1b", "\u202e", "\r"} & set(text)
+        assert r"\x1b[2J\r" in text
+        assert "[red]" in text
+        assert max(map(len, text.splitlines())) < 400
+    assert json.loads(steps.to_json())["key_labels"] == HOSTILE
 
 
 def test_notebooks_get_a_part_of_what_is_large():

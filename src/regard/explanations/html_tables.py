@@ -39,6 +39,5 @@ def _table(number: int, step: Step, heads: int) -> str:
 
 
 def _shown(label: str) -> str:
-    # A label of another direction does not reorder its neighbours; control characters are no part of HTML.
-    visible = "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in label)
-    return f"<bdi>{escape(visible)}</bdi>"
+    # A label of another direction does not reorder its neighbours.
+    return f"<bdi>{escape(label)}</bdi>"

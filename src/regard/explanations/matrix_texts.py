@@ -46,8 +46,11 @@ class MatrixTexts:
 
 
 def clipped(label: str) -> str:
-    """A label, without the end of a long one."""
-    return label if len(label) <= LONGEST_LABEL else label[: LONGEST_LABEL - 1] + "…"
+    """A label in one line, without the end of a long one; what would steer a terminal is escaped."""
+    # Imported here, because `import regard` imports no pictures.
+    from regard.pictures.fonts import visible
+
+    return visible(label, LONGEST_LABEL)
 
 
 def shortened(size: int, most: int) -> list[int | None]:
