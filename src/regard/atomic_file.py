@@ -32,13 +32,22 @@ class AtomicFile:
 
     def __init__(self, path: str | os.PathLike[str], before_replace: Callable[[Path], None] | None = None):
         self.path = Path(path)
-        self._target = Path(os.path.realpath(self.path))
+        try:
+            self._target = Path(os.path.realpath(self.path))
+        except ValueError as error:  # a NUL in the path
+            raise WriteError(f"cannot write {_shown(self.path)}: {error}") from error
         stem, suffix = self._target.stem[:100], self._target.suffix[:20]
         self.temporary = self._target.with_name(f".{stem}.{os.getpid()}-{next(_numbers)}.tmp{suffix}")
+        # A device or a pipe (/dev/stdout, /dev/null) is written to, and never replaced.
+        self._is_device = self._target.exists() and not self._target.is_file() and not self._target.is_dir()
+        if self._is_device:
+            self.temporary = self._target
         self._before_replace = before_replace
         self._mode = 0o600
 
     def __enter__(self) -> Path:
+        if self._is_device:
+            return self.temporary
         _open.add(self.temporary)
         try:
             with self.temporary.open("xb") as file:
@@ -49,30 +58,41 @@ class AtomicFile:
         return self.temporary
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        try:
-            if error is None:
-                with self.temporary.open("rb") as file:
-                    os.fsync(file.fileno())
-                os.chmod(self.temporary, self._mode)
-                if self._before_replace:
-                    self._before_replace(self.temporary)
-                os.replace(self.temporary, self._target)
-                sync_folder(self._target.parent)
-        except OSError as failed:
-            error = failed
-        finally:
-            with contextlib.suppress(OSError):
-                self.temporary.unlink(missing_ok=True)
-            _open.discard(self.temporary)
+        if not self._is_device:
+            try:
+                if error is None:
+                    self._replace()
+            except OSError as failed:
+                error = failed
+            finally:
+                with contextlib.suppress(OSError):
+                    self.temporary.unlink(missing_ok=True)
+                _open.discard(self.temporary)
         if isinstance(error, OSError):
-            raise WriteError(f"cannot write {self.path}: {self._reason(error)}") from error
+            raise WriteError(f"cannot write {_shown(self.path)}: {self._reason(error)}") from error
+
+    def _replace(self) -> None:
+        with self.temporary.open("rb") as file:
+            os.fsync(file.fileno())
+        os.chmod(self.temporary, self._mode)
+        if self._before_replace:
+            self._before_replace(self.temporary)
+        os.replace(self.temporary, self._target)
+        sync_folder(self._target.parent)
 
     def _reason(self, error: OSError) -> str:
         reason = error.strerror or str(error).splitlines()[0]
         if not self._target.parent.is_dir():
-            return f"the folder {self.path.parent} does not exist"
+            return f"the folder {_shown(self.path.parent)} does not exist"
         kept = "the old file is unchanged" if self._target.is_file() else "nothing was written"
         return f"{reason}; {kept}" + ("; free some disk space" if error.errno in _NO_SPACE else "")
+
+
+def _shown(path: Path) -> str:
+    """A path for a message: the middle of a long one left out, and quoted if it holds control characters."""
+    text = str(path)
+    text = text if len(text) <= 200 else f"{text[:100]}…{text[-60:]}"
+    return text if text.isprintable() else repr(text)
 
 
 def write_atomically(

@@ -26,7 +26,7 @@ class Inputs:
     file: Path | None = None
     """UTF-8 text file, one input a line."""
     json: bool = False
-    """One JSON object a line: source, translation, score in nats, tokens and weights [target][source]."""
+    """One JSON object a line: source, translation, score in nats, unknown words, tokens, weights [target][source]."""
     pictures: Path | None = None
     """Folder for a picture of each prediction. Default: none are drawn."""
     threads: Threads = 0
@@ -76,6 +76,8 @@ def _predict(task: "Task", run: Path, sentences: list[str] | None, inputs: Input
         options = task.prediction_config(**given)
         trained = task.load(folder, inputs.device)
         found = trained.predict_with(read_inputs(sentences, inputs.file), options)
+    for line in trained.remarks(found, options):
+        print(f"regard: {line}", file=sys.stderr)
     for prediction in found:
         print(json.dumps(prediction.to_dict(), ensure_ascii=False) if inputs.json else prediction.text)
     if inputs.pictures is not None:

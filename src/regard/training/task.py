@@ -210,6 +210,10 @@ class Trained(ABC):
     def predict_with(self, inputs: Sequence[Any], options: Any) -> Sequence[Prediction]:
         """`predict` with a ``prediction_config`` of the task."""
 
+    def remarks(self, predictions: Sequence[Prediction], options: Any) -> list[str]:
+        """What a user should know about these predictions, a line each; the command prints them on standard error."""
+        return []
+
     @abstractmethod
     def evaluate_with(self, data: Any, options: Any) -> Evaluation:
         """`evaluate` with an ``evaluation_config`` of the task."""
