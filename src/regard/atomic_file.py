@@ -36,7 +36,10 @@ class AtomicFile:
             self._target = Path(os.path.realpath(self.path))
         except ValueError as error:  # a NUL in the path
             raise WriteError(f"cannot write {_shown(self.path)}: {error}") from error
-        stem, suffix = self._target.stem[:100], self._target.suffix[:20]
+        # Names have a largest length in bytes.
+        stem, suffix = (
+            os.fsencode(part)[:100].decode(errors="ignore") for part in (self._target.stem, self._target.suffix)
+        )
         self.temporary = self._target.with_name(f".{stem}.{os.getpid()}-{next(_numbers)}.tmp{suffix}")
         # A device or a pipe (/dev/stdout, /dev/null) is written to, and never replaced.
         self._is_device = self._target.exists() and not self._target.is_file() and not self._target.is_dir()
