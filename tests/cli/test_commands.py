@@ -140,6 +140,18 @@ def test_predict_draws_and_gives_weights(regard, trained, tmp_path):
         assert (tmp_path / "drawn" / "alignment-1.png").is_file()
 
 
+def test_predict_names_unknown_words_on_standard_error(regard, trained):
+    code, output, error = regard("predict", trained, "zzzz.", "Ωμέγα zzzz", "--json", "--beam", 1)
+    assert code == 0
+    (line,) = [line for line in error.splitlines() if "vocabulary" in line]
+    assert line.startswith("regard: not in the model's vocabulary: 'zzzz', 'Ωμέγα'; --replace-unknown copies")
+    first, second = map(json.loads, output.splitlines())
+    assert first["source_tokens"][0] == "zzzz"
+    assert first["unknown_words"] == ["zzzz"]
+    assert second["source_tokens"] == second["unknown_words"] == ["Ωμέγα", "zzzz"]
+    assert "vocabulary" not in regard("predict", trained, "")[2]
+
+
 def test_predict_reads_standard_input(trained):
     ended = subprocess.run(
         [sys.executable, "-c", "from regard.cli import main; main()", "predict", str(trained), "--beam", "1"],

@@ -257,6 +257,14 @@ BAD = {
     "picture folder": ([*NUMBERS, "--picture", "nowhere/x.png"], "does not exist"),
     "json folder": ([*NUMBERS, "--json", "nowhere/x.json"], "cannot write nowhere/x.json"),
     "no positions": (["--positions", "0"], "--positions must be at least 1"),
+    "dpi": ([*NUMBERS, "--picture", "x.png", "--dpi", "1e9"], "for this picture of"),
+    "dpi nan": ([*NUMBERS, "--picture", "x.png", "--dpi", "nan"], "dpi must be"),
+    "dpi small": ([*NUMBERS, "--picture", "x.png", "--dpi", "1e-9"], "for this picture of"),
+    "drawn": (["--positions", "100000", "--dim", "100", "--picture", "x.png"], "at most 4,194,304 numbers"),
+    "long mask": ([*NUMBERS, "--mask", "~" * 5000 + "causal"], "--mask '" + "~" * 60 + "…'"),
+    "dims of a sentence": (["a b", "--dim", "1000000000"], "--dim 1000000000"),
+    "heads of a sentence": (["a b", "--heads", "1000000"], "--heads must be at most 1000"),
+    "sizes of a sentence": (["a b", "--dim", "100000", "--head-dim", "100000"], "more than the 20,000,000"),
     "too many": (["--positions", "100000", "--dim", "100000"], "at most"),
 }  # fmt: skip
 

@@ -8,7 +8,7 @@ import torch
 import regard
 from cases import B, H, K, Q, problem
 from regard import masks, positions, scores
-from regard.errors import BackendError, ShapeError
+from regard.errors import BackendError, DataError, ShapeError
 
 ANNOTATIONS = torch.tensor([[3, 12, 45], [59, 2, 5], [1, 43, 5], [4, 3, 45.3]])
 STATE = torch.tensor([[5.0, 1, 20]])
@@ -99,6 +99,16 @@ def test_exports_json_that_reads_back(tmp_path):
     assert record["masked"][0][0][0][-1] == "-inf"
     torch.testing.assert_close(torch.tensor(record["output"], dtype=torch.float64), steps.output)
     assert record["query_labels"] == [f"q{i}" for i in range(Q)]
+
+
+def test_json_that_cannot_be_written_is_one_error_and_keeps_the_old_file(tmp_path):
+    steps = regard.explain(STATE, ANNOTATIONS, ANNOTATIONS).labelled(["\ud800"])
+    for path in (tmp_path / "nowhere" / "a.json", tmp_path, "nul\0"):
+        with pytest.raises(DataError, match="cannot write the numbers"):
+            steps.to_json(path)
+    file = tmp_path / "a.json"
+    assert json.loads(steps.to_json(file)) == json.loads(file.read_text())
+    assert [entry.name for entry in tmp_path.iterdir()] == ["a.json"]
 
 
 def test_draws_one_panel_a_step():

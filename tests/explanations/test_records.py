@@ -1,22 +1,73 @@
 """The records of a calculation are short to look at, and their steps are what tables and pictures show."""
 
+import json
+
 import pytest
 import torch
 
 import regard
 from cases import B, D, H, K, Q, V, problem
 from regard import masks
+from regard.explanations.arithmetic import arithmetic
 from regard.explanations.json_export import json_numbers, json_text
 from regard.explanations.step import Step
 from regard.explanations.worked import work_through
 
 
-def test_the_repr_of_an_explanation_gives_shapes():
+def test_the_repr_of_an_explanation_gives_shapes_dtypes_and_ranges():
     steps = regard.explain(*problem(kv_heads=1), mask=masks.causal())
-    assert repr(steps) == (
-        f"Explanation(query={[B, H, Q, D]}, key={[B, 1, K, D]}, value={[B, 1, K, V]}, scores={[B, H, Q, K]}, "
-        f"scaled={[B, H, Q, K]}, masked={[B, H, Q, K]}, weights={[B, H, Q, K]}, output={[B, H, Q, V]})"
+    lines = [line.strip() for line in repr(steps).splitlines()]
+    shapes = {
+        "query": [B, H, Q, D], "key": [B, 1, K, D], "value": [B, 1, K, V], "scores": [B, H, Q, K],
+        "scaled": [B, H, Q, K], "masked": [B, H, Q, K], "weights": [B, H, Q, K], "output": [B, H, Q, V],
+    }  # fmt: skip
+    assert lines[0] == "Explanation("
+    assert lines[-1] == ")"
+    for line, (name, shape) in zip(lines[1:-1], shapes.items(), strict=True):
+        assert line.startswith(f"{name}: {shape} float64, ")
+    assert f"{B * H * (Q * (Q - 1) // 2)} -inf" in lines[6]
+
+
+HOSTILE = ["</script><script>alert(1)</script>", "$x$ & <b>", "\u202eevil", "\x00\x1b[31m", "[red]", "x" * 5000, "a"]
+
+
+def test_notebooks_get_tables_of_the_numbers():
+    query, key, value = (torch.randn(length, 3) for length in (2, 7, 7))
+    value[6] = torch.nan
+    steps = regard.explain(query, key, value, mask=masks.lengths([6])).labelled(keys=HOSTILE)
+    page = steps._repr_html_()
+    assert page.count("<table") == len(steps.step_names)
+    assert "<script" not in page
+    assert page.count("<b>") == len(steps.step_names)
+    assert not {"\x00", "\x1b", "\u202e"} & set(page)
+    assert "−∞" in page
+    assert "NaN" in page
+    assert f"{steps.weights[0, 0].item():.4f}" in page
+    assert len(page) < 60_000
+
+
+def test_hostile_labels_do_nothing_but_appear_where_they_are_printed():
+    query, key = torch.eye(3)[:1], torch.randn(7, 3)
+    steps = regard.explain(query, key, key).labelled(["\x1b[2J\r"], HOSTILE)
+    for text in (str(steps), arithmetic(steps, 0)):
+        assert not {"\x00", "\x1b", "\u202e", "\r"} & set(text)
+        assert r"\x1b[2J\r" in text
+        assert "[red]" in text
+        assert max(map(len, text.splitlines())) < 400
+    assert json.loads(steps.to_json())["key_labels"] == HOSTILE
+
+
+def test_notebooks_get_a_part_of_what_is_large():
+    steps = regard.explain(*(torch.randn(2, 3, 101, 5) for _ in range(3)))
+    page = steps._repr_html_()
+    assert "5 more of batch × heads are not shown" in page
+    assert "…" in page
+    assert len(page) < 60_000
+    assert regard.explain(*(torch.zeros(0, 3, 2, 5) for _ in range(3)))._repr_html_().startswith("<table")
+    worked = work_through(
+        torch.eye(3), w_query=torch.ones(3, 2), w_key=torch.ones(3, 2), w_value=torch.ones(3, 2), heads=2
     )
+    assert "head 2" in worked._repr_html_()
 
 
 def test_the_reprs_of_a_worked_calculation_are_short():

@@ -106,6 +106,9 @@ def test_tensors_of_any_kind():
 def test_words_from_sub_words():
     groups = [range(1), range(1, 4), range(4, 5)]
     marked = ["▁the", "▁un", "believ", "able", "▁house"]
+    for tokens in (["the", "un", "·believ", "·able", "house"], ["the", "␣", "·unbeliev", "·able", "house"]):
+        figure = alignment(weights(), tokens, TARGET, source_groups=groups)
+        assert labels(figure, "source") == ["the", "unbelievable", "house"]
     for tokens in (marked, ["Ġthe", "Ġun", "believ", "able", "Ġhouse"], ["the", "un@@", "believ@@", "able", "house"]):
         figure = alignment(weights(), tokens, TARGET, source_groups=groups)
         assert labels(figure, "source") == ["the", "unbelievable", "house"]

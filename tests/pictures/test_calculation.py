@@ -22,13 +22,16 @@ def names(figure):
     [
         ([927, 397, 148, 929], ["927", "397", "148", "929"]),
         ([3, 12, 45.3], ["3.0", "12.0", "45.3"]),
-        ([0.1192029, 0.0, 1e-231, 0.880797], ["0.1192", "0", "0.0000", "0.8808"]),
-        ([-2.5, 0.0, float("-inf"), float("inf"), float("nan")], ["−2.5", "0", "−∞", "∞", "NaN"]),
+        ([0.1192029, 0.0, 1e-231, 0.880797], ["0.1192", "0.0000", "0.0000", "0.8808"]),
+        ([-2.5, 0.0, float("-inf"), float("inf"), float("nan")], ["−2.5", "0.0", "−∞", "∞", "NaN"]),
         ([1.5e-7, 2e-6], ["1.50e-07", "2.00e-06"]),
         ([123.456789, 1.0], ["123.46", "1.00"]),
         ([2.5e12, 1.0], ["2.50e+12", "1.00e+00"]),
         ([3_000_000.0, 1.0], ["3000000", "1"]),
         ([0.0, -0.0], ["0", "0"]),
+        ([0.0, -0.41], ["0.00", "−0.41"]),
+        ([-1e-9, 0.5], ["0.0000", "0.5000"]),
+        ([2.5e12, 0.0], ["2.50e+12", "0.00e+00"]),
         ([3.0, 1e-9], ["3.0000", "0.0000"]),
         ([float("-inf")] * 2, ["−∞", "−∞"]),
     ],
@@ -98,6 +101,37 @@ def test_large_matrices_say_that_their_numbers_are_not_written(shape):
     figure = calculation([Panel("big", matrix, note="equation")])
     assert not cells(figure.axes[0])
     assert names(figure)[1] == f"equation\n{shape[0]} × {shape[1]}, too many to write the numbers; from −1 to 2"
+
+
+@pytest.mark.parametrize(
+    ("matrix", "kind", "ends"),
+    [
+        (np.linspace(-1, 2, 75).reshape(3, 25), "heatmap", (-2, 2)),
+        (np.linspace(0, 2, 75).reshape(3, 25), "heatmap", (0, 2)),
+        (np.linspace(0, 0.1, 75).reshape(3, 25), "weights", (0, 0.1)),
+        (np.zeros((3, 25)), "weights", (0, 1)),
+        (np.where(np.eye(49), 1.0, -np.inf), "heatmap", (0, 1)),
+    ],
+)
+def test_colours_without_numbers_have_a_scale(matrix, kind, ends):
+    figure = calculation([Panel("scores", [1, 2]), Panel("big", matrix, kind=kind), Panel("t", matrix, kind="table")])
+    labels = [axes.get_label() for axes in figure.axes]
+    assert labels == ["scores", "big", "scale of big", "t"]
+    panel, scale = figure.axes[1:3]
+    image = panel.images[0]
+    assert (image.norm.vmin, image.norm.vmax) == pytest.approx(ends)
+    assert scale.get_ylim() == pytest.approx(ends)
+    figure.canvas.draw()
+    cells, bar, table = (axes.get_window_extent() for axes in figure.axes[1:])
+    assert cells.x1 < bar.x0
+    assert bar.x1 < table.x0 or table.y1 < bar.y0
+    assert bar.height >= 0.7 * figure.dpi
+
+
+def test_nothing_finite_needs_no_scale():
+    figure = calculation([Panel("masked", np.full((3, 25), -np.inf))])
+    assert len(figure.axes) == 1
+    assert names(figure)[1] == "3 × 25, too many to write the numbers; none is finite"
 
 
 @pytest.mark.parametrize("shape", [(0, 3), (3, 0), (0,)])

@@ -18,8 +18,8 @@ def test_rows_of_a_csv_and_columns_are_the_same():
     columns = {"step": [10, 20, 30], "train_loss": [3.5, None, 2.5], "val_bleu": [float("nan"), 12.5, 30]}
     for metrics in (rows, columns):
         loss, quality = training_curves(metrics).axes
-        assert lines(loss) == {"train_loss": [[10, 3.5], [30, 2.5]]}
-        assert lines(quality) == {"val_bleu": [[20, 12.5], [30, 30]]}
+        assert lines(loss) == {"training loss": [[10, 3.5], [30, 2.5]]}
+        assert lines(quality) == {"BLEU": [[20, 12.5], [30, 30]]}
         assert [text.get_text() for text in quality.texts] == ["30.0"]
         assert loss.get_xlabel() == "step"
         assert quality.get_ylabel() == "BLEU"
@@ -42,12 +42,36 @@ def test_other_qualities_are_named():
     assert not training_curves(metrics, qualities={"val_loss": "loss of words"}).axes[0].get_lines()
 
 
+def legend(axes):
+    return [text.get_text() for text in axes.get_legend().get_texts()]
+
+
+def test_legends_are_words():
+    loss, quality = training_curves(
+        {"train_loss": [1], "val_loss": [2], "Odd-loss": [3], "val_bleu": [4], "test_bleu": [5], "val_chrf": [6]}
+    ).axes
+    assert legend(loss) == ["training loss", "validation loss", "Odd-loss"]
+    assert legend(quality) == ["BLEU", "test BLEU", "chrF"]
+    # Two columns are never called the same.
+    _, quality = training_curves({"val_bleu": [4], "bleu": [5]}).axes
+    assert legend(quality) == ["val_bleu", "bleu"]
+
+
+def test_one_step_has_an_axis_that_counts_and_numbers_stay_above_it():
+    figure = training_curves({"step": [7], "val_bleu": [0.0], "val_chrf": [3.0]})
+    figure.canvas.draw()
+    quality = figure.axes[1]
+    assert [tick for tick in quality.get_xticks() if 6 <= tick <= 8] == [6, 7, 8]
+    bottom = quality.get_window_extent().y0
+    assert all(text.get_window_extent().y0 >= bottom for text in quality.texts)
+
+
 def test_long_curves_have_a_moving_average():
     values = np.random.default_rng(0).random(1001)
     loss, _ = training_curves({"train_loss": values}).axes
     raw, mean = loss.get_lines()
     assert len(raw.get_xdata()) == 1001
-    assert mean.get_label() == "train_loss (mean of 20)"
+    assert mean.get_label() == "training loss (mean of 20)"
     assert (mean.get_xdata()[0], mean.get_xdata()[-1]) == (19, 1000)
     np.testing.assert_allclose(mean.get_ydata()[0], values[:20].mean())
     np.testing.assert_allclose(mean.get_ydata()[-1], values[-20:].mean())
@@ -89,6 +113,29 @@ def test_bleu_by_length_has_a_line_a_model_and_a_bar_a_bin():
     assert len({line.get_color() for line in axes.get_lines()}) == 2
     assert len({line.get_marker() for line in axes.get_lines()}) == 2
     assert len(bleu_by_length(["1"], {"a": [3.0]}).axes) == 1
+
+
+@pytest.mark.parametrize(
+    "values", [[100.0, 97.0, 100.0], [0.0, 0.0, 0.0], [-2.0, -1.0, -3.0], [0.3, float("nan"), 0.1]]
+)
+def test_the_length_curve_is_not_cut_off(values):
+    figure = bleu_by_length(["1–5", "6–10", "11+"], {"a": values}, [1, 2, 3])
+    axes = figure.axes[0]
+    low, high = axes.get_ylim()
+    finite = [value for value in values if value == value]
+    assert low <= min(finite)
+    assert max(finite) < high or max(finite) <= 0
+    assert not axes.get_lines()[0].get_clip_on()
+
+
+def test_models_beyond_the_palette_differ_in_their_dashes():
+    lines = bleu_by_length(["1", "2"], {str(model): [1, 2] for model in range(15)}).axes[0].get_lines()
+    assert len({(line.get_color(), line.get_linestyle()) for line in lines}) == 15
+
+
+def test_nothing_measured_by_length_is_said():
+    figure = bleu_by_length(["1"], {"a": [float("nan")]})
+    assert [text.get_text() for text in figure.axes[0].texts] == ["nothing was measured"]
 
 
 def test_wrong_bins():

@@ -1,6 +1,8 @@
 """What holds for every picture: headless, no global state, written whole or not at all."""
 
 import errno
+import os
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -8,6 +10,7 @@ from pathlib import Path
 import matplotlib
 import numpy as np
 import pytest
+import torch
 
 from regard import pictures
 from regard.errors import ArgumentError, DataError
@@ -42,8 +45,22 @@ def test_drawing_leaves_the_global_settings_alone(tmp_path):
     assert dict(matplotlib.rcParams) == before
 
 
-def test_no_text_lies_outside_its_sheet():
-    for figure in every_picture():
+def pictures_of_long_texts():
+    title, name = "W" * 500, "M" * 90
+    yield pictures.alignment(WEIGHTS, [name] * 5, [name] * 3, title=title)
+    yield pictures.calculation([pictures.Panel(name, WEIGHTS, [name] * 3, [name] * 5, title)], title=title)
+    yield pictures.calculation(
+        [pictures.Panel("big", np.arange(-30.0, 2970).reshape(50, 60), [name] * 50)], title=title
+    )
+    yield pictures.training_curves({name + "loss": [3, 2], name + "bleu": [1, 5]}, title=title)
+    yield pictures.bleu_by_length([name, "6–10"], {name: [3, 4], name + "2": [4, 5]}, [7, 11], title=title)
+    yield pictures.bleu_by_length([f"bin {i} of 30" for i in range(30)], {name: range(30)}, [99_999] * 30)
+    yield pictures.position_table(WEIGHTS, title=title)
+
+
+@pytest.mark.parametrize("drawn", [every_picture, pictures_of_long_texts])
+def test_no_text_lies_outside_its_sheet(drawn):
+    for figure in drawn():
         figure.canvas.draw()
         width, height = figure.bbox.size
         for text in figure.findobj(matplotlib.text.Text):
@@ -88,6 +105,74 @@ def test_save_refuses_other_suffixes_and_resolutions(tmp_path):
         pictures.save(figure, tmp_path / "a")
     with pytest.raises(ArgumentError, match="dpi"):
         pictures.save(figure, tmp_path / "a.png", dpi=0)
+
+
+@pytest.mark.parametrize("suffix", ["png", "pdf", "svg"])
+@pytest.mark.parametrize("dpi", [float("nan"), float("inf"), -1, 0, 1e-9, 0.3, 1e9, 1e300, True, "150", 20_000])
+def test_absurd_resolutions_are_refused_with_the_limit_before_anything_is_drawn(tmp_path, suffix, dpi):
+    figure = pictures.position_table(WEIGHTS)
+    figure.savefig = lambda *arguments, **settings: pytest.fail("drawn")
+    with pytest.raises(ArgumentError, match="dpi must be") as caught:
+        pictures.save(figure, tmp_path / f"a.{suffix}", dpi=dpi)
+    assert "\n" not in str(caught.value)
+    if isinstance(dpi, float) and dpi in (1e9, 0.3):
+        assert "for this picture of" in str(caught.value)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("draw", "message"),
+    [
+        (lambda: pictures.position_table(torch.zeros(1).expand(100_000, 100_000)), "at most 4,194,304 numbers"),
+        (lambda: pictures.calculation([pictures.Panel("w", np.broadcast_to(0.0, (100_000, 100_000)))]), "4,194,304"),
+        (lambda: pictures.alignment(np.zeros((1, 10**6)), ["a"] * 10**6, ["b"]), "at most 10,000 tokens"),
+        (lambda: pictures.alignment(np.zeros((1, 20_000)), ["a"] * 20_000, ["b"]), "at most 10,000 tokens"),
+        (lambda: pictures.bleu_by_length(["1"] * 10_000, {"a": [1.0] * 10_000}), "at most 200 bins"),
+    ],
+)
+def test_absurd_sizes_are_refused_with_the_limit(draw, message):
+    with pytest.raises(ArgumentError, match=message):
+        draw()
+
+
+def test_wide_panels_stay_on_a_sheet_that_can_be_saved(tmp_path):
+    columns = 20_000
+    figure = pictures.calculation(
+        [pictures.Panel("wide", np.arange(columns)[None], None, [f"k{i}" for i in range(columns)])]
+    )
+    assert figure.get_size_inches().max() < 20
+    pictures.save(figure, tmp_path / "a.png")
+
+
+@pytest.mark.parametrize("mask", [0o022, 0o077, 0o002])
+def test_modes_of_files_follow_the_umask(tmp_path, mask):
+    before = os.umask(mask)
+    try:
+        for path in (tmp_path / "a.png", tmp_path / "a.svg"):
+            pictures.save(pictures.position_table(WEIGHTS), path, dpi=40)
+            assert stat.S_IMODE(path.stat().st_mode) == 0o666 & ~mask
+    finally:
+        os.umask(before)
+
+
+def test_names_of_files_may_be_as_long_as_the_system_lets_them(tmp_path):
+    path = tmp_path / f"{'漢' * 83}.png"
+    assert pictures.save(pictures.position_table(WEIGHTS), path, dpi=40).is_file()
+    for name in ("x" * 5000 + ".png", "nul\0.png"):
+        with pytest.raises(DataError, match="cannot write the picture") as caught:
+            pictures.save(pictures.position_table(WEIGHTS), tmp_path / name, dpi=40)
+        assert len(str(caught.value)) < 400
+    assert [entry.name for entry in tmp_path.iterdir()] == [path.name]
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+def test_a_device_is_written_to_and_never_replaced(tmp_path):
+    link = tmp_path / "link.png"
+    link.symlink_to("/dev/full")
+    with pytest.raises(DataError, match="No space left"):
+        pictures.save(pictures.position_table(WEIGHTS), link, dpi=40)
+    assert Path("/dev/full").is_char_device()
+    assert link.is_symlink()
 
 
 def test_save_says_that_the_folder_is_missing(tmp_path):

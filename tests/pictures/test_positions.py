@@ -20,7 +20,7 @@ def test_zero_is_white_and_both_ends_are_as_far():
 
 def test_small_tables_have_their_numbers():
     figure = position_table([[0.0, 1.0], [0.84147, -0.5403]])
-    assert [text.get_text() for text in figure.axes[0].texts] == ["0", "1.000", "0.841", "−0.540"]
+    assert [text.get_text() for text in figure.axes[0].texts] == ["0.000", "1.000", "0.841", "−0.540"]
     position_table([[0.0]]).canvas.draw()
 
 

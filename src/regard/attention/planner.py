@@ -24,6 +24,12 @@ class Plan:
     backend: str
     reasons: dict[str, str]
 
+    def __repr__(self) -> str:
+        declined = [name for name, reason in self.reasons.items() if reason.startswith("cannot")]
+        able = [name for name in self.reasons if name != self.backend and name not in declined]
+        others = {"could": ", ".join(able), "cannot": ", ".join(declined)}
+        return f"Plan({self.backend!r}{''.join(f'; {word}: {names}' for word, names in others.items() if names)})"
+
     def __str__(self) -> str:
         width = max(len(name) for name in self.reasons)
         lines = (f"{'→' if name == self.backend else ' '} {name:<{width}}  {why}" for name, why in self.reasons.items())

@@ -1,6 +1,6 @@
 """One attention problem, checked and with all four axes: what every backend takes."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING
 
 import torch
@@ -14,6 +14,7 @@ from regard.normalizers.normalizer import Normalizer
 from regard.normalizers.row_primitive import RowPrimitive
 from regard.scores.score import Prepared, Score
 from regard.shapes import Grid
+from regard.summaries import record_summary
 
 if TYPE_CHECKING:
     from regard.attention.memory import CachedMemory
@@ -50,6 +51,10 @@ class Problem:
     _lowered: Lowered | None = field(default=None, init=False, repr=False)
     _grid: Grid | None = field(default=None, init=False, repr=False)
     _row: RowPrimitive | None = field(default=None, init=False, repr=False)
+
+    def __repr__(self) -> str:
+        shown = ((field.name, getattr(self, field.name)) for field in fields(self) if field.repr)
+        return record_summary("Problem", shown)
 
     # Both are computed once, without `cached_property`, whose lock no compiler can enter.
 

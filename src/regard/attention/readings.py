@@ -1,7 +1,7 @@
 """What an observer may read of the weights, and how it is gathered tile by tile without ever holding their matrix."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import NamedTuple
 
 import torch
@@ -11,6 +11,7 @@ from regard.attention.problem import Problem
 from regard.axes import Float
 from regard.errors import ArgumentError, KindError, ShapeError
 from regard.shapes import Grid, check_integers, kind_of, whole_number
+from regard.summaries import record_html, record_summary, value_summary
 from regard.transforms import has_data
 
 
@@ -39,6 +40,11 @@ class Readings:
     rows: Sequence[int] | Tensor | None = None
     tile: tuple[tuple[int, int], tuple[int, int]] | None = None
     weights: bool = False
+
+    def __repr__(self) -> str:
+        asked = ((field, getattr(self, field.name)) for field in fields(self))
+        shown = (f"{field.name}={value_summary(value)}" for field, value in asked if value is not field.default)
+        return f"Readings({', '.join(shown)})"
 
 
 class Observed(NamedTuple):
@@ -73,6 +79,16 @@ class Observed(NamedTuple):
     rows: Tensor | None = None
     tile: Tensor | None = None
     weights: Tensor | None = None
+
+    def __repr__(self) -> str:
+        return record_summary("Observed", self._taken())
+
+    def _repr_html_(self) -> str:
+        return record_html("Observed", self._taken())
+
+    def _taken(self) -> list[tuple[str, Tensor]]:
+        """The fields that were asked for."""
+        return [(name, value) for name, value in self._asdict().items() if value is not None]
 
 
 FIELDS = (

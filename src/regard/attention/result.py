@@ -4,6 +4,8 @@ from typing import NamedTuple
 
 from torch import Tensor
 
+from regard.summaries import record_html, record_summary
+
 
 class Attended(NamedTuple):
     """Output and weights, both differentiable.
@@ -16,6 +18,12 @@ class Attended(NamedTuple):
 
     output: Tensor
     weights: Tensor | None
+
+    def __repr__(self) -> str:
+        return record_summary("Attended", self._asdict().items())
+
+    def _repr_html_(self) -> str:
+        return record_html("Attended", self._asdict().items())
 
     @property
     def context(self) -> Tensor:

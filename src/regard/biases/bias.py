@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from regard.biases.diagonals import dense_from_diagonals
 from regard.errors import ArgumentError, KindError
 from regard.shapes import Grid, accurate, check_broadcast, check_device, check_floating
+from regard.summaries import tensor_summary
 
 
 class Bias(nn.Module, ABC):
@@ -97,7 +98,7 @@ class TensorBias(Bias):
         return grid.cut(self.tensor)
 
     def extra_repr(self) -> str:
-        return str(list(self.tensor.shape))
+        return tensor_summary(self.tensor)
 
 
 class SummedBias(Bias):

@@ -120,6 +120,10 @@ def make_normalizer(name: str, *, temperature: float | None, alpha: float | None
     return normalizers.as_normalizer(name)
 
 
+MASK_SHOWN = 60
+"""Characters of a mask's text beyond which a message leaves out its end."""
+
+
 def make_mask(text: str) -> Mask:
     """A mask from an expression: ``causal``, ``window(2, 0)``, ``causal & ~prefix(1)``, ``keep([[1, 0], [1, 1]])``.
 
@@ -158,7 +162,7 @@ def _made(name: str, arguments: list[Any], named: dict[str, Any], text: str) -> 
         return MASKS[name](*arguments, **named)
     except (TypeError, ValueError, RuntimeError) as error:
         # Python's errors too: a wrong number of arguments, or a list instead of a number.
-        raise ArgumentError(f"--mask {text!r}: {error}".replace("<lambda>", name)) from error
+        raise ArgumentError(f"--mask {_shown(text)}: {error}".replace("<lambda>", name)) from error
 
 
 def _literal(node: ast.expr, text: str) -> Any:
@@ -170,6 +174,10 @@ def _literal(node: ast.expr, text: str) -> Any:
 
 def _unreadable(text: str) -> ArgumentError:
     return ArgumentError(
-        f"--mask {text!r} cannot be read; write for example causal, 'window(2, 0)', 'causal & ~prefix(1)' "
+        f"--mask {_shown(text)} cannot be read; write for example causal, 'window(2, 0)', 'causal & ~prefix(1)' "
         f"(masks: {', '.join(MASKS)})"
     )
+
+
+def _shown(text: str) -> str:
+    return repr(text if len(text) <= MASK_SHOWN else f"{text[:MASK_SHOWN]}…")

@@ -38,7 +38,8 @@ def command(
         bool,
         Option(
             "--json",
-            help="One JSON object a line: source, translation, score in nats, tokens and weights [target][source].",
+            help="One JSON object a line: source, translation, score in nats, unknown words, tokens, "
+            "weights [target][source].",
         ),
     ] = False,
     batch_size: Annotated[int, Option(help="Sentences translated at once.")] = 64,
@@ -58,6 +59,8 @@ def command(
     lines = read_sentences(sentences, file)
     with options_named(SEARCH_OPTIONS):
         found = trained.predict_with(lines, options)
+    for line in trained.remarks(found, options):
+        typer.echo(f"regard: {line}", err=True)
     for prediction in found:
         typer.echo(json.dumps(prediction.to_dict(), ensure_ascii=False) if as_json else prediction.text)
     if pictures is not None:

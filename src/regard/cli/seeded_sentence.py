@@ -3,7 +3,14 @@
 import torch
 from torch import Tensor
 
+from regard.errors import ArgumentError
 from regard.shapes import whole_number
+
+MOST_NUMBERS = 20_000_000
+"""Largest number of random numbers of one matrix."""
+
+MOST_HEADS = 1000
+"""Largest number of heads, each of which has its own tables."""
 
 
 def seeded_sentence(words: list[str], dim: int, head_dim: int, heads: int, seed: int) -> dict[str, Tensor]:
@@ -28,6 +35,15 @@ def seeded_sentence(words: list[str], dim: int, head_dim: int, heads: int, seed:
     """
     for name, size in (("--dim", dim), ("--head-dim", head_dim), ("--heads", heads)):
         whole_number(name, size, low=1)
+    for text, count in (
+        (f"--dim {dim} × --head-dim {head_dim} × --heads {heads}", dim * head_dim * heads),
+        (f"{len(words)} words × --dim {dim}", len(words) * dim),
+    ):
+        if count > MOST_NUMBERS:
+            raise ArgumentError(
+                f"{text} are more than the {MOST_NUMBERS:,} random numbers of a matrix; make them smaller"
+            )
+    whole_number("--heads", heads, high=MOST_HEADS)
     generator = torch.Generator().manual_seed(seed % 2**63)
 
     def draw(rows: int, columns: int, deviation: float) -> Tensor:

@@ -3,7 +3,7 @@
 import hashlib
 import json
 import os
-import tempfile
+import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -73,15 +73,14 @@ def _write(
     # processes can write the same table at the same time.
     import pyarrow as pa
 
-    handle, part = tempfile.mkstemp(dir=path.parent, prefix=path.stem, suffix=".part")
-    os.close(handle)
+    part = path.with_name(f".{path.stem}.{uuid.uuid4().hex}.part")
     try:
         counted: dict[str, int] = {}
-        with pa.OSFile(part, "wb") as sink, pa.ipc.new_stream(sink, schema) as writer:
+        with pa.OSFile(str(part), "wb") as sink, pa.ipc.new_stream(sink, schema) as writer:
             for batch in batches(counted):
                 writer.write_batch(batch)
         os.replace(part, path)
-        Path(part).write_text(json.dumps(counted))
+        part.write_text(json.dumps(counted))
         os.replace(part, counts)
     finally:
-        Path(part).unlink(missing_ok=True)
+        part.unlink(missing_ok=True)

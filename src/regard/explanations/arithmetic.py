@@ -8,6 +8,7 @@ from torch import Tensor
 
 from regard.errors import ArgumentError
 from regard.explanations.explanation import Explanation
+from regard.explanations.matrix_texts import clipped
 from regard.explanations.number_texts import finite_or_text
 from regard.shapes import whole_number
 
@@ -44,8 +45,8 @@ class _QueryArithmetic:
 
     def __init__(self, explanation: Explanation, query: int, head: int, decimals: int):
         self.decimals = decimals
-        self.label = explanation.row_labels("query")[query]
-        self.keys = explanation.row_labels("key")
+        self.label = clipped(explanation.row_labels("query")[query])
+        self.keys = [clipped(label) for label in explanation.row_labels("key")]
         self.has = set(explanation.step_names)
         self.key = explanation.matrix("key", head=head).double()
         self.value = explanation.matrix("value", head=head).double()

@@ -10,8 +10,10 @@ from torch import Tensor
 
 from regard.errors import ShapeError
 from regard.explanations.figures import step_figure
+from regard.explanations.html_tables import html_tables
 from regard.explanations.json_export import json_numbers, json_text
 from regard.explanations.step import Step
+from regard.summaries import record_html, record_summary
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -128,16 +130,19 @@ class Explanation:
 
     def matrix(self, step: str, batch: int = 0, head: int = 0) -> Tensor:
         """One step of one batch row and head as a matrix, detached; weighted values as a row for each (query, key)."""
+        if step == "weighted_values":
+            # Of this slice alone: those of all slices are the largest tensor of a calculation.
+            weights, value = self.matrix("weights", batch, head), self.matrix("value", batch, head)
+            return (weights[..., None] * value.to(weights.dtype)).flatten(0, 1)
         tensor: Tensor = getattr(self, step).detach()
-        own = 3 if step == "weighted_values" else 2
-        leading = tensor.shape[:-own]
+        leading = tensor.shape[:-2]
         if len(leading) == 2:
             tensor = tensor[batch]
         if leading:
             # A group of query heads shares one head of keys and values.
             heads = self.scores.shape[-3]
             tensor = tensor[head // (heads // tensor.shape[0])]
-        return tensor.flatten(0, 1) if own == 3 else tensor
+        return tensor
 
     @property
     def slices(self) -> list[tuple[int, int]]:
@@ -179,8 +184,17 @@ class Explanation:
         return as_text(self.renderable())
 
     def __repr__(self) -> str:
-        shapes = (f"{name}={list(getattr(self, name).shape)}" for name in self.step_names if name != "weighted_values")
-        return f"Explanation({', '.join(shapes)})"
+        # Weighted values are made when they are asked for, and are the largest.
+        return record_summary(
+            "Explanation", ((name, getattr(self, name)) for name in self.step_names if name != "weighted_values")
+        )
+
+    def _repr_html_(self) -> str:
+        shown, *others = self.slices or [None]
+        if shown is None:
+            return record_html("Explanation", ((name, getattr(self, name)) for name in self.step_names))
+        rest = f"batch row {shown[0]}, head {shown[1]}; {len(others)} more of batch × heads are not shown"
+        return html_tables(self.matrix_steps(*shown), 1, rest if others else "")
 
     def figure(self, batch: int = 0, head: int = 0, title: str | None = None) -> "Figure":
         """Annotated heatmaps, one panel a step in the order of the calculation, every cell with its number.
@@ -200,6 +214,9 @@ class Explanation:
 
         Args:
             path: write it there as well.
+
+        Raises:
+            DataError: the file cannot be written; says why.
         """
         text = json_text(
             {
@@ -209,7 +226,12 @@ class Explanation:
             }
         )
         if path is not None:
-            Path(path).write_text(text + "\n", encoding="utf-8")
+            # Imported here, because `import regard` imports no pictures.
+            from regard.pictures.saving import whole_file
+
+            with whole_file(path, "the numbers") as file:
+                # Half a surrogate pair in a label becomes an escape of JSON.
+                file.write((text + "\n").encode("utf-8", "backslashreplace"))
         return text
 
 

@@ -7,7 +7,9 @@ from torch import Tensor
 
 
 def finite_or_text(number: float, decimals: int) -> str:
-    """A number for a cell of a table: fixed decimals, "−∞" for a masked score, no "-0"."""
+    """A number for a cell of a table: fixed decimals, "−∞" for a masked score, "NaN", no "-0"."""
+    if math.isnan(number):
+        return "NaN"
     if math.isinf(number):
         return "∞" if number > 0 else "−∞"
     text = f"{number:.{decimals}f}"

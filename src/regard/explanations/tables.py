@@ -10,14 +10,8 @@ from rich.table import Table
 from rich.text import Text
 from torch import Tensor
 
-from regard.explanations.number_texts import finite_or_text, is_whole
+from regard.explanations.matrix_texts import LIMIT, MatrixTexts, shortened
 from regard.explanations.step import Step
-
-LIMIT = 12
-"""Rows or columns of a table beyond which its middle is left out."""
-
-LONGEST_LABEL = 24
-"""Letters of a label beyond which its end is left out."""
 
 
 def sliced_tables(slices: Mapping[tuple[int, int], Sequence[Step]], available: int, decimals: int) -> RenderableType:
@@ -85,18 +79,15 @@ class MatrixTable:
     """
 
     def __init__(self, matrix: Tensor, rows: Sequence[str], columns: Sequence[str], *, decimals: int):
-        self.matrix, self.rows, self.columns = matrix.detach().double().cpu(), rows, columns
-        exact = (digits for digits in range(decimals) if is_whole(self.matrix * 10**digits, tolerance=1e-9))
-        self.digits = next(exact, decimals)
+        self.texts = MatrixTexts(matrix, rows, columns, decimals=decimals)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        rows = _shortened(len(self.rows), LIMIT)
-        labels = ["…" if row is None else clipped(self.rows[row]) for row in rows]
+        labels = self.texts.labels
         # A column has a space on either side, columns have a third between them, and the table one at either end.
         room = options.max_width - max((cell_len(label) for label in labels), default=0) - 4
         most = LIMIT
         while True:
-            drawn = [self._column(rows, column) for column in _shortened(len(self.columns), most)]
+            drawn = [self.texts.column(column) for column in shortened(len(self.texts.columns), most)]
             width = sum(3 + max(map(cell_len, cells)) for cells in drawn)
             if most <= 3 or width <= room:
                 break
@@ -108,23 +99,3 @@ class MatrixTable:
         for number, label in enumerate(labels, start=1):
             table.add_row(Text(label), *(Text(cells[number]) for cells in drawn))
         yield table
-
-    def _column(self, rows: Sequence[int | None], column: int | None) -> list[str]:
-        # The label, then the cells.
-        if column is None:
-            return ["…"] * (len(rows) + 1)
-        cells = ["…" if row is None else finite_or_text(self.matrix[row, column].item(), self.digits) for row in rows]
-        return [clipped(self.columns[column]), *cells]
-
-
-def clipped(label: str) -> str:
-    """A label, without the end of a long one."""
-    return label if len(label) <= LONGEST_LABEL else label[: LONGEST_LABEL - 1] + "…"
-
-
-def _shortened(size: int, most: int) -> list[int | None]:
-    """All indices, or the first and last of many with a None between: at most ``most``, which is at least 3."""
-    if size <= most:
-        return list(range(size))
-    last = 2 if most > 4 else 1
-    return [*range(most - last - 1), None, *range(size - last, size)]

@@ -9,6 +9,7 @@ from torch import Tensor
 from regard.errors import UnknownNameError
 from regard.explanations.explanation import Explanation
 from regard.explanations.figures import step_figure
+from regard.explanations.html_tables import html_tables
 from regard.explanations.json_export import json_numbers, json_text
 from regard.explanations.step import Step
 
@@ -69,6 +70,9 @@ class WorkedCalculation:
 
     def __repr__(self) -> str:
         return f"WorkedCalculation({len(self.steps)} steps, heads={self.heads})"
+
+    def _repr_html_(self) -> str:
+        return html_tables(self.steps, self.heads)
 
     def figure(self, title: str | None = None) -> "Figure":
         """Annotated heatmaps, one panel a step, every cell with its number.

@@ -24,6 +24,10 @@ PARTS_LIMIT = 2**16
 """How many masks one combination may have, counted as often as they stand in it."""
 
 
+REPR_LIMIT = 16
+"""Masks of a combination beyond which its text counts the others."""
+
+
 class Visibility(enum.Enum):
     """What a tile of pairs is, for all batch rows and heads of the tile together."""
 
@@ -172,7 +176,15 @@ class Combination(Mask):
             part.check(grid)
 
     def __repr__(self) -> str:
-        return f"({f' {self.sign} '.join(map(repr, self._parts))})"
+        shown, budget = [], REPR_LIMIT
+        for part in self._parts:
+            if part.parts_in_all > budget:
+                break
+            shown.append(repr(part))
+            budget -= part.parts_in_all
+        if rest := self.parts_in_all - (REPR_LIMIT - budget):
+            shown.append(f"<{rest} more masks>" if shown else f"<{rest} masks>")
+        return f"({f' {self.sign} '.join(shown)})"
 
 
 class And(Combination):

@@ -9,6 +9,7 @@ from regard.normalizers.parameter import along_heads, set_parameter
 from regard.normalizers.row_primitive import RowPrimitive
 from regard.normalizers.rows import check_rows, hidden_pairs
 from regard.shapes import accurate
+from regard.summaries import parameter_summary
 
 
 class Sigmoid(Normalizer):
@@ -49,7 +50,7 @@ class Sigmoid(Normalizer):
         return RowPrimitive("sigmoid", shift=self.bias)
 
     def extra_repr(self) -> str:
-        return f"bias={self.bias}" if isinstance(self.bias, Tensor) or self.bias != 0.0 else ""
+        return f"bias={parameter_summary(self.bias)}" if isinstance(self.bias, Tensor) or self.bias != 0.0 else ""
 
 
 sigmoid = Sigmoid()

@@ -10,6 +10,7 @@ from regard.normalizers.parameter import along_heads, set_parameter
 from regard.normalizers.row_primitive import RowPrimitive
 from regard.normalizers.rows import check_rows
 from regard.shapes import accurate
+from regard.summaries import parameter_summary
 from regard.transforms import reverse_mode_only
 
 
@@ -60,7 +61,7 @@ class Entmax(Normalizer):
         return RowPrimitive("entmax", alpha=self.alpha)
 
     def extra_repr(self) -> str:
-        return f"alpha={self.alpha}"
+        return f"alpha={parameter_summary(self.alpha)}"
 
 
 class Sparsemax(Entmax):

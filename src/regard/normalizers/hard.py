@@ -12,6 +12,7 @@ from regard.normalizers.parameter import set_parameter
 from regard.normalizers.rows import check_rows, largest
 from regard.normalizers.softmax import safe_softmax, tempered
 from regard.shapes import accurate
+from regard.summaries import parameter_summary
 from regard.transforms import can_branch_on
 
 HardMode = Literal["argmax", "straight_through", "sample", "gumbel"]
@@ -91,7 +92,7 @@ class Hard(Normalizer):
 
     def extra_repr(self) -> str:
         plain = not isinstance(self.temperature, Tensor) and self.temperature == 1.0
-        return f"mode={self.mode!r}" + ("" if plain else f", temperature={self.temperature}")
+        return f"mode={self.mode!r}" + ("" if plain else f", temperature={parameter_summary(self.temperature)}")
 
 
 def hard(

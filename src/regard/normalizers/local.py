@@ -10,6 +10,7 @@ from regard.normalizers.parameter import check_range, hold
 from regard.normalizers.row_primitive import RowPrimitive
 from regard.normalizers.rows import check_rows, hidden_pairs
 from regard.shapes import Grid, accurate, check_broadcast, check_floating
+from regard.summaries import parameter_summary
 
 
 class LocalGaussian(Normalizer):
@@ -91,7 +92,7 @@ class LocalGaussian(Normalizer):
         )
 
     def extra_repr(self) -> str:
-        return f"center={list(self.center.shape)}" + ("" if isinstance(self.sigma, Tensor) else f", sigma={self.sigma}")
+        return f"center={parameter_summary(self.center)}, sigma={parameter_summary(self.sigma)}"
 
 
 def _windowed(weights: Tensor, window: Tensor, scores: Tensor) -> Tensor:

@@ -11,6 +11,7 @@ from regard.normalizers.parameter import along_heads, set_parameter
 from regard.normalizers.row_primitive import RowPrimitive
 from regard.normalizers.rows import check_rows, first_is_finite, largest, log_sum_exp
 from regard.shapes import accurate
+from regard.summaries import parameter_summary
 from regard.transforms import reverse_mode_only
 
 
@@ -50,7 +51,7 @@ class Softmax(Normalizer):
 
     def extra_repr(self) -> str:
         plain = not isinstance(self.temperature, Tensor) and self.temperature == 1.0
-        return "" if plain else f"temperature={self.temperature}"
+        return "" if plain else f"temperature={parameter_summary(self.temperature)}"
 
 
 softmax = Softmax()
@@ -94,7 +95,7 @@ class SoftmaxWithSink(Normalizer):
         return RowPrimitive("softmax", sink=self.sink)
 
     def extra_repr(self) -> str:
-        return f"sink={self.sink}"
+        return f"sink={parameter_summary(self.sink)}"
 
 
 def softmax_with_sink(sink: float | Tensor) -> SoftmaxWithSink:

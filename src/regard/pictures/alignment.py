@@ -26,6 +26,9 @@ GAP = 0.16
 BAR_WIDTH = 0.13
 LONGEST_SIDE = 40.0
 
+MOST_TOKENS = 10_000
+"""Tokens of one side."""
+
 
 def merge(weights: Any, rows: Sequence[range] | None = None, columns: Sequence[range] | None = None) -> Matrix:
     """Attention between sub-words → attention between words.
@@ -196,6 +199,8 @@ def _label_axes(
 
 def _labels(side: str, tokens: Sequence[str], groups: Sequence[range] | None, length: int, line: str) -> list[str]:
     """The labels that are drawn on one side, after groups are joined."""
+    if len(tokens) > MOST_TOKENS:
+        raise ShapeError(f"{side}_tokens must have at most {MOST_TOKENS:,} tokens to be drawn; it has {len(tokens):,}")
     tokens = list(tokens)
     if groups is None:
         if len(tokens) != length:
@@ -219,11 +224,17 @@ def _labels(side: str, tokens: Sequence[str], groups: Sequence[range] | None, le
 
 
 def _word(parts: list[str]) -> str:
-    """Sub-words joined, without the usual tokenizers' marks: ``▁`` and ``Ġ`` before, ``##`` within, ``@@`` after."""
+    """Sub-words joined, without the marks of tokenizers: ``▁`` and ``Ġ`` before, ``##`` within, ``@@`` after.
+
+    Our own tokenizers mark a piece within a word by ``·``, and a space that is a piece by ``␣``.
+    """
     first = parts[0]
     if len(first) > 1 or len(parts) > 1:
         first = first.removeprefix("▁").removeprefix("Ġ")
-    joined = [first, *(part.removeprefix("##") for part in parts[1:])]
+    if len(parts) > 1:
+        first = first.removeprefix("␣")
+    within = (part.removeprefix("##") for part in parts[1:])
+    joined = [first, *(part.removeprefix("·") for part in within)]
     return "".join(part.removesuffix("@@") for part in joined[:-1]) + joined[-1]
 
 

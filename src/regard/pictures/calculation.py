@@ -17,12 +17,13 @@ from regard.pictures.sheet import new_sheet, place, text_extent
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from matplotlib.image import AxesImage
 
 Kind = Literal["heatmap", "weights", "table"]
 
 MOST_NUMBERED_COLUMNS = 24
 MOST_NUMBERED_ROWS = 48
-"""Beyond these a panel shows colours only, and says so."""
+"""Beyond these a panel has a scale and no numbers, and says so."""
 
 PAGE_WIDTH = 13.0  # inches, as all lengths below; panels flow to the next line where this ends
 MARGIN = 0.2
@@ -31,6 +32,10 @@ CELL_HEIGHT = 0.27
 TITLE_HEIGHT = 0.24
 WIDEST_FOR_LABELS = 0.8
 LARGEST_BARE_SIDE = 5.0
+SCALE_WIDTH = 0.12
+SCALE_GAP = 0.1
+LEAST_SCALE = 0.8
+LARGEST_SCALE = 2.5
 PALE = "#505050"
 
 
@@ -45,7 +50,8 @@ class Panel:
         column_labels: one for each column, or None.
         note: the equation or a sentence, below the name.
         kind: ``"heatmap"``: blue for more; red for less than 0 where there are negative numbers. ``"weights"``: black
-            for 0, white for 1, as in an alignment. ``"table"``: no colours.
+            for 0, white for 1, as in an alignment (for the largest weight where the panel has a scale). ``"table"``:
+            no colours.
     """
 
     name: str
@@ -70,11 +76,17 @@ class _Block:
     head: tuple[float, float] = (0.0, 0.0)
     labels: tuple[float, float] = (0.0, 0.0)
     cells: tuple[float, float] = (0.0, 0.0)
+    scale: Axes | None = None
+    scale_width: float = 0.0
     artists: list[Any] = field(default_factory=list)
 
     @property
     def width(self) -> float:
-        return max(self.head[0], self.labels[0] + self.cells[0])
+        return max(self.head[0], self.labels[0] + self.cells[0] + self.scale_width)
+
+    @property
+    def body_height(self) -> float:
+        return max(self.cells[1], 0.0 if self.scale is None else LEAST_SCALE)
 
 
 def calculation(panels: Sequence[Panel], *, title: str | None = None) -> Figure:
@@ -103,7 +115,9 @@ def calculation(panels: Sequence[Panel], *, title: str | None = None) -> Figure:
     figure = new_sheet(1.0, 1.0)
     for block in blocks:
         block.axes = figure.add_axes((0.0, 0.0, 1.0, 1.0), label=block.panel.name)
-        _draw(block, block.axes, lettering)
+        image = _draw(block, block.axes, lettering)
+        if image is not None:
+            _draw_scale(block, image)
         block.artists = [
             # By its base line, so that names with and without tails stand level.
             lettering.letter(figure.text(0, 0, "", fontsize=11, va="baseline"), block.title),
@@ -144,7 +158,11 @@ def _checked(number: int, panel: Panel) -> _Block:
             raise ShapeError(
                 f"{name} must have one {axis} label for each of its {length} {axis}s; it has {len(labels)}"
             )
-    rows, columns = ([visible(text, 18) for text in labels or ()] for labels in (panel.row_labels, panel.column_labels))
+    # Of very many labels few are drawn.
+    rows, columns = (
+        [visible(text, 18) if place % max(1, len(labels) // 1000) == 0 else "" for place, text in enumerate(labels)]
+        for labels in (panel.row_labels or (), panel.column_labels or ())
+    )
     note = [] if not panel.note else [wrapped(panel.note, 46)]
     if not matrix.size:
         note.append(f"empty: {matrix.shape[0]} × {matrix.shape[1]}")
@@ -154,6 +172,8 @@ def _checked(number: int, panel: Panel) -> _Block:
         if finite.size:
             ((low, high),) = number_texts(np.array([[finite.min(), finite.max()]]))
             span = f"; from {low} to {high}"
+        else:
+            span = "; none is finite"
         note.append(f"{matrix.shape[0]} × {matrix.shape[1]}, too many to write the numbers{span}")
     return _Block(panel, matrix, f"{number}  {visible(panel.name, 60)}", "\n".join(note), rows, columns)
 
@@ -162,13 +182,13 @@ def _numbered(matrix: Matrix) -> bool:
     return matrix.shape[0] <= MOST_NUMBERED_ROWS and matrix.shape[1] <= MOST_NUMBERED_COLUMNS
 
 
-def _draw(block: _Block, axes: Axes, lettering: Lettering) -> None:
-    """Draw cells, numbers and labels, and note how many inches they need."""
+def _draw(block: _Block, axes: Axes, lettering: Lettering) -> AxesImage | None:
+    """Draw cells, numbers and labels, and note how many inches they need; the image if it needs a scale."""
     rows, columns = block.matrix.shape
     axes.xaxis.tick_top()
     if not block.matrix.size:
         axes.set_axis_off()
-        return
+        return None
     numbered = _numbered(block.matrix)
     texts = number_texts(block.matrix) if numbered else []
     if numbered:
@@ -177,7 +197,7 @@ def _draw(block: _Block, axes: Axes, lettering: Lettering) -> None:
         cell_width, cell_height = max(text_extent(probe)[0] + 0.14, 0.36), CELL_HEIGHT
         probe.remove()
     else:
-        cell_width, cell_height = (min(0.2, max(LARGEST_BARE_SIDE / count, 0.01)) for count in (columns, rows))
+        cell_width, cell_height = (min(0.2, LARGEST_BARE_SIDE / count) for count in (columns, rows))
 
     image = draw_cells(axes, block.matrix, **_colors(block))
     # Labels too many for their cells are thinned out.
@@ -204,6 +224,22 @@ def _draw(block: _Block, axes: Axes, lettering: Lettering) -> None:
         max((text_extent(label)[0] + 0.08 for label in beside), default=0.0),
         max((text_extent(label)[1] + 0.08 for label in above), default=0.0),
     )
+    explained = numbered or block.panel.kind == "table" or not np.isfinite(block.matrix).any()
+    return None if explained else image
+
+
+def _draw_scale(block: _Block, image: AxesImage) -> None:
+    """Draw the scale of a panel whose cells have no numbers."""
+    from matplotlib.ticker import MaxNLocator
+
+    figure = image.figure
+    assert figure is not None, "draw_cells drew the image on a sheet"
+    block.scale = figure.add_axes((0.0, 0.0, 0.1, 0.1), label=f"scale of {block.panel.name}")
+    bar = figure.colorbar(image, cax=block.scale, ticks=MaxNLocator(4, steps=[1, 2, 2.5, 5, 10]))
+    bar.ax.tick_params(labelsize=7.5, length=2)
+    bar.outline.set_linewidth(0.6)  # pyright: ignore[reportCallIssue]
+    widest = max((text_extent(label)[0] for label in bar.ax.get_yticklabels()), default=0.0)
+    block.scale_width = SCALE_GAP + SCALE_WIDTH + 0.08 + widest
 
 
 def _colors(block: _Block) -> dict[str, Any]:
@@ -212,20 +248,22 @@ def _colors(block: _Block) -> dict[str, Any]:
     low, high = float(finite.min(initial=0.0)), float(finite.max(initial=0.0))
     if block.panel.kind == "table":
         return {"colors": "Greys", "low": 2 * abs(high) + 1.0, "high": 2 * abs(high) + 2.0}
+    numbered = _numbered(block.matrix)
     if block.panel.kind == "weights":
-        return {"colors": "gray", "low": min(low, 0.0), "high": max(high, 1.0)}
+        # Beside a scale, the largest weight is white: long rows have small weights.
+        return {"colors": "gray", "low": min(low, 0.0), "high": max(high, 1.0) if numbered else high or 1.0}
+    # Below numbers less than the whole map: its darkest ends would hide them.
     if low < 0:
-        # Less than the whole map: its darkest ends hide the numbers.
-        end = max(-low, high) * 1.25
+        end = max(-low, high) * (1.25 if numbered else 1.0)
         return {"colors": "RdBu", "low": -end, "high": end}
-    return {"colors": "Blues", "low": 0.0, "high": high * 1.35 or 1.0}
+    return {"colors": "Blues", "low": 0.0, "high": high * (1.35 if numbered else 1.0) or 1.0}
 
 
 def _line_height(line: list[_Block]) -> float:
     return (
         max(block.head[1] for block in line)
         + max(block.labels[1] for block in line)
-        + max(block.cells[1] for block in line)
+        + max(block.body_height for block in line)
     )
 
 
@@ -240,4 +278,8 @@ def _put(line: list[_Block], left: float, top: float, sheet_width: float, sheet_
         width, height = block.cells
         if block.axes is not None and block.matrix.size:
             place(block.axes, left + block.labels[0], top - head - labels - height, width, height)
+        if block.scale is not None:
+            side = left + block.labels[0] + width + SCALE_GAP
+            length = min(block.body_height, LARGEST_SCALE)
+            place(block.scale, side, top - head - labels - length, SCALE_WIDTH, length)
         left += block.width + GAP

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -11,13 +12,22 @@ from numpy.typing import NDArray
 from regard.errors import ArgumentError, ShapeError
 from regard.pictures.fonts import Lettering, visible, wrapped
 from regard.pictures.numbers import as_array
-from regard.pictures.sheet import MARKERS, PALETTE, new_sheet
+from regard.pictures.sheet import DASHES, MARKERS, PALETTE, count_axis, fit_width, new_sheet, text_extent
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 Column = NDArray[np.float64]
+
+MOST_BINS, MOST_SERIES = 200, 28
+"""What a picture of lengths has room for."""
+
+MOST_LEVEL_LABELS = 16
+"""Bins beyond which their counts stand upright."""
+
+WORDS = {"bleu": "BLEU", "chrf": "chrF", "train": "training", "val": "validation"}
+"""Words of the names of columns: what a legend says."""
 
 MOST_RAW_POINTS = 200
 """A curve of more points is drawn pale, with its moving average on top."""
@@ -60,22 +70,26 @@ def training_curves(
     }
     heading = "" if title is None else wrapped(title, 90)
     absent = {"loss": "no loss was measured", "BLEU, chrF": "neither BLEU nor chrF was measured"}
-    lettering = Lettering([heading, *(visible(name, 40) for name in columns)])
-    from matplotlib.ticker import MaxNLocator
+    names_shown = _legend_names([name for names in panels.values() for name in names])
+    lettering = Lettering([heading, *names_shown.values()])
 
     figure = new_sheet(10.0, 3.8, layout="constrained")
-    if heading:
-        lettering.letter(figure.suptitle("", fontsize=12, x=0.01, ha="left"), heading)
+    _head(figure, lettering, heading)
     for index, (kind, names) in enumerate(panels.items()):
         axes = figure.add_subplot(1, 2, index + 1, label=kind)
         measured = [name for name in names if np.isfinite(columns[name] + steps).any()]
         kinds = dict.fromkeys(label for name, label in labels.items() if name in measured)
         _dress(axes, axis or "row", kind if index == 0 else ", ".join(kinds) or kind)
-        axes.xaxis.set_major_locator(MaxNLocator("auto", integer=True))
-        highest = max(measured, key=lambda name: np.nanmax(columns[name]), default=None)
+        count_axis(axes.xaxis)
+        highest = max((float(np.nanmax(columns[name])) for name in measured), default=0.0)
         for number, name in enumerate(measured):
-            mark = None if index == 0 else "above" if name == highest else "below"
-            _draw_curve(axes, lettering, steps, columns[name], name, number, mark)
+            best = float(np.nanmax(columns[name]))
+            # There is no room below a point near the axis.
+            below = 0.15 * highest < best < highest
+            mark = None if index == 0 else "below" if below else "above"
+            _draw_curve(axes, lettering, steps, columns[name], names_shown[name], number, mark)
+        if len({step for name in measured for step in steps[np.isfinite(columns[name])].tolist()}) == 1:
+            axes.set_xlim(*(float(steps[np.isfinite(steps)][0]) + side for side in (-1, 1)))
         if index == 1 and measured:
             axes.set_ylim(bottom=0)
         if measured:
@@ -110,10 +124,14 @@ def bleu_by_length(
         A figure with one panel, or two with counts.
 
     Raises:
-        ArgumentError: no bin or no model.
+        ArgumentError: no bin or no model, or too many.
         ShapeError: a model, or ``counts``, has not one number a bin.
         MissingPartError: matplotlib is not installed.
     """
+    if len(bins) > MOST_BINS or len(series) > MOST_SERIES:
+        raise ArgumentError(
+            f"there may be at most {MOST_BINS} bins and {MOST_SERIES} series; there are {len(bins)} and {len(series)}"
+        )
     if not bins or not series:
         raise ArgumentError(f"bins and series must not be empty; there are {len(bins)} bins and {len(series)} series")
     values = {name: _one_each(f"series[{name!r}]", numbers, len(bins)) for name, numbers in series.items()}
@@ -131,22 +149,44 @@ def bleu_by_length(
     positions = np.arange(len(bins))
     for number, numbers in enumerate(values.values()):
         color, marker = PALETTE[number % len(PALETTE)], MARKERS[number % len(MARKERS)]
-        axes.plot(positions, numbers, color=color, marker=marker, markersize=5, linewidth=1.8, label=str(number))
+        dashes = DASHES[number // len(PALETTE) % len(DASHES)]
+        # Markers on the axis or at the top are drawn whole.
+        axes.plot(
+            positions, numbers, color=color, marker=marker, markersize=5, linewidth=1.8, linestyle=dashes,
+            label=str(number), clip_on=False, zorder=3,
+        )  # fmt: skip
     _dress(axes, "", visible(measure, 32))
-    axes.set_ylim(bottom=0 if all(not (numbers < 0).any() for numbers in values.values()) else None)
+    measured = np.concatenate(list(values.values()))
+    measured = measured[np.isfinite(measured)]
+    highest, lowest_value = measured.max(initial=0.0), measured.min(initial=0.0)
+    axes.set_ylim(1.08 * lowest_value, 1.08 * highest if highest > lowest_value else 1.0)
+    if not measured.size:
+        axes.text(0.5, 0.5, "nothing was measured", transform=axes.transAxes, ha="center", va="center", color="#505050")
     axes.set_xlim(-0.5, len(bins) - 0.5)
     axes.set_xticks(positions, [lettering.drawable(label) for label in labels])
-    legend = axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=3, fontsize=9, frameon=False, borderaxespad=0.2)
+    room = figure.get_figwidth() - 1.0
+    probes = [lettering.letter(figure.text(0, 0, "", fontsize=9), name) for name in names]
+    entry = max(text_extent(probe)[0] for probe in probes) + 0.6
+    for probe in probes:
+        probe.remove()
+    legend = axes.legend(
+        loc="lower left", bbox_to_anchor=(0, 1), ncols=max(1, min(3, int(room / entry))), fontsize=9, frameon=False,
+        borderaxespad=0.2,
+    )  # fmt: skip
     for text, name in zip(legend.get_texts(), names, strict=True):
         lettering.letter(text, name)
     for label in axes.get_xticklabels():
         lettering.letter(label)
+    upright = max(text_extent(label)[0] for label in axes.get_xticklabels()) > 0.95 * room / len(bins)
     lowest = axes
     if sizes is not None:
         lowest = figure.add_subplot(grid[1], sharex=axes, label="counts")
         bars = lowest.bar(positions, sizes, width=0.6, color="#b8bec6")
-        lowest.bar_label(bars, [f"{size:.0f}" for size in sizes], fontsize=8, padding=1)
-        lowest.set_ylim(0, max(float(sizes.max()) * 1.35, 1.0))
+        crowded = len(bins) > MOST_LEVEL_LABELS
+        lowest.bar_label(
+            bars, [f"{size:.0f}" for size in sizes], fontsize=7 if crowded else 8, padding=2, rotation=90 * crowded
+        )
+        lowest.set_ylim(0, max(float(sizes.max()) * (2.2 if crowded else 1.35), 1.0))
         lowest.set_ylabel("sentences", fontsize=9)
         lowest.set_yticks([])
         lowest.spines[["top", "right", "left"]].set_visible(False)
@@ -154,9 +194,16 @@ def bleu_by_length(
         for label in lowest.get_xticklabels():
             lettering.letter(label)
     lowest.set_xlabel("source length", fontsize=9.5)
-    if heading:
-        lettering.letter(figure.suptitle("", fontsize=12, x=0.01, ha="left"), heading)
+    if upright:
+        lowest.tick_params(axis="x", labelrotation=90)
+    _head(figure, lettering, heading)
     return figure
+
+
+def _head(figure: Figure, lettering: Lettering, heading: str) -> None:
+    if heading:
+        title = lettering.letter(figure.suptitle("", fontsize=12, x=0.01, ha="left"), heading)
+        fit_width(title, 0.95 * figure.get_figwidth())
 
 
 def _columns(metrics: Mapping[str, Sequence[Any]] | Sequence[Mapping[str, Any]]) -> dict[str, Column]:
@@ -173,6 +220,22 @@ def _columns(metrics: Mapping[str, Sequence[Any]] | Sequence[Mapping[str, Any]])
         name: np.array([_number(name, row, value) for row, value in enumerate(column)], dtype=np.float64)
         for name, column in table.items()
     }
+
+
+def _legend_names(columns: Sequence[str]) -> dict[str, str]:
+    """What the legend calls each column: ``val_bleu`` is ``BLEU``, ``train_loss`` is ``training loss``.
+
+    A column keeps its own name where two would be called the same.
+    """
+    found = {}
+    for column in columns:
+        words = [WORDS.get(word, word) for word in column.split("_")]
+        if words[-1] in ("BLEU", "chrF") and words[0] == "validation":
+            words = words[1:]
+        plain = all(word.isalnum() for word in words)
+        found[column] = visible(" ".join(words) if plain else column, 40)
+    shared = [name for name, count in Counter(found.values()).items() if count > 1]
+    return {column: visible(column, 40) if name in shared else name for column, name in found.items()}
 
 
 def _number(name: str, row: int, value: Any) -> float:
@@ -197,7 +260,7 @@ def _draw_curve(
     order = np.argsort(steps[measured], kind="stable")
     x, y = steps[measured][order], values[measured][order]
     color, marker = PALETTE[number % len(PALETTE)], MARKERS[number % len(MARKERS)]
-    label = lettering.drawable(visible(name, 40))
+    label = lettering.drawable(name)
     if len(x) > MOST_RAW_POINTS:
         axes.plot(x, y, color=color, alpha=0.22, linewidth=0.8)
         span = max(3, len(x) // 50)

@@ -12,6 +12,9 @@ from regard.errors import KindError, ShapeError
 
 Matrix = NDArray[np.float64]
 
+MOST_CELLS = 2**22
+"""Numbers of one matrix that is drawn."""
+
 
 def as_array(name: str, values: Any, *ranks: int) -> Matrix:
     """An array of float64 with one of these ranks.
@@ -23,12 +26,13 @@ def as_array(name: str, values: Any, *ranks: int) -> Matrix:
 
     Raises:
         KindError: these are not real numbers.
-        ShapeError: another number of axes, or rows of different lengths.
+        ShapeError: another number of axes, rows of different lengths, or more than `MOST_CELLS` numbers.
     """
-    if isinstance(values, Tensor):
+    if isinstance(values, Tensor) and values.numel() <= MOST_CELLS:
         values = values.detach().cpu().double().numpy()
     try:
-        array = np.asarray(values)
+        # Of a tensor that is too large, only the shape is looked at.
+        array = np.broadcast_to(np.float64(0), values.shape) if isinstance(values, Tensor) else np.asarray(values)
     except ValueError as error:
         raise ShapeError(f"{name} must be an array; its rows have different lengths") from error
     if array.size == 0 and array.dtype == object:
@@ -38,6 +42,10 @@ def as_array(name: str, values: Any, *ranks: int) -> Matrix:
     if array.ndim not in ranks:
         expected = " or ".join(str(rank) for rank in ranks)
         raise ShapeError(f"{name} must have {expected} axes; it has shape {list(array.shape)}")
+    if array.size > MOST_CELLS:
+        raise ShapeError(
+            f"{name} must hold at most {MOST_CELLS:,} numbers to be drawn; it has shape {list(array.shape)}"
+        )
     return array.astype(np.float64)
 
 
@@ -45,7 +53,7 @@ def number_texts(matrix: Matrix, *, most_decimals: int = 4) -> list[list[str]]:
     """Every number of a matrix as text, all with the same number of decimals.
 
     As few decimals as say every number exactly (to float32's precision), at most ``most_decimals``, and fewer for large
-    numbers. Zero is ``0``, so that ``0.0000`` says "small, but not zero"; −inf is ``−∞``; not a number is ``NaN``.
+    numbers. −inf is ``−∞``, and not a number is ``NaN``.
 
     Args:
         matrix: ``[rows, columns]``.
@@ -68,7 +76,6 @@ def _whole(finite: NDArray[np.float64]) -> bool:
 def _number_text(value: float, form: str) -> str:
     if value != value:
         return "NaN"
-    if value == 0:
-        return "0"
     text = "∞" if abs(value) == float("inf") else format(abs(value), form)
-    return f"−{text}" if value < 0 else text
+    # Nothing that is written as zero has a sign.
+    return f"−{text}" if value < 0 and any(digit in text for digit in "123456789∞") else text

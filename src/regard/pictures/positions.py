@@ -10,7 +10,7 @@ from regard.errors import ShapeError
 from regard.pictures.fonts import Lettering, wrapped
 from regard.pictures.heatmap import draw_cells, draw_lines, write_numbers
 from regard.pictures.numbers import as_array, number_texts
-from regard.pictures.sheet import new_sheet
+from regard.pictures.sheet import count_axis, fit_width, new_sheet
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -58,16 +58,14 @@ def position_table(table: Any, *, title: str | None = None, color_map: str = "Rd
         draw_lines(axes, length, dim, color="#ffffff", width=0.8)
         write_numbers(axes, image, number_texts(matrix, most_decimals=3), 8)
     else:
-        from matplotlib.ticker import MaxNLocator
-
         axes.tick_params(length=2)
-        axes.xaxis.set_major_locator(MaxNLocator("auto", integer=True))
-        axes.yaxis.set_major_locator(MaxNLocator("auto", integer=True))
+        count_axis(axes.xaxis)
+        count_axis(axes.yaxis)
     axes.tick_params(labelsize=8)
     axes.set_xlabel("dimension", fontsize=9)
     axes.set_ylabel("position", fontsize=9)
     if heading:
-        lettering.letter(axes.set_title("", fontsize=11, loc="left"), heading)
+        fit_width(lettering.letter(axes.set_title("", fontsize=11, loc="left"), heading), 0.8 * width)
     scale = figure.colorbar(image, ax=axes, fraction=0.06, pad=0.02, aspect=24)
     scale.ax.tick_params(labelsize=8)
     return figure

@@ -8,6 +8,7 @@ from regard.errors import MissingPartError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
     from matplotlib.figure import Figure
     from matplotlib.text import Text
 
@@ -16,6 +17,17 @@ PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#0
 
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 """One for each colour of the palette, so that a print in black and white can be read as well."""
+
+
+DASHES = ("-", "--", ":", "-.")
+"""One for all curves of a palette, the next for those after them."""
+
+
+def count_axis(axis: Axis) -> None:
+    """Ticks of an axis that counts: integers in steps of 1, 2, 5, 10, ..."""
+    from matplotlib.ticker import MaxNLocator
+
+    axis.set_major_locator(MaxNLocator("auto", integer=True, steps=[1, 2, 5, 10], min_n_ticks=1))
 
 
 def new_sheet(width: float, height: float, *, layout: Literal["constrained"] | None = None) -> Figure:
@@ -51,6 +63,13 @@ def text_extent(text: Text) -> tuple[float, float]:
     assert figure is not None, "the text must be part of a figure"
     box = text.get_window_extent(figure.canvas.get_renderer())  # pyright: ignore[reportAttributeAccessIssue]
     return box.width / figure.dpi, box.height / figure.dpi
+
+
+def fit_width(text: Text, width: float) -> None:
+    """Make the letters of a text smaller if it is wider than so many inches."""
+    found, _ = text_extent(text)
+    if found > width:
+        text.set_fontsize(float(text.get_fontsize()) * width / found)
 
 
 def place(axes: Axes, left: float, bottom: float, width: float, height: float) -> None:

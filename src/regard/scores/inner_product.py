@@ -11,6 +11,7 @@ from regard.errors import ArgumentError, KindError, ShapeError
 from regard.scores.score import InnerProduct, Prepared, Score, check_same_dim
 from regard.scores.weights import check_device, check_dim, check_heads, hold
 from regard.shapes import accurate, check_broadcast
+from regard.summaries import parameter_summary
 from regard.transforms import has_data
 
 COLDEST = 0.01
@@ -76,7 +77,7 @@ class ScaledDot(Score):
         return Prepared(query, key, InnerProduct(), scale)
 
     def extra_repr(self) -> str:
-        return "" if self.scale is None else f"scale={_brief(self.scale)}"
+        return "" if self.scale is None else f"scale={parameter_summary(self.scale)}"
 
 
 class Cosine(Score):
@@ -138,7 +139,7 @@ class Cosine(Score):
         return Prepared(_direction(query), _direction(key), InnerProduct(), 1.0 / temperature)
 
     def extra_repr(self) -> str:
-        return f"temperature={_brief(self.temperature)}"
+        return f"temperature={parameter_summary(self.temperature)}"
 
 
 class General(Score):
@@ -231,9 +232,3 @@ def _check_factor(name: str, value: Tensor, query: Tensor) -> None:
     if value.dim() > 4:
         raise ShapeError(f"{name} must broadcast to [batch, heads, 1, 1]; it has shape {list(value.shape)}")
     check_broadcast(name, value, (*query.shape[:2], 1, 1), "[batch, heads, 1, 1]")
-
-
-def _brief(value: float | Tensor) -> str:
-    if not isinstance(value, Tensor):
-        return f"{value:g}"
-    return f"{value.item():g}" if value.numel() == 1 and has_data(value) else str(list(value.shape))

@@ -5,7 +5,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from numbers import Real
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from regard.axes import Float
 from regard.errors import ArgumentError, KindError, ShapeError
@@ -129,3 +129,6 @@ class Modified(Wrapper):
 
     def around(self, score: Score) -> Score:
         return Modified(score, self.fn)
+
+    def extra_repr(self) -> str:
+        return "" if isinstance(self.fn, nn.Module) else f"fn={getattr(self.fn, '__name__', type(self.fn).__name__)}"

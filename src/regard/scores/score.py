@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from regard.axes import Float
 from regard.errors import ShapeError
 from regard.shapes import Grid, accurate, spread_heads
+from regard.summaries import record_summary
 
 
 class Primitive(ABC):
@@ -65,6 +66,9 @@ class TanhSum(Primitive):
     """
 
     weight: Tensor
+
+    def __repr__(self) -> str:
+        return f"TanhSum({list(self.weight.shape)})"
 
     def __call__(
         self, query: Float[Tensor, "batch heads queries dim"], key: Float[Tensor, "#batch kv_heads keys dim"]
@@ -145,6 +149,9 @@ class Prepared:
     primitive: Primitive
     scale: float | Float[Tensor, "*#batch_and_heads 1 1"] = 1.0
     modifiers: tuple[Modifier, ...] = ()
+
+    def __repr__(self) -> str:
+        return record_summary("Prepared", vars(self).items())
 
     def modified_by(self, modifier: Modifier) -> "Prepared":
         """This, with one more modifier after the others."""

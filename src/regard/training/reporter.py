@@ -38,10 +38,11 @@ class PlainReporter:
         self._last = time.monotonic()
 
     def step(self, fraction: float, text: str) -> None:
+        self._estimate.step(fraction)
         now = time.monotonic()
         if now - self._last >= self.interval:
             self._last = now
-            self.print_line(f"{text} · {self._estimate.remaining(fraction)} left at most")
+            self.print_line(f"{text} · {self._estimate.remaining()} left at most")
 
     def print_line(self, text: str) -> None:
         print(text, file=sys.stderr, flush=True)
@@ -76,11 +77,11 @@ class BarReporter:
         self._progress.start()
 
     def step(self, fraction: float, text: str) -> None:
+        self._estimate.step(fraction)
         now = time.monotonic()
         if now - self._last >= 0.25:
             self._last = now
-            remaining = self._estimate.remaining(fraction)
-            self._progress.update(self._task, completed=fraction, text=text, left=remaining)
+            self._progress.update(self._task, completed=fraction, text=text, left=self._estimate.remaining())
 
     def print_line(self, text: str) -> None:
         self._console.print(text, highlight=False, markup=False)
@@ -105,19 +106,63 @@ class SilentReporter:
         pass
 
 
+FIRST_STEPS = 5
+"""Steps that estimates leave out: while they run, kernels are compiled and memory is taken."""
+
+
 class Estimate:
-    """Estimates the remaining time from the time since the start, when ``fraction`` of the run was done."""
+    """Estimates the remaining time from the steps since the start, without the first ones.
+
+    Args:
+        fraction: of the run that was done at the start.
+    """
 
     def __init__(self, fraction: float = 0.0):
-        self._fraction = fraction
-        self._began = time.monotonic()
+        self._steps = 0
+        self._fraction = self._from = fraction
+        self._began = self._now = time.monotonic()
 
-    def remaining(self, fraction: float) -> str:
-        """E.g. ``"2 min"``; ``"?"`` before the first step."""
-        done = fraction - self._fraction
+    def step(self, fraction: float) -> None:
+        """A step has ended; ``fraction`` of the run is done."""
+        self._steps += 1
+        self._fraction, self._now = fraction, time.monotonic()
+        if self._steps <= FIRST_STEPS:
+            self._from, self._began = fraction, self._now
+
+    def remaining(self) -> str:
+        """E.g. ``"2 min"``; ``"?"`` before the first step that counts."""
+        done = self._fraction - self._from
         if done <= 0:
             return "?"
-        return duration((time.monotonic() - self._began) * (1 - fraction) / done)
+        return duration((self._now - self._began) * (1 - self._fraction) / done)
+
+
+class Throughput:
+    """Units of the loss (tokens, ...) a second since the last validation, without the first steps of this process."""
+
+    def __init__(self) -> None:
+        self._steps = 0
+        self._from = (0, 0.0)
+        self._units = 0
+
+    def step(self, units: int, seconds: float) -> float | None:
+        """A step has ended.
+
+        Args:
+            units: since the last validation.
+            seconds: of training since the last validation.
+
+        Returns:
+            units a second; None before the first step that counts.
+        """
+        self._steps += 1
+        if units < self._units:
+            self._from = (0, 0.0)
+        self._units = units
+        if self._steps <= FIRST_STEPS:
+            self._from = units, seconds
+        done, taken = units - self._from[0], seconds - self._from[1]
+        return done / taken if done > 0 and taken > 0 else None
 
 
 def duration(seconds: float) -> str:

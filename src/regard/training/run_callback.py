@@ -12,7 +12,7 @@ from regard.training.checkpoint_io import checkpoint_path, prune_checkpoints
 from regard.training.config import TrainingConfig
 from regard.training.module import TrainingModule
 from regard.training.progress import Progress
-from regard.training.reporter import Reporter, duration
+from regard.training.reporter import Reporter, Throughput, duration
 from regard.training.run_folder import RunFolder
 from regard.training.signal_handler import SignalHandler
 from regard.training.task import Experiment, Metric, ValidationResult
@@ -52,6 +52,8 @@ class RunCallback(Callback):
         self._clock = 0.0  # time of the last update of progress.seconds
         self._saved_at = 0.0
         self._loss = math.nan  # running mean; only printed
+        self._throughput = Throughput()
+        self._speed: float | None = None  # units of the loss a second; None in the first steps
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if trainer.is_global_zero:
@@ -74,6 +76,7 @@ class RunCallback(Callback):
         progress.seconds += now - self._clock
         progress.training_seconds += now - self._clock
         self._clock = now
+        self._speed = self._throughput.step(progress.units, progress.training_seconds)
 
         out_of_time = config.max_minutes > 0 and progress.seconds >= 60 * config.max_minutes
         stop_requested = self.signals.received is not None
@@ -150,6 +153,8 @@ class RunCallback(Callback):
 
     def _record(self, trainer: pl.Trainer, result: ValidationResult, better: bool) -> None:
         progress, unit = self.progress, self.experiment.unit
+        # A run of few steps has no others than the first.
+        overall = progress.units / max(1e-9, progress.training_seconds)
         row = {
             "step": progress.step,
             "epoch": round(progress.epoch + progress.position / self.batches, 4),
@@ -157,7 +162,7 @@ class RunCallback(Callback):
             "train_loss": progress.loss_sum / max(1, progress.units),
             "val_loss": result.loss,
             **{f"val_{metric.name}": result.metrics[metric.name] for metric in self.metrics},
-            f"{unit}_per_second": round(trainer.world_size * progress.units / max(1e-9, progress.training_seconds)),
+            f"{unit}_per_second": round(trainer.world_size * (self._speed or overall)),
             "learning_rate": trainer.optimizers[0].param_groups[0]["lr"],
         }
         self.folder.write_metrics([*self.folder.read_metrics(), row])
@@ -181,13 +186,12 @@ class RunCallback(Callback):
     def _report_step(self, outputs: Any) -> None:
         loss = float(outputs["loss"] if isinstance(outputs, dict) else outputs)
         self._loss = loss if math.isnan(self._loss) else 0.98 * self._loss + 0.02 * loss
-        speed = self.progress.units / max(1e-9, self.progress.training_seconds)
         text = (
             f"step {self.progress.step} · epoch {self.progress.epoch + 1}/{self.config.epochs} · loss {self._loss:.3f}"
         )
-        self.reporter.step(
-            self.fraction, text + (f" · {speed:.0f} {self.experiment.unit}/s" if self.progress.units else "")
-        )
+        if self._speed:
+            text += f" · {self._speed:.0f} {self.experiment.unit}/s"
+        self.reporter.step(self.fraction, text)
 
     def _delete_later_rows(self) -> None:
         # A run that was killed after its last checkpoint has already written rows that it will write again.

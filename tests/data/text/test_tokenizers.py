@@ -1,5 +1,7 @@
 import json
+import os
 import pickle
+import stat
 
 import pytest
 import tokenizers
@@ -112,6 +114,16 @@ def test_a_lone_mark_has_a_circle_to_sit_on():
 def test_text_that_spells_a_special_piece_stays_text(tokenizer):
     ids = tokenizer.encode("<bos> <eos> <pad> <unk>")
     assert not set(ids) & {tokenizer.PAD, tokenizer.BOS, tokenizer.EOS}
+
+
+def test_the_mode_of_a_file_follows_the_umask(tokenizer, tmp_path):
+    before = os.umask(0o022)
+    try:
+        tokenizer.save(tmp_path / "a.json")
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "a.json").stat().st_mode) == 0o644
+    assert [entry.name for entry in tmp_path.iterdir()] == ["a.json"]
 
 
 def test_white_space_has_no_tokens(tokenizer):

@@ -94,19 +94,17 @@ def test_batches_and_order_change_nothing(runs):
     assert together[1].text == ""
 
 
-def test_unknown_words_are_replaced_by_what_they_look_at(runs):
-    translator = runs["bahdanau"]
-    reading, writing = translator.source_tokenizer, translator.target_tokenizer
-    source = "The zzyzx sleeps."
-    ids = reading.encode(source)
-    known = writing.encode("El")[0]
-    weights = torch.zeros(3, len(ids))
-    weights[0, 2] = weights[1, 1] = weights[2, 0] = 1.0
-    for written, expected in [
-        ([known, writing.UNK, writing.UNK], [writing.decode([known]), "zzyzx", "The"]),
-        ([writing.UNK, writing.UNK, known], ["sleeps", "zzyzx", writing.decode([known])]),
-    ]:
-        assert translator._replace_unknown(source, ids, written, weights).split() == expected
+@pytest.mark.parametrize("replace_unknown", [False, True])
+def test_unknown_words_are_shown_as_they_are_written(runs, corpus, replace_unknown):
+    known = corpus["train"].read_text().splitlines()[1].split("\t")[0]
+    for translator in runs.values():
+        unknown, same = translator.translate([f"Zzyzx {known} Ωμέγα", known], replace_unknown=replace_unknown)
+        assert unknown.source_tokens == ["Zzyzx", *same.source_tokens, "Ωμέγα"]
+        assert unknown.unknown_words == ["Zzyzx", "Ωμέγα"]
+        assert same.unknown_words == []
+        if replace_unknown and unknown.weights is not None:
+            assert "⁇" not in unknown.text
+            assert "<unk>" not in unknown.target_tokens
 
 
 def test_true_alignments_are_read_or_refused(tmp_path):

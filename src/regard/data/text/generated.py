@@ -6,7 +6,7 @@ grammar records which word translates which, so that alignment error rates are e
 """
 
 import os
-import tempfile
+import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -104,9 +104,9 @@ def write_corpus(folder: str | os.PathLike[str], sizes: Mapping[str, int], seed:
 
 
 def _write(path: Path, size: int, seed: int, number: int, held_out: set[str], *, keep: bool) -> int:
-    handle, part = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".part")
+    part = path.with_name(f".{path.name}.{uuid.uuid4().hex}.part")
     try:
-        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
+        with open(part, "x", encoding="utf-8", newline="\n") as file:
             file.write("english\tspanish\talignment\n")
             while size:
                 (pair,) = generate(1, seed, start=number)
@@ -117,10 +117,9 @@ def _write(path: Path, size: int, seed: int, number: int, held_out: set[str], *,
                     held_out.add(pair.source)
                 file.write(f"{pair.source}\t{pair.target}\t{Alignment(pair.sure, pair.possible)}\n")
                 size -= 1
-        os.chmod(part, 0o644)
         os.replace(part, path)
     finally:
-        Path(part).unlink(missing_ok=True)
+        part.unlink(missing_ok=True)
     return number
 
 

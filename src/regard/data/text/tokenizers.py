@@ -7,8 +7,9 @@ space starts with the mark ``▁`` (U+2581), so that `decode` knows the spaces.
 import hashlib
 import json
 import os
-import tempfile
+import uuid
 from collections.abc import Iterable, Sequence
+from itertools import repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -125,23 +126,50 @@ class Tokenizer:
         """`encode` for many texts, on all cores."""
         return [encoded.ids for encoded in self._checked(self._backend.encode_batch_fast, list(texts))]
 
-    def decode(self, ids: Iterable[int], *, unknown: str = _UNKNOWN) -> str:
+    def spans(self, text: str) -> list[range]:
+        """The characters of a text that each id of `encode` stands for, without white space.
+
+        A piece that is nothing but a space has the empty range before what follows it.
+        """
+        encoded = self._checked(self._backend.encode, text)
+        found = []
+        for start, stop in encoded.offsets:
+            # Marks that a letter was composed with belong to it.
+            while stop < len(text) and stop > start and character_class(text[stop]) == "mark":
+                stop += 1
+            start += len(text[start:stop]) - len(text[start:stop].lstrip())
+            found.append(range(start, max(start, stop)))
+        # The mark before the first word stands for no character.
+        return [
+            range(span.start, span.start) if self._pieces[id] == MARK else span
+            for id, span in zip(encoded.ids, found, strict=True)
+        ]
+
+    def decode(self, ids: Iterable[int], *, unknown: str | Sequence[str] = _UNKNOWN) -> str:
         """The text of ids.
 
         Args:
             ids: ids of the vocabulary; padding, ``bos`` and ``eos`` are left out.
-            unknown: the text for an unknown piece.
+            unknown: the text for every unknown piece, or one for each.
         """
         left_out = (self.PAD, self.BOS, self.EOS)
-        pieces = [unknown if id == self.UNK else self._piece(id) for id in ids if id not in left_out]
+        texts = repeat(unknown) if isinstance(unknown, str) else iter(unknown)
+        pieces = [next(texts) if id == self.UNK else self._piece(id) for id in ids if id not in left_out]
         return "".join(pieces).replace(MARK, " ").strip(" ")
 
-    def word_groups(self, ids: Sequence[int]) -> list[range]:
+    def word_groups(self, ids: Sequence[int], text: str | None = None) -> list[range]:
         """The tokens of each word (as `regard.data.text.words` defines it).
 
+        Args:
+            ids: ids of the vocabulary.
+            text: the text that was encoded to ``ids``, or None. With it, a word that is unknown in part is one group.
+
         Returns:
-            ranges of positions in ``ids``, in order, that cover every position once; a special id is a group.
+            ranges of positions in ``ids``, in order, that cover every position once; without the text, a special id is
+            a group.
         """
+        if text is not None:
+            return self._groups_of(text)
         text, starts = "", []
         for id in ids:
             piece = self._piece(id).replace(MARK, " ")
@@ -164,6 +192,19 @@ class Tokenizer:
             before = word if ids[position] > self.UNK else None
         return groups
 
+    def _groups_of(self, text: str) -> list[range]:
+        word_at = {position: number for number, span in enumerate(word_spans(text)) for position in span}
+        groups: list[range] = []
+        before = None
+        for position, span in enumerate(self.spans(text)):
+            word = word_at.get(span.start)
+            if groups and word is not None and word == before:
+                groups[-1] = range(groups[-1].start, position + 1)
+            else:
+                groups.append(range(position, position + 1))
+            before = word
+        return groups
+
     def words(self, ids: Sequence[int]) -> list[str]:
         """The words that `word_groups` groups, as text; special ids by their names."""
         return [
@@ -171,12 +212,20 @@ class Tokenizer:
             for group in self.word_groups(ids)
         ]
 
-    def tokens(self, ids: Sequence[int]) -> list[str]:
-        """One label for each id, for pictures: a piece that continues a word begins with ``·``, a space is ``␣``."""
-        inside = {i for group in self.word_groups(ids) for i in group[1:]}
+    def tokens(self, ids: Sequence[int], text: str | None = None) -> list[str]:
+        """One label for each id, for pictures: a piece that continues a word begins with ``·``, a space is ``␣``.
+
+        Args:
+            ids: ids of the vocabulary.
+            text: the text that was encoded to ``ids``, or None. With it, an unknown piece is labelled as it is written.
+        """
+        inside = {i for group in self.word_groups(ids, text) for i in group[1:]}
+        spans = None if text is None else self.spans(text)
         labels = []
         for position, id in enumerate(ids):
             label = self._piece(id).lstrip(MARK) or "␣"
+            if text is not None and spans is not None and id == self.UNK:
+                label = text[spans[position].start : spans[position].stop] or label
             if character_class(label[0]) == "mark":
                 label = "◌" + label
             labels.append(f"·{label}" if position in inside and self.kind == "bpe" else label)
@@ -190,13 +239,14 @@ class Tokenizer:
         text for them too.
         """
         path = Path(path)
-        handle, part = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".part")
+        # Not by `tempfile`, whose files only their owner may read: this one's mode follows the umask.
+        part = path.with_name(f".{path.name[:100]}.{uuid.uuid4().hex}.part")
         try:
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
+            with open(part, "x", encoding="utf-8") as file:
                 file.write(self._backend.to_str(pretty=True))
             os.replace(part, path)
         finally:
-            Path(part).unlink(missing_ok=True)
+            part.unlink(missing_ok=True)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "Tokenizer":

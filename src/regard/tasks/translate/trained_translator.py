@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -12,13 +12,13 @@ from torch import Tensor
 
 from regard.data.text.batches import PairBatch
 from regard.data.text.tokenizers import Tokenizer
-from regard.data.text.words import split_words
 from regard.errors import ArgumentError, RunError
 from regard.models.checkpoint import load_model
 from regard.models.search import Hypothesis, beam, greedy
 from regard.models.translator import RecurrentTranslator
 from regard.tasks.translate.config import EvaluationConfig, PredictionConfig
 from regard.tasks.translate.task import TASK, TranslationRun, tokenizer_path
+from regard.tasks.translate.unknown_words import CopiedText, SourceText, copy_unknown, unknown_words_line
 from regard.training.run_folder import RunFolder
 from regard.training.task import Prediction, Trained
 
@@ -39,6 +39,7 @@ class Translation(Prediction):
         source_words: positions of the tokens of each source word.
         target_words: positions of the tokens of each target word.
         weights: float32 ``[target tokens, source tokens]``; None for a model without attention.
+        unknown_words: the source words of which a part is unknown to the tokenizer, as they are written.
         merge_words: whether pictures and `to_dict` have words, not sub-words.
     """
 
@@ -50,11 +51,13 @@ class Translation(Prediction):
     source_words: list[range]
     target_words: list[range]
     weights: Tensor | None
+    unknown_words: list[str] = field(default_factory=list)
     merge_words: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         """Source, translation, score in nats, tokens and weights ``[target][source]``."""
         found: dict[str, Any] = {"source": self.source, "translation": self.text, "score": round(self.score, 4)}
+        found["unknown_words"] = self.unknown_words
         rows, columns, weights = self.target_tokens, self.source_tokens, self.weights
         if self.merge_words:
             from regard.pictures import merge
@@ -136,6 +139,11 @@ class TrainedTranslator(Trained):
             limit=options.limit,
         )
 
+    def remarks(self, predictions: Sequence[Prediction], options: PredictionConfig) -> list[str]:
+        words = [word for found in predictions if isinstance(found, Translation) for word in found.unknown_words]
+        line = unknown_words_line(words, options.replace_unknown)
+        return [] if line is None else [line]
+
     def draw(self, predictions: Sequence[Prediction], folder: Path) -> list[Path]:
         from regard.tasks.translate.pictures import draw_alignments
 
@@ -204,43 +212,26 @@ class TrainedTranslator(Trained):
         )
 
     def _translation(self, source: str, ids: list[int], hypothesis: Hypothesis, replace_unknown: bool) -> Translation:
-        source_tokenizer, target_tokenizer = self.source_tokenizer, self.target_tokenizer
-        text = target_tokenizer.decode(hypothesis.tokens)
-        if replace_unknown and hypothesis.weights is not None and target_tokenizer.UNK in hypothesis.tokens:
-            text = self._replace_unknown(source, ids, hypothesis.tokens, hypothesis.weights)
+        target_tokenizer, weights = self.target_tokenizer, hypothesis.weights
+        read = SourceText.of(self.source_tokenizer, source, ids)
+        written = CopiedText(
+            target_tokenizer.decode(hypothesis.tokens),
+            target_tokenizer.tokens(hypothesis.tokens),
+            target_tokenizer.word_groups(hypothesis.tokens),
+        )
+        if replace_unknown and weights is not None and target_tokenizer.UNK in hypothesis.tokens:
+            written = copy_unknown(read, target_tokenizer, hypothesis.tokens, weights)
         return Translation(
             source=source,
-            text=text,
+            text=written.text,
             score=hypothesis.score,
-            source_tokens=source_tokenizer.tokens(ids),
-            target_tokens=target_tokenizer.tokens(hypothesis.tokens),
-            source_words=source_tokenizer.word_groups(ids),
-            target_words=target_tokenizer.word_groups(hypothesis.tokens),
-            weights=hypothesis.weights,
+            source_tokens=read.tokens,
+            target_tokens=written.tokens,
+            source_words=read.groups,
+            target_words=written.groups,
+            weights=weights,
+            unknown_words=read.unknown,
         )
-
-    def _replace_unknown(self, source: str, ids: list[int], target_ids: list[int], weights: Tensor) -> str:
-        # The text in which each unknown token is replaced by the source word with the largest weight.
-        groups = self.source_tokenizer.word_groups(ids)
-        words = split_words(source)
-        if len(words) != len(groups):  # the tokenizer splits a word differently if part of it is unknown
-            words = self.source_tokenizer.words(ids)
-        word_weights = torch.stack([weights[:, group.start : group.stop].sum(-1) for group in groups], dim=-1)
-        unknown = self.target_tokenizer.UNK
-        chosen = [
-            words[int(row.argmax())] for row, token in zip(word_weights, target_ids, strict=True) if token == unknown
-        ]  # fmt: skip
-        pieces = self.target_tokenizer.decode(target_ids, unknown=_PLACEHOLDER).split(_PLACEHOLDER)
-        text = pieces[0]
-        for word, piece in zip(chosen, pieces[1:], strict=True):
-            # The unknown piece does not say whether a space came before it; between words there is one.
-            space = " " if text and self.target_tokenizer.kind == "word" and word[0].isalnum() else ""
-            text += space + word + piece
-        return text
-
-
-# A private-use character: it does not occur in ordinary text.
-_PLACEHOLDER = "\ue000"
 
 
 def _word(tokens: list[str], group: range) -> str:

@@ -1,0 +1,77 @@
+"""A tensor in one line, for the `repr` of records: shape, dtype and range in place of its numbers."""
+
+from collections.abc import Iterable
+from html import escape
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from regard.transforms import has_data
+
+RANGE_LIMIT = 2**24
+"""Elements of a tensor beyond which its range is not computed."""
+
+
+def tensor_summary(value: Tensor) -> str:
+    """Shape, dtype and range, e.g. ``[2, 3, 5] float32, 0.25 to 1``.
+
+    The device is named if it is not the CPU. Numbers that are not finite are counted; the range is that of the others.
+    A tensor whose numbers cannot be read (meta, traced, transformed), or has more than `RANGE_LIMIT`, has no range.
+    """
+    kind = f"{list(value.shape)} {str(value.dtype).removeprefix('torch.')}"
+    parts = [kind if value.device.type == "cpu" else f"{kind} on {value.device}"]
+    if _has_range(value):
+        parts += _range(value.detach())
+    return ", ".join(parts)
+
+
+def value_summary(value: object) -> str:
+    """`tensor_summary` of a tensor; anything else as its `repr` in one line, cut at 80 characters."""
+    if isinstance(value, Tensor):
+        return tensor_summary(value)
+    text = " ".join(repr(value).split())
+    return text if len(text) <= 80 else text[:79] + "…"
+
+
+def record_summary(name: str, fields: Iterable[tuple[str, object]]) -> str:
+    """The fields of a record, a line each: ``Observed(\\n  output: [5, 3] float32, -1 to 2\\n  …)``."""
+    lines = "".join(f"\n  {field}: {value_summary(value)}" for field, value in fields)
+    return f"{name}({lines}\n)" if lines else f"{name}()"
+
+
+def record_html(name: str, fields: Iterable[tuple[str, object]]) -> str:
+    """The same as an HTML table, for notebooks: self-contained, all text escaped."""
+    rows = "".join(
+        f"<tr><th style='text-align:left'>{escape(field)}</th>"
+        f"<td style='text-align:left'>{escape(value_summary(value))}</td></tr>"
+        for field, value in fields
+    )
+    return f"<table><caption style='text-align:left'>{escape(name)}</caption><tbody>{rows}</tbody></table>"
+
+
+def parameter_summary(value: Any) -> str:
+    """A parameter of a module: a number or a tensor of one element as it is, another tensor as its summary."""
+    if isinstance(value, Tensor) and not (value.numel() == 1 and has_data(value)):
+        return tensor_summary(value)
+    return f"{value.item() if isinstance(value, Tensor) else value:g}"
+
+
+def _has_range(value: Tensor) -> bool:
+    strided = value.layout is torch.strided and not value.is_nested and not value.is_quantized
+    return strided and not value.is_complex() and 0 < value.numel() <= RANGE_LIMIT and has_data(value)
+
+
+def _range(value: Tensor) -> list[str]:
+    if value.dtype == torch.bool:
+        return [f"{value.sum().item()} of {value.numel()} True"]
+    if not value.is_floating_point():
+        low, high = value.min().item(), value.max().item()
+        return [str(low) if low == high else f"{low} to {high}"]
+    finite = value[value.isfinite()].double()
+    low, high = (f"{number:.4g}" for number in (finite.min().item(), finite.max().item())) if len(finite) else ("", "")
+    found = [] if not low else [low if low == high else f"{low} to {high}"]
+    for name, which in (("-inf", value == -torch.inf), ("inf", value == torch.inf), ("NaN", value.isnan())):
+        if count := which.sum().item():
+            found.append(f"{count} {name}")
+    return found

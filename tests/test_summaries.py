@@ -1,0 +1,56 @@
+"""A tensor in one line: what it says, and that it never reads what cannot be read."""
+
+import pytest
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from regard import summaries
+from regard.summaries import parameter_summary, record_html, record_summary, tensor_summary
+
+
+@pytest.mark.parametrize(
+    ("tensor", "text"),
+    [
+        (torch.tensor([[0.25, 1.0]]), "[1, 2] float32, 0.25 to 1"),
+        (torch.tensor(2.0, dtype=torch.float64), "[] float64, 2"),
+        (torch.tensor([1.0, -torch.inf, torch.nan, torch.inf, -torch.inf]), "[5] float32, 1, 2 -inf, 1 inf, 1 NaN"),
+        (torch.full((2, 3), -torch.inf), "[2, 3] float32, 6 -inf"),
+        (torch.zeros(0, 3), "[0, 3] float32"),
+        (torch.tensor([3, -1]), "[2] int64, -1 to 3"),
+        (torch.tensor([True, False, True]), "[3] bool, 2 of 3 True"),
+        (torch.tensor([0.5], dtype=torch.bfloat16, requires_grad=True), "[1] bfloat16, 0.5"),
+        (torch.zeros(2, 3, device="meta"), "[2, 3] float32 on meta"),
+        (torch.zeros(2, dtype=torch.complex64), "[2] complex64"),
+        (torch.eye(2).to_sparse(), "[2, 2] float32"),
+    ],
+)
+def test_shape_dtype_and_range(tensor, text):
+    assert tensor_summary(tensor) == text
+
+
+def test_numbers_that_cannot_be_read_are_not_read(monkeypatch):
+    with FakeTensorMode():
+        assert tensor_summary(torch.zeros(3)) == "[3] float32"
+    seen = []
+    torch.vmap(lambda row: seen.append(tensor_summary(row)) or row)(torch.zeros(2, 3))
+    assert seen == ["[3] float32"]
+    monkeypatch.setattr(summaries, "RANGE_LIMIT", 5)
+    assert tensor_summary(torch.zeros(6)) == "[6] float32"
+
+
+def test_records_are_short_and_escaped():
+    fields = [("output", torch.zeros(3, 5)), ("label", "<script>" + "x" * 1000)]
+    text = record_summary("Record", fields)
+    assert text.splitlines()[:2] == ["Record(", "  output: [3, 5] float32, 0"]
+    assert len(text) < 200
+    page = record_html("Record", fields)
+    assert "<script" not in page
+    assert "&lt;script&gt;" in page
+    assert "[3, 5] float32, 0" in page
+    assert record_summary("Empty", []) == "Empty()"
+
+
+def test_parameters():
+    assert parameter_summary(0.5) == "0.5"
+    assert parameter_summary(torch.nn.Parameter(torch.tensor([0.5]))) == "0.5"
+    assert parameter_summary(torch.ones(3, dtype=torch.float64)) == "[3] float64, 1"
