@@ -138,30 +138,30 @@ class Estimate:
 
 
 class Throughput:
-    """Tokens a second since the last validation, without the first steps of this process."""
+    """Units of the loss (tokens, ...) a second since the last validation, without the first steps of this process."""
 
     def __init__(self) -> None:
         self._steps = 0
         self._from = (0, 0.0)
-        self._tokens = 0
+        self._units = 0
 
-    def step(self, tokens: int, seconds: float) -> float | None:
+    def step(self, units: int, seconds: float) -> float | None:
         """A step has ended.
 
         Args:
-            tokens: since the last validation.
+            units: since the last validation.
             seconds: of training since the last validation.
 
         Returns:
-            tokens a second; None before the first step that counts.
+            units a second; None before the first step that counts.
         """
         self._steps += 1
-        if tokens < self._tokens:
+        if units < self._units:
             self._from = (0, 0.0)
-        self._tokens = tokens
+        self._units = units
         if self._steps <= FIRST_STEPS:
-            self._from = tokens, seconds
-        done, taken = tokens - self._from[0], seconds - self._from[1]
+            self._from = units, seconds
+        done, taken = units - self._from[0], seconds - self._from[1]
         return done / taken if done > 0 and taken > 0 else None
 
 

@@ -149,6 +149,11 @@ class TrainedTranslator(Trained):
             limit=options.limit,
         )
 
+    def remarks(self, predictions: Sequence[Prediction], options: PredictionConfig) -> list[str]:
+        words = [word for found in predictions if isinstance(found, Translation) for word in found.unknown_words]
+        line = unknown_words_line(words, options.replace_unknown)
+        return [] if line is None else [line]
+
     def draw(self, predictions: Sequence[Prediction], folder: Path) -> list[Path]:
         from regard.tasks.translate.pictures import draw_alignments
 
