@@ -1,7 +1,6 @@
 """Kinds of bad use of the commands that `test_bad_use.py` tries: arguments, and words that the message must have.
 
-In the arguments, ``{run}`` is a trained run, ``{data}`` a table of pairs, and the other names in braces are the files of
-`test_bad_use.files`.
+In the arguments, ``{run}`` is a trained run and ``{data}`` a table; the fixture ``files`` has all names in braces.
 """
 
 HOSTILE = {
@@ -60,7 +59,7 @@ DEMO = [
 
 BENCH = [
     ("bench --task nonsense", "nonsense"),
-    ("bench --task 'additiv*e'", "additiv*e"),
+    ("bench --task 'nonsense*'", "nonsense*"),
     ("bench --threads 0", "--threads"),
     ("bench --threads 99999", "--threads 1,024"),
     ("bench --repeats 0", "--repeats"),

@@ -6,11 +6,11 @@ import types
 import typing
 from pathlib import Path
 
-import bad_use_cases
 import datasets
 import pytest
-from bad_use_cases import HOSTILE
 
+import bad_use_cases
+from bad_use_cases import HOSTILE
 from regard.cli.commands import build
 from regard.data.text.generated import write_corpus
 

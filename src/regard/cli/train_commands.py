@@ -27,7 +27,8 @@ class Place:
     runs: Path = Path("runs")
     """Folder that holds the run folders."""
     resume: bool = False
-    """Continue an interrupted run with its own options (--epochs, --max-minutes, --patience and the machine may change)."""
+    """Continue an interrupted run with its own options (--epochs, --max-minutes, --patience and the machine may
+    change)."""
     overwrite: bool = False
     """Replace the run of that name."""
     config: Path | None = None
@@ -41,6 +42,8 @@ class Place:
 
 
 def __getattr__(name: str) -> Any:
+    if name not in registry.names():
+        raise AttributeError(f"there is no task {name!r}")
     return make_command(registry.find(name))
 
 
