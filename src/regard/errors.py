@@ -9,6 +9,7 @@
     ├── KindError         (TypeError)     a wrong type, dtype or device
     ├── BackendError      (RuntimeError)  the named backend cannot run this problem; says why
     ├── DataError         (ValueError)    a file or data set cannot be used; says why, where, and what to do
+    │   └── WriteError                    a file cannot be written: a full disk, no permission
     ├── RunError          (ValueError)    a run folder or checkpoint that is missing, damaged or not regard's
     ├── TrainingError     (RuntimeError)  training cannot continue (a loss that is not finite)
     └── MissingPartError  (ImportError)   an optional part is not installed; names the extra
@@ -56,6 +57,10 @@ class BackendError(RegardError, RuntimeError):
 
 class DataError(RegardError, ValueError):
     """A file or data set cannot be used; the message says why, where, and what to do."""
+
+
+class WriteError(DataError):
+    """A file cannot be written; the message says why, and what is kept."""
 
 
 class RunError(RegardError, ValueError):

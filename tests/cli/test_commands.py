@@ -89,7 +89,7 @@ def test_doctor(regard):
 
 def test_a_run_folder_holds_what_it_should(trained):
     kept = {"config.yaml", "model.safetensors", "tokenizer-source.json", "tokenizer-target.json", "metrics.csv",
-            "samples.jsonl", "checkpoints", "pictures"}  # fmt: skip
+            "samples.jsonl", "checkpoints", "pictures", "manifest.json", ".lock", ".in-use.json"}  # fmt: skip
     assert {path.name for path in trained.iterdir()} == kept
     assert (trained / "pictures" / "curves.png").stat().st_size > 0
 

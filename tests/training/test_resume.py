@@ -177,6 +177,7 @@ def test_a_strangers_checkpoint_executes_nothing(uninterrupted, tmp_path):
     place = list_checkpoints(tmp_path / "whole" / "checkpoints")[-1]
     content = SafeCheckpointIO().load_checkpoint(place)
     torch.save({**content, "more": Hostile(trap)}, place)
+    (tmp_path / "whole" / "manifest.json").unlink()
     with pytest.raises(RunError, match="was not loaded"):
         train(config, tmp_path / "whole", resume=True)
     place.write_bytes(pickle.dumps(Hostile(trap)))

@@ -3,12 +3,15 @@
 import os
 
 import pytest
+import torch
+import yaml
 
-from regard.errors import ArgumentError, DataError, RunError, UnknownNameError
+from regard.errors import ArgumentError, RunError, UnknownNameError
 from regard.tasks.translate.config import DataConfig, TranslationTrainingConfig
 from regard.tasks.translate.task import TASK
 from regard.training.config import RunConfig, TrainingConfig
-from regard.training.run_folder import AtomicFile, RunFolder, write_atomically
+from regard.training.manifest import Manifest
+from regard.training.run_folder import RunFolder
 
 
 def test_a_configuration_comes_back(tiny, tmp_path):
@@ -22,9 +25,12 @@ def test_a_folder_with_something_in_it_is_left_alone(tiny, tmp_path):
     RunFolder.create(tmp_path / "run").write_config(tiny())
     with pytest.raises(RunError, match="--resume"):
         RunFolder.create(tmp_path / "run")
-    (tmp_path / "run" / "model.safetensors").write_bytes(b"old")
-    RunFolder.create(tmp_path / "run", overwrite=True)
-    assert sorted(os.listdir(tmp_path / "run")) == ["checkpoints", "pictures"]
+    RunFolder(tmp_path / "run").manifest.write(Manifest(began_in="/"))
+    before = sorted(os.listdir(tmp_path / "run"))
+    new = RunFolder.create(tmp_path / "run", overwrite=True)
+    assert (new.path, new.replaces) == (tmp_path / "run.new", tmp_path / "run")
+    assert sorted(os.listdir(tmp_path / "run")) == before
+    assert os.listdir(tmp_path) == ["run"], "create writes nothing"
 
 
 def test_what_is_no_run_is_never_deleted(tmp_path):
@@ -69,21 +75,48 @@ def test_metrics_come_back(tmp_path):
         folder.read_metrics()
 
 
-def test_a_write_that_fails_leaves_the_old_file(tmp_path):
-    place = tmp_path / "file"
-    write_atomically(place, b"old")
+@pytest.mark.parametrize(
+    "content",
+    [b"\xff", b"step\n1,2\n", b"steps,val_loss\n3,1\n", b"step,val_loss\n3\n"],
+    ids=["bytes", "fields", "no step", "short"],
+)
+def test_damaged_metrics_are_named(tmp_path, content):
+    folder = RunFolder(tmp_path)
+    folder.metrics.write_bytes(content)
+    with pytest.raises(RunError, match=r"metrics\.csv is damaged") as caught:
+        folder.read_metrics()
+    assert "\n" not in str(caught.value)
 
-    def fail(error):
-        with AtomicFile(place) as temporary:
-            temporary.write_bytes(b"ne")
-            raise error
 
-    with pytest.raises(DataError, match="No space left"):
-        fail(OSError(28, "No space left on device"))
-    with pytest.raises(KeyboardInterrupt):
-        fail(KeyboardInterrupt())
-    assert place.read_bytes() == b"old"
-    assert os.listdir(tmp_path) == ["file"]
+@pytest.mark.parametrize(
+    "content", [b"\xff", b"{", b"[1]\n", b"{}\n", b'{"step": "3"}\n', b"[" * 100_000], ids=range(6)
+)
+def test_damaged_samples_are_named(tmp_path, content):
+    folder = RunFolder(tmp_path)
+    folder.samples.write_bytes(content)
+    with pytest.raises(RunError, match=r"samples\.jsonl is damaged") as caught:
+        folder.read_samples()
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["config.yaml", "metrics.csv", "samples.jsonl", "manifest.json"])
+def test_a_folder_in_place_of_a_file(tmp_path, name):
+    (tmp_path / name).mkdir()
+    folder = RunFolder(tmp_path)
+    read = {"config": folder.read_sections, "metrics": folder.read_metrics, "samples": folder.read_samples,
+            "manifest": folder.manifest.read}  # fmt: skip
+    with pytest.raises(RunError, match=name):
+        read[name.partition(".")[0]]()
+
+
+def test_versions_are_in_the_configuration(tiny, tmp_path):
+    folder = RunFolder(tmp_path / "run")
+    folder.write_config(tiny())
+    versions = yaml.safe_load(folder.config.read_text())["versions"]
+    assert versions["torch"] == torch.__version__.partition("+")[0] or versions["torch"] == torch.__version__
+    assert {"regard", "lightning", "tokenizers", "numpy", "python"} <= versions.keys()
+    folder.config.write_text(folder.config.read_text() + "  something: '3'\n")
+    assert folder.read_config(TASK) == tiny()
 
 
 @pytest.mark.parametrize(

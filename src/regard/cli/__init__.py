@@ -4,7 +4,10 @@ import os
 import signal
 import sys
 
+from regard.training.signal_handler import exit_on_signals
 
+
+@exit_on_signals()
 def main() -> None:
     """The entry point of ``regard``.
 

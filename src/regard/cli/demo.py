@@ -53,6 +53,8 @@ def command(*, options: DemoOptions = DemoOptions()) -> None:
     from regard.training.config import RunConfig
     from regard.training.run import train
     from regard.training.run_folder import RunFolder
+    from regard.training.run_session import continue_with
+    from regard.training.signal_handler import stopped_line
 
     if options.threads:
         torch.set_num_threads(options.threads)
@@ -75,10 +77,14 @@ def command(*, options: DemoOptions = DemoOptions()) -> None:
         model=ModelConfig(attention="luong", input_feeding=False, embedding=128, hidden=256, dropout=0.1),
     )
     least_bleu, most_errors = (5.0, 0.7) if options.short else (90.0, 0.15)
-    folder = RunFolder.create(options.runs / check_name("--run", options.run), options.overwrite)
-    trained = train(TASK, config, folder)
+    place = options.runs / check_name("--run", options.run)
+    trained = train(TASK, config, RunFolder.create(place, options.overwrite))
+    folder = trained.folder
     if trained.interrupted:
-        print(f"regard: stopped at step {trained.progress.step}", file=sys.stderr)
+        print(
+            stopped_line(trained.interrupted, trained.progress.step, continue_with(folder.path, TASK.name)),
+            file=sys.stderr,
+        )
         sys.exit(128 + trained.interrupted)
     translator = TrainedTranslator(folder)
     found = evaluate(translator, str(bundled_path(folder, "test")), "english", "spanish")

@@ -29,8 +29,10 @@ class Place:
     resume: bool = False
     """Continue an interrupted run with its own options (--epochs, --max-minutes, --patience and the machine may
     change)."""
+    allow_changed_data: bool = False
+    """With --resume: continue although the data have changed since the run began."""
     overwrite: bool = False
-    """Replace the run of that name."""
+    """Replace the run of that name; the new run is trained in NAME.new and takes its place when it is complete."""
     config: Path | None = None
     """YAML file with options in the sections data, model and training, as config.yaml of a run; options win."""
     print_config: bool = False

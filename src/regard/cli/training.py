@@ -1,8 +1,6 @@
 """What ``regard train TASK`` does: starts, resumes, describes or only checks a run."""
 
-import signal
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from regard.cli.option_names import options_named
@@ -45,7 +43,7 @@ def train_task(task: "Task", place: "Place", given: dict[str, Any]) -> None:
         from regard.training.run_folder import RunFolder
 
         path = place.runs / name
-        folder = RunFolder(path) if is_child() else RunFolder.create(path, place.overwrite)
+        folder = (RunFolder.begun if is_child() else RunFolder.create)(path, place.overwrite)
         trained = train(task, config, folder)
     finish(task, trained)
 
@@ -63,7 +61,7 @@ def _resume(task: "Task", place: "Place", given: dict[str, Any]) -> None:
         print(as_yaml(config), end="")
         return
     with options_named(all_options(task)):
-        trained = train(task, config, folder, resume=True)
+        trained = train(task, config, folder, resume=True, allow_changed_data=place.allow_changed_data)
     finish(task, trained)
 
 
@@ -75,34 +73,25 @@ def _resumed_name(task: "Task", place: "Place", given: dict[str, Any]) -> str:
 def finish(task: "Task", trained: "TrainedRun") -> None:
     """Print the result of a training, draw its pictures, and evaluate it on the test data if there are any."""
     from regard.training.run import is_child
+    from regard.training.run_session import continue_with
+    from regard.training.signal_handler import advising, stopped_line
 
     if is_child():  # only the first process of a distributed run prints
         return
     folder, progress = trained.folder, trained.progress
+    advice = continue_with(folder.path, task.name)
     if trained.interrupted:
-        print(
-            f"regard: stopped by {signal.Signals(trained.interrupted).name} at step {progress.step}; continue with: "
-            f"{resuming(task, folder.path)}",
-            file=sys.stderr,
-        )
+        print(stopped_line(trained.interrupted, progress.step, advice), file=sys.stderr)
         sys.exit(128 + trained.interrupted)
     best = "" if progress.best is None else (
         f"; best validation {task.metrics[0].text(progress.best)} at step {progress.best_step}"
     )  # fmt: skip
     print(f"{progress.finished}{best} · {folder.path}")
-    for picture in task.report(folder):
-        print(f"picture: {picture}")
-    data = task.test_data(folder, folder.read_config(task))
-    if data is not None:
-        from regard.cli.evaluation import evaluate_run
+    with advising(lambda: advice):
+        for picture in task.report(folder):
+            print(f"picture: {picture}")
+        data = task.test_data(folder, folder.read_config(task))
+        if data is not None:
+            from regard.cli.evaluation import evaluate_run
 
-        evaluate_run(task, folder, data, "test", {})
-
-
-def resuming(task: "Task", path: Path) -> str:
-    """The command that continues a run."""
-    import shlex
-
-    return shlex.join(
-        ["regard", "train", task.name, "--runs", str(path.parent), "--run", path.name, "--resume"]
-    )  # fmt: skip
+            evaluate_run(task, folder, data, "test", {})

@@ -2,13 +2,12 @@
 
 import hashlib
 import json
-import os
-import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from regard.errors import DataError, MissingPartError
+from regard.atomic_file import AtomicFile, write_atomically
+from regard.errors import DataError, MissingPartError, WriteError
 
 if TYPE_CHECKING:
     import datasets
@@ -57,9 +56,9 @@ def cached_table(
         try:
             folder.mkdir(parents=True, exist_ok=True)
             _write(path, counts, schema, batches)
-        except OSError as error:
+        except (OSError, WriteError) as error:
             raise DataError(
-                f"{folder}: the cache cannot be written ({error.strerror or error}); "
+                f"{folder}: the cache cannot be written ({getattr(error, 'strerror', None) or error}); "
                 "free some space there, or set HF_DATASETS_CACHE to another folder"
             ) from error
     table = datasets.Dataset.from_file(str(path))
@@ -73,15 +72,8 @@ def _write(
     # processes can write the same table at the same time.
     import pyarrow as pa
 
-    handle, part = tempfile.mkstemp(dir=path.parent, prefix=path.stem, suffix=".part")
-    os.close(handle)
-    try:
-        counted: dict[str, int] = {}
-        with pa.OSFile(part, "wb") as sink, pa.ipc.new_stream(sink, schema) as writer:
-            for batch in batches(counted):
-                writer.write_batch(batch)
-        os.replace(part, path)
-        Path(part).write_text(json.dumps(counted))
-        os.replace(part, counts)
-    finally:
-        Path(part).unlink(missing_ok=True)
+    counted: dict[str, int] = {}
+    with AtomicFile(path) as part, pa.OSFile(str(part), "wb") as sink, pa.ipc.new_stream(sink, schema) as writer:
+        for batch in batches(counted):
+            writer.write_batch(batch)
+    write_atomically(counts, json.dumps(counted).encode())

@@ -2,15 +2,16 @@
 
 import dataclasses
 import json
-import os
 import types
 import typing
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
-from regard.errors import ArgumentError, MissingPartError, RunError
+from regard.atomic_file import AtomicFile
+from regard.errors import ArgumentError, MissingPartError, RunError, TrainingError, WriteError
 from regard.models.translator import RecurrentTranslator, TranslatorConfig
 
 FILE_NAME = "model.safetensors"
@@ -22,7 +23,8 @@ def save_model(path: str | Path, model: nn.Module) -> Path:
     """Write a model that `load_model` can read.
 
     The content is written to a temporary file in the same folder and synced to disk; the temporary file then replaces
-    the old one, so that a crash leaves the old file or the new one. Tied tensors are written once.
+    the old one, so that a crash leaves the old file or the new one. Tied tensors are written once. Equal models give
+    equal bytes.
 
     Args:
         path: a folder, in which the file is ``model.safetensors``, or a file whose name ends in ``.safetensors``.
@@ -33,6 +35,7 @@ def save_model(path: str | Path, model: nn.Module) -> Path:
 
     Raises:
         ArgumentError: the class of the model is not in `MODELS`.
+        TrainingError: a weight is NaN or infinite; the old file is unchanged.
         RunError: the file cannot be written.
     """
     name = next((name for name, (kind, _) in MODELS.items() if type(model) is kind), None)
@@ -54,23 +57,52 @@ def save_weights(path: str | Path, model: nn.Module, header: dict[str, str] | No
         the file.
 
     Raises:
+        TrainingError: a weight is NaN or infinite; the old file is unchanged.
         RunError: the file cannot be written.
     """
-    save_file = _safetensors().torch.save_file
+    safetensors = _safetensors()
     file = _file(path)
-    temporary = file.with_name(f".{file.name}.{os.getpid()}.tmp")
+    tensors = _untied(model)
+    wrong = _not_finite(tensors)
+    if wrong:
+        raise TrainingError(
+            f"{wrong}: the model is not saved, and the last good one is kept. "
+            "Start again with a lower --learning-rate or a smaller --clip"
+        )
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        save_file(_untied(model), temporary, metadata={"format": "pt", **(header or {})})
-        with temporary.open("rb") as written:
-            os.fsync(written.fileno())
-        os.replace(temporary, file)
-        _sync_folder(file.parent)
+        with AtomicFile(file) as temporary:
+            try:
+                safetensors.torch.save_file(tensors, temporary, metadata={"format": "pt", **(header or {})})
+                _sort_header(temporary)
+            except safetensors.SafetensorError as error:  # safetensors raises this when the disk is full
+                raise OSError(str(error).splitlines()[0].removeprefix("Error while serializing: ")) from error
     except OSError as error:
-        raise RunError(f"cannot write {file}: {error.strerror or error}; the old file is unchanged") from error
-    finally:
-        temporary.unlink(missing_ok=True)
+        raise RunError(f"cannot write {file}: {error.strerror or error}") from error
+    except WriteError as error:
+        raise RunError(str(error)) from error
     return file
+
+
+def _sort_header(file: Path) -> None:
+    """Sort the metadata in the header: safetensors writes them in a random order, and equal models are equal files."""
+    with file.open("r+b") as content:
+        size = int.from_bytes(content.read(8), "little")
+        header = json.loads(content.read(size))
+        header["__metadata__"] = dict(sorted(header["__metadata__"].items()))
+        text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode().ljust(size)
+        if len(text) == size:
+            content.seek(8)
+            content.write(text)
+
+
+def _not_finite(tensors: dict[str, Tensor]) -> str:
+    """The first tensor that holds NaN or infinity, as text; empty if there is none."""
+    for name, tensor in tensors.items():
+        wrong = tensor.numel() - int(torch.isfinite(tensor).sum())
+        if wrong:
+            return f"{name} has {wrong:,} of {tensor.numel():,} weights that are NaN or infinite"
+    return ""
 
 
 def load_model(path: str | Path) -> nn.Module:
@@ -144,6 +176,8 @@ def _fill(model: nn.Module, tensors: dict[str, Tensor], file: Path) -> None:
         if tensors[name].is_floating_point() != tensor.is_floating_point():
             kind = "floating-point" if tensor.is_floating_point() else "whole"
             raise RunError(f"{file}: {name} must hold {kind} numbers; it holds {tensors[name].dtype}")
+    if wrong := _not_finite(tensors):
+        raise RunError(f"{file}: {wrong}, so it can compute nothing; train it again with a lower --learning-rate")
     model.load_state_dict(tensors, strict=False)  # the names were compared above; a tied tensor has one name
 
 
@@ -179,16 +213,6 @@ def _untied(model: nn.Module) -> dict[str, Tensor]:
 def _file(path: str | Path) -> Path:
     path = Path(path)
     return path if path.suffix == ".safetensors" else path / FILE_NAME
-
-
-def _sync_folder(folder: Path) -> None:
-    """Sync a folder to disk, so that a rename in it survives a power failure; does nothing on Windows."""
-    if hasattr(os, "O_DIRECTORY"):
-        descriptor = os.open(folder, os.O_DIRECTORY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
 
 
 def _safetensors() -> Any:

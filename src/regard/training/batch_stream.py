@@ -24,6 +24,8 @@ class BatchStream:
         self._progress = progress
 
     def __iter__(self) -> Iterator[Any]:
+        if self._progress.position > len(self._loader):  # the run was resumed on fewer data, with --allow-changed-data
+            self._progress.epoch, self._progress.position = self._progress.epoch + 1, 0
         self._loader.load_state_dict({"epoch": self._progress.epoch, "position": self._progress.position})
         while True:
             yield from self._loader

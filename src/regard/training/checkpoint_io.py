@@ -3,6 +3,7 @@
 import pickle
 import re
 import warnings
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,10 @@ import torch
 from lightning.pytorch.plugins.io import TorchCheckpointIO
 from typing_extensions import override
 
+from regard.atomic_file import AtomicFile
 from regard.errors import DataError, RunError
-from regard.training.run_folder import AtomicFile
+from regard.training.manifest import ABSENT, ManifestFile
+from regard.training.run_folder import RunFolder
 
 CHECKPOINTS_KEPT = 2
 _NAME = re.compile(r"step-(\d+)\.ckpt")
@@ -22,11 +25,20 @@ class SafeCheckpointIO(TorchCheckpointIO):
 
     A checkpoint is written to a temporary file in the same folder, synced to disk and renamed. It is read with
     ``torch.load(weights_only=True)``: a file from an untrusted source can give tensors and plain values only.
+
+    Args:
+        manifest: records the sum of each checkpoint, and verifies it before the checkpoint is read; None: no sums.
     """
+
+    def __init__(self, manifest: ManifestFile | None = None):
+        super().__init__()
+        self._manifest = manifest
 
     @override
     def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any | None = None) -> None:
-        with AtomicFile(Path(path)) as temporary:
+        path = Path(path)
+        recording = self._manifest.recording(path) if self._manifest else nullcontext()
+        with recording as before_replace, AtomicFile(path, before_replace) as temporary:
             try:
                 torch.save(checkpoint, temporary)
             except RuntimeError as error:  # torch.save raises this when the disk is full
@@ -34,6 +46,8 @@ class SafeCheckpointIO(TorchCheckpointIO):
 
     @override
     def load_checkpoint(self, path: Any, map_location: Any = "cpu", weights_only: bool | None = True) -> dict[str, Any]:
+        if self._manifest:
+            self._manifest.verify(Path(path), "delete it to resume from the checkpoint before it")
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # torch warns of pickles that it did not write; they raise below
@@ -64,9 +78,33 @@ def list_checkpoints(folder: Path) -> list[Path]:
     return [path for _, path in sorted(found)]
 
 
-def prune_checkpoints(folder: Path) -> None:
+def last_checkpoint(folder: RunFolder) -> Path | None:
+    """The checkpoint to resume from; None for a run that has not saved one yet.
+
+    Raises:
+        RunError: the run has saved checkpoints, and all of them are gone.
+    """
+    found = list_checkpoints(folder.checkpoints)
+    if found:
+        return found[-1]
+    files = folder.manifest.read().files
+    known = [name for name, sums in files.items() if name.endswith(".ckpt") and ABSENT not in sums]
+    # The first row of the metrics is written just before the first checkpoint.
+    if known or len(folder.read_metrics()) > 1:
+        named = f" ({', '.join(sorted(known))})" if known else ""
+        raise RunError(
+            f"{folder.checkpoints} has no checkpoint to resume from, but the run has saved some{named}; "
+            "restore one from a copy, or start again with --overwrite"
+        )
+    return None
+
+
+def prune_checkpoints(folder: Path, manifest: ManifestFile | None = None) -> None:
     """Delete all but the last two checkpoints, and the temporary files of interrupted writes."""
-    for path in [*list_checkpoints(folder)[:-CHECKPOINTS_KEPT], *folder.glob(".*.tmp")]:
+    old = list_checkpoints(folder)[:-CHECKPOINTS_KEPT]
+    if manifest and old:
+        manifest.forget(old)
+    for path in [*old, *folder.glob(".*.tmp*")]:
         try:
             path.unlink(missing_ok=True)
         except OSError as error:

@@ -14,5 +14,5 @@ def draw_curves(folder: RunFolder, metrics: Sequence[Metric]) -> list[Path]:
     rows = folder.read_metrics()
     if not rows:
         return []
-    folder.pictures.mkdir(exist_ok=True)
+    folder.make_pictures()
     return [save(training_curves(rows, title=folder.path.name), folder.pictures / "curves.png")]

@@ -6,12 +6,15 @@ import torch
 from lightning.pytorch import LightningModule
 from torch import Tensor, nn
 
-from regard.errors import TrainingError
+from regard.errors import RunError, TrainingError
 from regard.training.config import TrainingConfig
 from regard.training.progress import Progress
 from regard.training.randomness import seed_step
 from regard.training.schedule import Schedule
 from regard.training.task import Experiment
+
+DIVERGED = 1e12
+"""A mean loss above this is that of weights without meaning, though each is still a number."""
 
 
 class TrainingModule(LightningModule):
@@ -44,10 +47,10 @@ class TrainingModule(LightningModule):
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
         seed_step(self.config.seed, self.progress.step, self.global_rank)
         loss = self.experiment.loss(batch)
-        if not torch.isfinite(loss.total):
+        if not torch.isfinite(loss.total) or abs(loss.mean) > DIVERGED:
             raise TrainingError(
-                f"the loss is {loss.total.item()} at step {self.progress.step + 1}; the last good checkpoint is kept. "
-                "Start again with a lower --learning-rate, a smaller --clip or --precision 32"
+                f"the loss is {loss.total.item():.4g} at step {self.progress.step + 1}; the last good checkpoint is "
+                "kept. Start again with a lower --learning-rate, a smaller --clip or --precision 32"
             )
         self.progress.loss_sum += loss.mean * loss.units
         self.progress.units += loss.units
@@ -72,4 +75,13 @@ class TrainingModule(LightningModule):
         checkpoint["regard"] = self.progress.to_dict()
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        saved, own = checkpoint["state_dict"], self.state_dict()
+        for name in [*(own.keys() - saved.keys()), *(saved.keys() - own.keys())]:
+            raise RunError(f"the checkpoint {'lacks' if name in own else 'has an unknown'} tensor {name}")
+        for name, tensor in own.items():
+            if saved[name].shape != tensor.shape:
+                raise RunError(
+                    f"the checkpoint is of another model: {name} has shape {list(saved[name].shape)} in it, and "
+                    f"{list(tensor.shape)} in this run"
+                )
         self.progress.restore(checkpoint["regard"])

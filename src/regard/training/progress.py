@@ -50,13 +50,17 @@ class Progress:
         Raises:
             RunError: another version of regard saved them.
         """
+        if not isinstance(content, dict) or not isinstance(content.get("progress"), dict):
+            raise RunError("the checkpoint has no counters of a run")
         saved: dict[str, Any] = dict(content["progress"])
         if content.get("format") == 1:
             saved = {_FIRST_NAMES.get(name, name): value for name, value in saved.items()}
-            saved["best"] = None if saved["best"] < 0 else saved["best"]
+            saved["best"] = None if saved.get("best", -1) < 0 else saved["best"]
         elif content.get("format") != FORMAT:
             raise RunError(
                 f"the checkpoint has format {content.get('format')!r}; this version of regard reads 1 and {FORMAT}"
             )
         for name, value in saved.items():
+            if name not in self.__slots__ or not isinstance(value, (int, float, str, type(None))):
+                raise RunError(f"the checkpoint has a counter {name!r} that is none of regard: {value!r}")
             setattr(self, name, value)

@@ -1,5 +1,6 @@
 """Training the model of any task, from a configuration to a run folder."""
 
+import dataclasses
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -7,7 +8,7 @@ from typing import Any
 
 import torch
 
-from regard.errors import RunError
+from regard.errors import RegardError, RunError
 from regard.training.batch_stream import BatchStream
 from regard.training.config import RunConfig, TrainingConfig
 from regard.training.progress import Progress
@@ -36,6 +37,7 @@ def train(
     folder: RunFolder,
     resume: bool = False,
     reporter: Reporter | None = None,
+    allow_changed_data: bool = False,
 ) -> TrainedRun:
     """Train a model.
 
@@ -50,10 +52,12 @@ def train(
         folder: the run folder, from `RunFolder.create`, or from `RunFolder.open` to resume.
         resume: continue from the last checkpoint in the folder, or from the start if there is none.
         reporter: prints the progress; None: a progress bar in a terminal, lines elsewhere.
+        allow_changed_data: resume on data that have changed since the run began.
 
     Raises:
         DataError: the data cannot be used.
-        RunError: the checkpoint cannot be used, or the model of ``init_from`` does not fit.
+        RunError: the run is in use, a file of it or its data have changed, the checkpoint cannot be used, the disk has
+            no room, or the model of ``init_from`` does not fit.
         TrainingError: the loss or a weight is no longer a finite number.
     """
     reporter = reporter or reporter_for_terminal()
@@ -61,15 +65,30 @@ def train(
     if training.threads:
         torch.set_num_threads(training.threads)
     trainer = make_trainer(training, folder)
-    from regard.training.checkpoint_io import list_checkpoints
+    from regard.training.run_session import RunSession
+
+    if trainer.global_rank > 0 or is_child():
+        return _train(task, config, folder, trainer, resume, reporter)
+    with RunSession(folder, task, config, resume) as session:
+        if resume:
+            folder.manifest.verify_all()
+        folder.manifest.record_data(task.data_files(folder, config), allow_changed=allow_changed_data)
+        trained = _train(task, config, folder, trainer, resume, reporter)
+        return dataclasses.replace(trained, folder=session.complete()) if trained.progress.finished else trained
+
+
+def _train(
+    task: Task, config: RunConfig[Any, Any, Any], folder: RunFolder, trainer: Any, resume: bool, reporter: Reporter
+) -> TrainedRun:
+    from regard.training.checkpoint_io import last_checkpoint
+    from regard.training.disk_space import require_space
     from regard.training.module import TrainingModule
     from regard.training.run_callback import RunCallback
 
+    training = config.training
     first = trainer.global_rank == 0 and not is_child()
-    checkpoint = next(reversed(list_checkpoints(folder.checkpoints)), None) if resume else None
+    checkpoint = last_checkpoint(folder) if resume else None
     initial = _initial_run(task, training.init_from) if training.init_from is not None and not checkpoint else None
-    if first:
-        folder.write_config(config)
     seed_step(training.seed, -1)
     experiment = task.prepare(config, folder)
     progress = Progress()
@@ -80,6 +99,8 @@ def train(
     callback = RunCallback(folder, training, progress, batches, experiment, task.metrics, reporter)
     trainer.callbacks.append(callback)
     if first:
+        folder.manifest.record(folder.path / name for name in task.files)
+        require_space(folder.path, experiment.model)
         sizes = experiment.description
         reporter.print_line(f"{sizes} · {batches} batches an epoch · {parameters:,} parameters · {folder.path}")
         if checkpoint:
@@ -88,8 +109,16 @@ def train(
         return TrainedRun(folder, progress, 0, parameters)
     if initial:
         _copy_weights(initial, experiment)
-    with lightning_silenced():
-        trainer.fit(module, BatchStream(loader, progress), ckpt_path=checkpoint, weights_only=True)
+    try:
+        with lightning_silenced():
+            trainer.fit(module, BatchStream(loader, progress), ckpt_path=checkpoint, weights_only=True)
+    except (KeyError, IndexError, TypeError, ValueError, RuntimeError) as error:
+        if callback.started or not checkpoint or isinstance(error, RegardError):
+            raise
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise RunError(
+            f"{checkpoint} does not fit this run ({reason}); delete it to resume from the checkpoint before it"
+        ) from error
     received = callback.signals.received
     return TrainedRun(folder, progress, int(received or 0), parameters)
 

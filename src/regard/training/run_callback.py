@@ -8,6 +8,7 @@ import lightning.pytorch as pl
 import torch
 from lightning.pytorch import Callback
 
+from regard.atomic_file import AtomicFile
 from regard.training.checkpoint_io import checkpoint_path, prune_checkpoints
 from regard.training.config import TrainingConfig
 from regard.training.module import TrainingModule
@@ -49,6 +50,7 @@ class RunCallback(Callback):
         self.metrics = metrics
         self.reporter = reporter
         self.signals = SignalHandler()
+        self.started = False
         self._clock = 0.0  # time of the last update of progress.seconds
         self._saved_at = 0.0
         self._loss = math.nan  # running mean; only printed
@@ -57,6 +59,7 @@ class RunCallback(Callback):
         if trainer.is_global_zero:
             self._delete_later_rows()
         self._clock = self._saved_at = time.monotonic()
+        self.started = True
         self.signals.install()
         self.reporter.start(self.fraction)
 
@@ -67,7 +70,7 @@ class RunCallback(Callback):
         progress, config = self.progress, self.config
         progress.step += 1
         progress.position += 1
-        epoch_over = progress.position == self.batches
+        epoch_over = progress.position >= self.batches
         if epoch_over:
             progress.epoch, progress.position = progress.epoch + 1, 0
         now = time.monotonic()
@@ -124,19 +127,26 @@ class RunCallback(Callback):
         self._clock = time.monotonic()
         primary = self.metrics[0]
         value = result.metrics[primary.name]
-        better = primary.better(value, progress.best)
+        # A model whose loss or metrics are no numbers is never the best one.
+        numbers = (result.loss, *result.metrics.values())
+        better = all(map(math.isfinite, numbers)) and primary.better(value, progress.best)
         if better:
             progress.best, progress.best_step, progress.waited = value, progress.step, 0
         else:
             progress.waited += 1
         if trainer.is_global_zero:
             if better:
-                self.experiment.save_model(self.folder.model)
+                self._save_model()
             self._record(trainer, result, better)
         progress.loss_sum, progress.units, progress.training_seconds = 0.0, 0, 0.0
         if self.config.patience and progress.waited >= self.config.patience:
             return f"validation {primary.label} has not improved {progress.waited} times"
         return ""
+
+    def _save_model(self) -> None:
+        path = self.folder.model
+        with self.folder.manifest.recording(path) as record, AtomicFile(path, record) as temporary:
+            self.experiment.save_model(temporary)
 
     def _measure(self, trainer: pl.Trainer) -> ValidationResult:
         model = self.experiment.model
@@ -175,7 +185,7 @@ class RunCallback(Callback):
     def _save(self, trainer: pl.Trainer) -> None:
         trainer.save_checkpoint(checkpoint_path(self.folder.checkpoints, self.progress.step))
         if trainer.is_global_zero:
-            prune_checkpoints(self.folder.checkpoints)
+            prune_checkpoints(self.folder.checkpoints, self.folder.manifest)
         self._saved_at = time.monotonic()
 
     def _report_step(self, outputs: Any) -> None:

@@ -3,13 +3,16 @@
 import csv
 import json
 import os
-import shutil
 from pathlib import Path
 from typing import Any
 
-from regard.errors import DataError, MissingPartError, RunError
+from regard.atomic_file import write_atomically
+from regard.errors import MissingPartError, RunError
 from regard.training.config import RunConfig, run_sections
+from regard.training.manifest import ManifestFile
+from regard.training.run_replacement import new_place, require_replaceable, restore
 from regard.training.task import Task
+from regard.training.versions import installed_versions
 
 
 class RunFolder:
@@ -23,6 +26,7 @@ class RunFolder:
         samples.jsonl           what the model makes of a few inputs, at each validation
         checkpoints/            the last two checkpoints, to resume from (tensors and plain values)
         pictures/               curves, and what else the task draws
+        manifest.json           SHA-256 sums of files and data        (JSON)
 
     A task has more files: a translator its tokenizers, ``tokenizer-*.json``.
     Reading these files cannot execute code: YAML is read with the safe loader, checkpoints with ``weights_only``.
@@ -39,36 +43,57 @@ class RunFolder:
         self.samples = self.path / "samples.jsonl"
         self.checkpoints = self.path / "checkpoints"
         self.pictures = self.path / "pictures"
+        self.manifest = ManifestFile(self.path)
+        self.replaces: Path | None = None
+        """The run that this new run replaces when it is complete."""
 
     @classmethod
     def create(cls, path: str | Path, overwrite: bool = False) -> "RunFolder":
-        """Create the folder of a new run.
+        """The folder of a new run. Nothing is written: `RunSession` makes the folder when the training begins.
 
         Args:
             path: the folder.
-            overwrite: whether to delete a run in this folder. A folder without a ``config.yaml`` is never deleted.
+            overwrite: whether the new run may replace a run in this folder. It is trained in ``<path>.new``, and takes
+                its place when it is complete.
 
         Raises:
-            RunError: the folder is not empty and ``overwrite`` is False, or its content is not a run.
+            RunError: the folder is not empty and ``overwrite`` is False, or it is not a run, or holds what regard did
+                not write.
         """
         folder = cls(path)
+        restore(folder.path)
         if folder.path.exists() and not folder.path.is_dir():
             raise RunError(f"{folder.path} is a file; name another run folder with --run")
-        if folder.path.is_dir() and any(folder.path.iterdir()):
-            if not overwrite:
-                raise RunError(
-                    f"{folder.path} is not empty; continue it with --resume, replace it with --overwrite, "
-                    "or name another with --run"
-                )
-            if not folder.config.is_file():
-                raise RunError(f"{folder.path} holds no config.yaml, so it isn't a run and is not overwritten")
-            shutil.rmtree(folder.path)
-        try:
-            folder.checkpoints.mkdir(parents=True, exist_ok=True)
-            folder.pictures.mkdir(exist_ok=True)
-        except OSError as error:
-            raise RunError(f"cannot create the run folder {folder.path}: {error.strerror}") from error
-        return folder
+        if not folder.path.is_dir() or _is_empty(folder.path):
+            return folder
+        if not overwrite:
+            raise RunError(
+                f"{folder.path} is not empty; continue it with --resume, replace it with --overwrite, "
+                "or name another with --run"
+            )
+        for place in (folder.path, new_place(folder.path)):
+            if os.path.lexists(place):
+                require_replaceable(place, cls.require_run)
+        new = cls(new_place(folder.path))
+        new.replaces = folder.path
+        return new
+
+    @classmethod
+    def begun(cls, path: str | Path, overwrite: bool = False) -> "RunFolder":
+        """The folder that another process of the same distributed run has made."""
+        new = new_place(Path(path))
+        return cls(new if overwrite and new.is_dir() else path)
+
+    @classmethod
+    def require_run(cls, path: Path) -> None:
+        """Raise RunError unless a training has made the folder: its configuration and its manifest are those of a run.
+
+        Version 0.1 wrote no manifest; each of its configurations says whether it logs for TensorBoard.
+        """
+        folder = cls(path)
+        training = folder.read_sections()["training"]
+        if not folder.manifest.read().began_in and not {"tensorboard", "tokens_per_batch", "epochs"} <= training.keys():
+            raise RunError(f"it has no {ManifestFile.NAME}")
 
     @classmethod
     def open(cls, path: str | Path) -> "RunFolder":
@@ -78,6 +103,7 @@ class RunFolder:
             RunError: there is no such folder, or it is not a run folder.
         """
         folder = cls(path)
+        restore(folder.path)
         if not folder.path.is_dir():
             raise RunError(f"there is no run folder {folder.path}")
         if not folder.config.is_file():
@@ -93,9 +119,25 @@ class RunFolder:
                     f"regard train {self.read_sections()['task']} --resume)"
                 )
 
+    def make_pictures(self) -> None:
+        """Make the folder ``pictures``, if it is not there.
+
+        Raises:
+            RunError: it cannot be made.
+        """
+        try:
+            self.pictures.mkdir(exist_ok=True)
+        except OSError as error:
+            raise RunError(f"cannot create the folder {self.pictures}: {error.strerror}") from error
+
     def write_config(self, config: RunConfig[Any, Any, Any]) -> None:
         """Write ``config.yaml``."""
-        text = _yaml().safe_dump(config.to_dict(), sort_keys=False, allow_unicode=True)
+        content = {**config.to_dict(), "versions": installed_versions()}
+        text = _yaml().safe_dump(content, sort_keys=False, allow_unicode=True)
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise RunError(f"cannot create the run folder {self.path}: {error.strerror}") from error
         write_atomically(self.config, text.encode())
 
     def read_config(self, task: Task) -> RunConfig[Any, Any, Any]:
@@ -127,13 +169,19 @@ class RunFolder:
 
     def read_metrics(self) -> list[dict[str, float]]:
         """The rows of ``metrics.csv``, oldest first."""
-        if not self.metrics.is_file():
-            return []
         try:
             with self.metrics.open(newline="", encoding="utf-8") as file:
-                return [{name: float(value) for name, value in row.items()} for row in csv.DictReader(file)]
-        except (ValueError, TypeError) as error:
-            raise RunError(f"{self.metrics} is damaged: {error}") from error
+                table = csv.DictReader(file)
+                rows = [{name: float(value) for name, value in row.items()} for row in table]
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise RunError(f"cannot read {self.metrics}: {error.strerror}") from error
+        except (ValueError, TypeError, AttributeError, csv.Error) as error:
+            raise RunError(f"{self.metrics} is damaged ({error}); restore it, or delete it and resume") from error
+        if rows and "step" not in rows[0]:
+            raise RunError(f"{self.metrics} is damaged (it has no column step); restore it, or delete it and resume")
+        return rows
 
     def write_metrics(self, rows: list[dict[str, float]]) -> None:
         """Replace ``metrics.csv``: a resumed run deletes the rows after its checkpoint."""
@@ -145,62 +193,39 @@ class RunFolder:
 
     def read_samples(self) -> list[dict[str, Any]]:
         """The records of ``samples.jsonl``, oldest first."""
-        if not self.samples.is_file():
+        try:
+            lines = self.samples.read_text("utf-8").splitlines()
+        except FileNotFoundError:
             return []
-        return [json.loads(line) for line in self.samples.read_text("utf-8").splitlines()]
+        except OSError as error:
+            raise RunError(f"cannot read {self.samples}: {error.strerror}") from error
+        except UnicodeDecodeError as error:
+            raise RunError(f"{self.samples} is damaged ({error}); restore it, or delete it and resume") from error
+        return [self._sample(number, line) for number, line in enumerate(lines, start=1)]
 
     def write_samples(self, records: list[dict[str, Any]]) -> None:
         """Replace ``samples.jsonl``."""
         text = "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records)
         write_atomically(self.samples, text.encode())
 
-
-def write_atomically(path: Path, content: bytes) -> None:
-    """Write a file atomically: a reader sees the whole old file or the whole new file, also after a crash.
-
-    Raises:
-        DataError: the disk is full or the folder cannot be written; the old file is unchanged.
-    """
-    with AtomicFile(path) as temporary:
-        temporary.write_bytes(content)
-
-
-class AtomicFile:
-    """A context that gives a temporary file; when the block ends without an error, the file replaces ``path``."""
-
-    def __init__(self, path: Path):
-        self.path = path
-        self.temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-
-    def __enter__(self) -> Path:
-        return self.temporary
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+    def _sample(self, number: int, line: str) -> dict[str, Any]:
         try:
-            if error is None:
-                with self.temporary.open("rb") as file:
-                    os.fsync(file.fileno())
-                os.replace(self.temporary, self.path)
-                _sync_folder(self.path.parent)
-        except OSError as failed:
-            error = failed
-        finally:
-            self.temporary.unlink(missing_ok=True)
-        if isinstance(error, OSError):
-            raise DataError(
-                f"cannot write {self.path}: {error.strerror or error}; the old file is unchanged; "
-                "free some disk space and continue with --resume"
+            record = json.loads(line)
+            if not isinstance(record["step"], int):
+                raise ValueError("the step is not a number")
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            raise RunError(
+                f"{self.samples} is damaged: line {number} is not a record of a run ({error}); "
+                "restore it, or delete it and resume"
             ) from error
+        return record
 
 
-def _sync_folder(path: Path) -> None:
-    if os.name != "posix":
-        return
-    descriptor = os.open(path, os.O_RDONLY)
+def _is_empty(folder: Path) -> bool:
     try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+        return not any(folder.iterdir())
+    except OSError as error:
+        raise RunError(f"cannot read the folder {folder}: {error.strerror}") from error
 
 
 def _number(value: float) -> str:

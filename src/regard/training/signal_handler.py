@@ -1,18 +1,59 @@
-"""SIGINT and SIGTERM: the training loop stops after the current step instead of in the middle of it."""
+"""SIGINT, SIGTERM and SIGHUP: what a command does when it is told to stop.
 
+A run folder is resumable at every moment, also after ``kill -9``. So a command that is told to stop says how to go on,
+and ends at once; only the training loop first ends its step and saves a checkpoint. This module imports nothing that
+takes time: a command installs its handlers before it imports PyTorch.
+"""
+
+import atexit
+import contextlib
+import os
 import signal
+import sys
 import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+from regard.atomic_file import discard_temporaries
+
+SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
+
+_advice: list[Callable[[], str]] = []
+
+
+@contextmanager
+def exit_on_signals() -> Iterator[None]:
+    """In this context a signal prints one line and ends the process with exit code 128 + the number of the signal.
+
+    A signal that is ignored (``nohup``, a background job of a script) stays ignored. Python delivers signals to the
+    main thread only; in another thread this does nothing.
+    """
+    previous = _install(_exit)
+    try:
+        yield
+    finally:
+        _restore(previous)
+        if previous and _end_by_default not in _registered:
+            _registered.append(_end_by_default)
+            atexit.register(_end_by_default)
+
+
+@contextmanager
+def advising(advice: Callable[[], str]) -> Iterator[None]:
+    """In this context the line of `exit_on_signals` ends with what ``advice`` returns: how to continue."""
+    _advice.append(advice)
+    try:
+        yield
+    finally:
+        _advice.remove(advice)
 
 
 class SignalHandler:
-    """Records the first signal in ``received``; a second signal raises KeyboardInterrupt.
+    """For the training loop: records the first signal in ``received``; a second one ends the process.
 
-    Python delivers signals to the main thread only. In another thread `install` does nothing, and ``received`` stays
-    None.
+    Outside of a command, a second signal raises KeyboardInterrupt.
     """
 
     def __init__(self) -> None:
@@ -20,17 +61,72 @@ class SignalHandler:
         self._previous: dict[signal.Signals, Any] = {}
 
     def install(self) -> None:
-        """Replace the handlers of both signals."""
-        if threading.current_thread() is threading.main_thread():
-            self._previous = {number: signal.signal(number, self._record) for number in _SIGNALS}
+        """Replace the handlers of the signals."""
+        self._previous = _install(self._record)
 
     def remove(self) -> None:
         """Restore the previous handlers."""
-        for number, handler in self._previous.items():
-            signal.signal(number, handler)
+        _restore(self._previous)
         self._previous = {}
 
     def _record(self, number: int, frame: FrameType | None) -> None:
-        if self.received is not None:
+        if self.received is None:
+            self.received = signal.Signals(number)
+        elif self._previous.get(signal.Signals(number)) is _exit:
+            _exit(number, frame)
+        else:
             raise KeyboardInterrupt
-        self.received = signal.Signals(number)
+
+
+def stopped_line(number: int, step: int | None = None, advice: str = "") -> str:
+    """The line that a stopped command prints."""
+    at = "" if step is None else f" at step {step}"
+    return f"regard: stopped by {signal.Signals(number).name}{at}" + (f"; {advice}" if advice else "")
+
+
+def _exit(number: int, frame: FrameType | None) -> None:
+    # No exception: one that is raised in the middle of an import or of a destructor may be swallowed there.
+    discard_temporaries()
+    if os.environ.get("LOCAL_RANK", "0") == "0":  # in a distributed run, only the first process speaks
+        advice = ""
+        for say in _advice[-1:]:
+            with contextlib.suppress(Exception):
+                advice = say()
+        show_cursor = "\033[?25h\n" if sys.stderr is not None and _is_terminal() else ""
+        with contextlib.suppress(OSError):
+            os.write(2, f"{show_cursor}{stopped_line(number, advice=advice)}\n".encode())
+    os._exit(128 + number)
+
+
+def _is_terminal() -> bool:
+    try:
+        return os.isatty(2)
+    except OSError:
+        return False
+
+
+def _install(handler: Callable[[int, FrameType | None], None]) -> dict[signal.Signals, Any]:
+    # Returns the handlers that were replaced.
+    if threading.current_thread() is not threading.main_thread():
+        return {}
+    previous = {number: signal.getsignal(number) for number in SIGNALS}
+    replaced = {number: old for number, old in previous.items() if old not in (signal.SIG_IGN, None)}
+    for number in replaced:
+        signal.signal(number, handler)
+    return replaced
+
+
+def _restore(previous: dict[signal.Signals, Any]) -> None:
+    for number, handler in previous.items():
+        signal.signal(number, handler)
+
+
+def _end_by_default() -> None:
+    # While Python shuts down, nothing is left to say or to lose: a signal ends the process without a traceback.
+    if threading.current_thread() is threading.main_thread():
+        for number in SIGNALS:
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                signal.signal(number, signal.SIG_DFL)
+
+
+_registered: list[Callable[[], None]] = []

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
+from regard.atomic_file import write_atomically
 from regard.errors import ArgumentError
 from regard.training.config import RunConfig, TrainingConfig
 
@@ -148,8 +149,6 @@ class Evaluation(ABC):
 
     def write(self, folder: "RunFolder", name: str) -> list[Path]:
         """Write ``evaluation-<name>.json`` into the run folder, and what else the task has; returns the files."""
-        from regard.training.run_folder import write_atomically
-
         path = folder.path / f"evaluation-{name}.json"
         write_atomically(path, (json.dumps(self.to_dict(), indent=2, ensure_ascii=False) + "\n").encode())
         return [path]
@@ -228,6 +227,10 @@ class Task(ABC):
         name: as in ``regard train <name>``.
         summary: one line for the help.
         metrics: what a validation measures. The first one decides which model is the best.
+        files: files that `prepare` writes into the run folder and a trained run needs, relative to it. The run's
+            manifest has their sums.
+        results: patterns of the other files that the task writes there. ``--overwrite`` deletes what ``files`` and
+            ``results`` name, and refuses a run folder that holds anything else.
         data_config: the section ``data`` of a run's configuration.
         model_config: the section ``model``.
         training_config: the section ``training``: `TrainingConfig` or a subclass of it.
@@ -238,6 +241,8 @@ class Task(ABC):
     name: ClassVar[str]
     summary: ClassVar[str]
     metrics: ClassVar[tuple[Metric, ...]]
+    files: ClassVar[tuple[str, ...]] = ()
+    results: ClassVar[tuple[str, ...]] = ()
     data_config: ClassVar[type[Any]]
     model_config: ClassVar[type[Any]]
     training_config: ClassVar[type[TrainingConfig]] = TrainingConfig
@@ -258,6 +263,10 @@ class Task(ABC):
         Raises:
             RunError: a file of the run is missing, damaged, or of another run.
         """
+
+    def data_files(self, folder: "RunFolder", config: RunConfig[Any, Any, Any]) -> Mapping[str, Sequence[Path]]:
+        """The files of each part of the run's data outside of the run folder, to notice when they have changed."""
+        return {}
 
     def test_data(self, folder: "RunFolder", config: RunConfig[Any, Any, Any]) -> Any:
         """The data that a run is evaluated on when its training is over; None: there are none."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from regard.errors import MissingPartError
+from regard.errors import ArgumentError, MissingPartError
 from regard.training.config import TrainingConfig
 from regard.training.run_folder import RunFolder
 
@@ -15,31 +15,49 @@ def make_trainer(training: TrainingConfig, folder: RunFolder) -> Any:
     """The trainer of a run.
 
     Raises:
+        ArgumentError: this machine has no such accelerator, devices or strategy.
         MissingPartError: Lightning or the package of a logger is not installed.
     """
     _require_lightning()
     with lightning_silenced():
         from lightning.pytorch import Trainer
+        from lightning.pytorch.utilities.exceptions import MisconfigurationException
+        from lightning.pytorch.utilities.exceptions import MisconfigurationException
 
         from regard.training.checkpoint_io import SafeCheckpointIO
         from regard.training.loggers import make_loggers
 
-        return Trainer(
-            accelerator=training.accelerator,
-            devices=_devices(training.devices, training.accelerator),
-            strategy=training.strategy,
-            precision={"32": "32-true"}.get(training.precision, training.precision),  # pyright: ignore
-            max_epochs=-1,
-            gradient_clip_val=training.clip or None,
-            logger=make_loggers(training.loggers, folder) or False,
-            plugins=[SafeCheckpointIO()],
-            default_root_dir=folder.path,
-            num_sanity_val_steps=0,
-            use_distributed_sampler=False,
-            enable_checkpointing=False,
-            enable_progress_bar=False,
-            enable_model_summary=False,
-        )
+        loggers = make_loggers(training.loggers, folder)
+        try:
+            return Trainer(
+                accelerator=training.accelerator,
+                devices=_devices(training.devices, training.accelerator),
+                strategy=training.strategy,
+                precision={"32": "32-true"}.get(training.precision, training.precision),  # pyright: ignore
+                max_epochs=-1,
+                gradient_clip_val=training.clip or None,
+                logger=loggers or False,
+                plugins=[SafeCheckpointIO(folder.manifest)],
+                default_root_dir=folder.path,
+                num_sanity_val_steps=0,
+                use_distributed_sampler=False,
+                enable_checkpointing=False,
+                enable_progress_bar=False,
+                enable_model_summary=False,
+            )
+        except (MisconfigurationException, ImportError, RuntimeError, TypeError, ValueError) as error:
+            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+            raise ArgumentError(
+                f"accelerator {training.accelerator!r}, devices {training.devices!r} and strategy "
+                f"{training.strategy!r} cannot be used here: {reason}"
+            ) from error
+
+
+def _refusal(training: TrainingConfig, error: Exception) -> str:
+    """Which of the fields about the machine Lightning refused, and why."""
+    reason = str(error).strip().splitlines()[0]
+    where = f"--accelerator {training.accelerator} --devices {training.devices} --strategy {training.strategy}"
+    return f"{where} cannot be used together on this machine: {reason}"
 
 
 @contextmanager

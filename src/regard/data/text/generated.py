@@ -6,12 +6,12 @@ grammar records which word translates which, so that alignment error rates are e
 """
 
 import os
-import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from regard.atomic_file import AtomicFile
 from regard.data.text.alignment import Alignment, Link
 from regard.data.text.grammar.phrases import RandomDraws, finished, joined
 from regard.data.text.grammar.sentences import sentence
@@ -104,23 +104,17 @@ def write_corpus(folder: str | os.PathLike[str], sizes: Mapping[str, int], seed:
 
 
 def _write(path: Path, size: int, seed: int, number: int, held_out: set[str], *, keep: bool) -> int:
-    handle, part = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".part")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
-            file.write("english\tspanish\talignment\n")
-            while size:
-                (pair,) = generate(1, seed, start=number)
-                number += 1
-                if pair.source in held_out:
-                    continue
-                if keep:
-                    held_out.add(pair.source)
-                file.write(f"{pair.source}\t{pair.target}\t{Alignment(pair.sure, pair.possible)}\n")
-                size -= 1
-        os.chmod(part, 0o644)
-        os.replace(part, path)
-    finally:
-        Path(part).unlink(missing_ok=True)
+    with AtomicFile(path) as part, part.open("w", encoding="utf-8", newline="\n") as file:
+        file.write("english\tspanish\talignment\n")
+        while size:
+            (pair,) = generate(1, seed, start=number)
+            number += 1
+            if pair.source in held_out:
+                continue
+            if keep:
+                held_out.add(pair.source)
+            file.write(f"{pair.source}\t{pair.target}\t{Alignment(pair.sure, pair.possible)}\n")
+            size -= 1
     return number
 
 

@@ -70,7 +70,7 @@ def open_pairs(
     if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 1):
         raise ArgumentError(f"limit must be a whole number of at least 1; got {limit!r}")
     require_datasets()
-    paths = _paths(source)
+    paths = local_files(source)
     if paths is None:
         return _from_hub(str(source), source_column, target_column, split or "train", lowercase, limit)
     if split is not None:
@@ -84,8 +84,8 @@ def open_pairs(
     return _table(key, where, lambda: _read(paths, *columns), lowercase, limit)
 
 
-def _paths(source: Source) -> tuple[Path, ...] | None:
-    # The files that a source names, or None for the name of a Hugging Face data set.
+def local_files(source: Source) -> tuple[Path, ...] | None:
+    """The files that a source of `open_pairs` names; None for the name of a Hugging Face data set."""
     if not isinstance(source, (str, os.PathLike)):
         if len(source) != 2:
             raise ArgumentError(f"source must be a path, a name or two paths; got {len(source)} of them")

@@ -7,11 +7,11 @@ space starts with the mark ``▁`` (U+2581), so that `decode` knows the spaces.
 import hashlib
 import json
 import os
-import tempfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from regard.atomic_file import write_atomically
 from regard.data.text.tokenizer_file import KINDS, MARK, PATTERNS, SPECIAL, parts_of
 from regard.data.text.words import character_class, word_spans
 from regard.errors import ArgumentError, DataError, MissingPartError, RunError, UnknownNameError
@@ -189,14 +189,7 @@ class Tokenizer:
         text as this tokenizer. No piece is declared special there, so that the name of a special piece in a text is
         text for them too.
         """
-        path = Path(path)
-        handle, part = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".part")
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                file.write(self._backend.to_str(pretty=True))
-            os.replace(part, path)
-        finally:
-            Path(part).unlink(missing_ok=True)
+        write_atomically(path, self._backend.to_str(pretty=True).encode())
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "Tokenizer":

@@ -57,6 +57,11 @@ class DataConfig:
                 f"there is nothing to train on; give --train FILE, or --train bundled for {BUNDLED_PAIRS:,} pairs of "
                 "the bundled corpus (--bundled says how many)"
             )
+        for name in ("train", "validation", "test", "source_column", "target_column"):
+            if getattr(self, name) == "":
+                raise ArgumentError(f"{name} is empty; give a name, or leave it out")
+        if self.source_column is not None and self.source_column == self.target_column:
+            raise ArgumentError(f"source_column must not be the target's column; both are {self.source_column!r}")
         check_choices(self)
         check_between(self, 8, 10_000_000, "vocabulary")
         check_between(self, 1, 1_000_000, "max_length")

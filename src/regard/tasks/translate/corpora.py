@@ -1,6 +1,7 @@
 """The data of a run: opened, split, tokenized and encoded according to its configuration."""
 
 import itertools
+import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -10,11 +11,13 @@ from regard.data.text.sources import open_pairs
 from regard.data.text.tokenizers import Tokenizer
 from regard.errors import DataError, RunError
 from regard.tasks.translate.config import DataConfig
-from regard.tasks.translate.task import TranslationRun, bundled_path, tokenizer_path
+from regard.tasks.translate.task import TranslationRun, bundled_path, located, tokenizer_path
 from regard.training.run_folder import RunFolder
 
 if TYPE_CHECKING:
     import datasets
+
+log = logging.getLogger("regard")
 
 BUNDLED_SEED = 1
 BUNDLED_VALIDATION, BUNDLED_TEST = 500, 1000
@@ -49,6 +52,7 @@ def open_corpora(run: TranslationRun, folder: RunFolder) -> Corpora:
         RunError: the tokenizers of ``init_from`` do not fit.
     """
     config, validation_pairs = run.data, run.training.validation_pairs
+    _check_parts(config, folder)
     if config.bundled:
         write_bundled(folder, config.bundled)
     train = open_part(config, folder, "train")
@@ -85,6 +89,15 @@ def open_corpora(run: TranslationRun, folder: RunFolder) -> Corpora:
     )
 
 
+def _check_parts(config: DataConfig, folder: RunFolder) -> None:
+    # The test data are read now, so that a mistake in them does not wait for the end of the training.
+    for part in ("validation", "test"):
+        if config.train is not None and getattr(config, part) == config.train:
+            log.warning("the %s data are the training data: their metrics say nothing about other texts", part)
+    if config.test is not None:
+        open_part(config, folder, "test")
+
+
 def _tokenizer_of(run: str, column: str, config: DataConfig) -> Tokenizer:
     # The tokenizer of the run that a model is taken from; it must be as this run's options say.
     found = Tokenizer.load(tokenizer_path(RunFolder(run), column))
@@ -110,7 +123,9 @@ def open_part(config: DataConfig, folder: RunFolder, part: str) -> "datasets.Dat
     """
     if config.bundled:
         return open_pairs(bundled_path(folder, part), "english", "spanish", lowercase=config.lowercase)
-    return open_pairs(getattr(config, part), config.source_column, config.target_column, lowercase=config.lowercase)
+    source = located(folder, getattr(config, part))
+    assert source is not None
+    return open_pairs(source, config.source_column, config.target_column, lowercase=config.lowercase)
 
 
 def write_bundled(folder: RunFolder, pairs: int) -> None:

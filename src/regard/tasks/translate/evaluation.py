@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from regard.atomic_file import write_atomically
 from regard.data.text.alignment import Alignment, alignment_error_rate
 from regard.data.text.batches import BatchLoader, PairBatch, encode_pairs
 from regard.data.text.sources import open_pairs
@@ -19,7 +20,7 @@ from regard.tasks.translate.pictures import draw_lengths
 from regard.tasks.translate.text_metrics import LengthBin, bleu_by_length, text_scores
 from regard.tasks.translate.trained_translator import TrainedTranslator, Translation
 from regard.training import task
-from regard.training.run_folder import RunFolder, write_atomically
+from regard.training.run_folder import RunFolder
 
 ALIGNMENT_COLUMN = "alignment"
 

@@ -14,7 +14,7 @@ def draw_lengths(folder: RunFolder, bins: Sequence[LengthBin], name: str) -> Pat
 
     if not bins:
         return None
-    folder.pictures.mkdir(exist_ok=True)
+    folder.make_pictures()
     figure = bleu_by_length(
         [part.label for part in bins],
         {folder.path.name: [part.bleu for part in bins]},

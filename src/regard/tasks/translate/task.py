@@ -11,6 +11,8 @@ from regard.training.task import Experiment, Metric, Task
 if TYPE_CHECKING:
     from regard.tasks.translate.trained_translator import TrainedTranslator
 
+PARTS = ("train", "validation", "test")
+
 TranslationRun = RunConfig[config.DataConfig, config.ModelConfig, config.TranslationTrainingConfig]
 """The configuration of a run that trains a translator."""
 
@@ -21,6 +23,8 @@ class TranslateTask(Task):
     name = "translate"
     summary = "Translate text: a recurrent translator, with or without attention."
     metrics = (Metric("bleu", "BLEU"), Metric("chrf", "chrF"))
+    files = ("tokenizer-source.json", "tokenizer-target.json", *(f"corpus/{part}.tsv" for part in PARTS))
+    results = ("evaluation-*.txt", "pictures/alignment-[0-9]*.png", "pictures/bleu-by-length-*.png")
     data_config = config.DataConfig
     model_config = config.ModelConfig
     training_config = config.TranslationTrainingConfig
@@ -37,14 +41,35 @@ class TranslateTask(Task):
 
         return TrainedTranslator(folder, device)
 
+    def data_files(self, folder: RunFolder, config: TranslationRun) -> dict[str, tuple[Path, ...]]:
+        from regard.data.text.sources import local_files
+
+        # The test data decide nothing about a model, and may be others with --resume.
+        sources = {part: located(folder, getattr(config.data, part)) for part in ("train", "validation")}
+        return {
+            part: paths
+            for part, source in sources.items()
+            if source is not None and (paths := local_files(source)) is not None
+        }
+
     def test_data(self, folder: RunFolder, config: TranslationRun) -> str | None:
-        return str(bundled_path(folder, "test")) if config.data.bundled and not config.data.test else config.data.test
+        if config.data.bundled and not config.data.test:
+            return str(bundled_path(folder, "test"))
+        return located(folder, config.data.test)
 
     def run_name(self, config: TranslationRun) -> str:
         return f"{self.name}-{config.model.attention}"
 
     def upgraded(self, sections: dict[str, Any]) -> dict[str, Any]:
         return config.upgraded(sections)
+
+
+def located(folder: RunFolder, source: str | None) -> str | None:
+    """A source of the run's data so that it is found from any working directory; other sources as they are."""
+    from regard.data.text.sources import local_files
+
+    paths = None if source is None else local_files(source)
+    return source if paths is None else ",".join(folder.manifest.resolve(str(path)) for path in paths)
 
 
 def bundled_path(folder: RunFolder, part: str) -> Path:

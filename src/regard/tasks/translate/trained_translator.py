@@ -86,8 +86,9 @@ class TrainedTranslator(Trained):
         self.config: TranslationRun = self.folder.read_config(TASK)
         paths = [tokenizer_path(self.folder, side) for side in ("source", "target")]
         self.folder.require(*paths)
-        self.source_tokenizer, self.target_tokenizer = map(Tokenizer.load, paths)
-        model = load_model(self.folder.model)
+        (self.source_tokenizer, self.target_tokenizer), model = self.folder.manifest.consistently(
+            [self.folder.model, *paths], lambda: (tuple(map(Tokenizer.load, paths)), load_model(self.folder.model))
+        )
         if not isinstance(model, RecurrentTranslator):
             raise RunError(f"{self.folder.model} holds a {type(model).__name__}, which does not translate")
         sizes = len(self.source_tokenizer), len(self.target_tokenizer)

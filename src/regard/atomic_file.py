@@ -1,0 +1,105 @@
+"""Files that are written whole or not at all."""
+
+import contextlib
+import errno
+import itertools
+import os
+import stat
+from collections.abc import Callable
+from pathlib import Path
+
+from regard.errors import WriteError
+
+_NO_SPACE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG} if hasattr(errno, "EDQUOT") else {errno.ENOSPC, errno.EFBIG}
+_numbers = itertools.count(1)
+_open: set[Path] = set()
+
+
+class AtomicFile:
+    """A context that gives the path of a temporary file; if the block ends without an error, it replaces ``path``.
+
+    The temporary file is in the same folder and is synced to disk before it is renamed: a reader sees the whole old
+    file or the whole new file, also after a crash. The mode of the file follows the umask. Through a link, the file
+    that it points to is replaced, and not the link.
+
+    Args:
+        path: the file.
+        before_replace: called with the whole temporary file, before it replaces ``path``.
+
+    Raises:
+        WriteError: the file cannot be written; the old file is unchanged.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], before_replace: Callable[[Path], None] | None = None):
+        self.path = Path(path)
+        self._target = Path(os.path.realpath(self.path))
+        stem, suffix = self._target.stem[:100], self._target.suffix[:20]
+        self.temporary = self._target.with_name(f".{stem}.{os.getpid()}-{next(_numbers)}.tmp{suffix}")
+        self._before_replace = before_replace
+        self._mode = 0o600
+
+    def __enter__(self) -> Path:
+        _open.add(self.temporary)
+        try:
+            with self.temporary.open("xb") as file:
+                # Libraries that replace the temporary file by one of their own give it their own mode.
+                self._mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
+        except OSError as error:
+            self.__exit__(type(error), error, None)
+        return self.temporary
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        try:
+            if error is None:
+                with self.temporary.open("rb") as file:
+                    os.fsync(file.fileno())
+                os.chmod(self.temporary, self._mode)
+                if self._before_replace:
+                    self._before_replace(self.temporary)
+                os.replace(self.temporary, self._target)
+                sync_folder(self._target.parent)
+        except OSError as failed:
+            error = failed
+        finally:
+            with contextlib.suppress(OSError):
+                self.temporary.unlink(missing_ok=True)
+            _open.discard(self.temporary)
+        if isinstance(error, OSError):
+            raise WriteError(f"cannot write {self.path}: {self._reason(error)}") from error
+
+    def _reason(self, error: OSError) -> str:
+        reason = error.strerror or str(error).splitlines()[0]
+        if not self._target.parent.is_dir():
+            return f"the folder {self.path.parent} does not exist"
+        kept = "the old file is unchanged" if self._target.is_file() else "nothing was written"
+        return f"{reason}; {kept}" + ("; free some disk space" if error.errno in _NO_SPACE else "")
+
+
+def write_atomically(
+    path: str | os.PathLike[str], content: bytes, before_replace: Callable[[Path], None] | None = None
+) -> None:
+    """Write a file as `AtomicFile` does.
+
+    Raises:
+        WriteError: the disk is full or the folder cannot be written; the old file is unchanged.
+    """
+    with AtomicFile(path, before_replace) as temporary:
+        temporary.write_bytes(content)
+
+
+def discard_temporaries() -> None:
+    """Delete the temporary files of this process, for a process that ends in the middle of writing."""
+    for path in list(_open):
+        with contextlib.suppress(OSError):
+            path.unlink(missing_ok=True)
+
+
+def sync_folder(path: Path) -> None:
+    """Sync a folder to disk, so that a rename in it survives a power failure; does nothing on Windows."""
+    if os.name != "posix":
+        return
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

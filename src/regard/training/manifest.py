@@ -1,0 +1,258 @@
+"""The manifest of a run: SHA-256 sums of its files and data, so that what was changed since is named."""
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
+
+from regard.atomic_file import write_atomically
+from regard.errors import DataError, RunError
+
+FORMAT = 1
+ABSENT = ""
+"""Stands for a file that does not exist, in a list of accepted sums."""
+
+Content = TypeVar("Content")
+
+
+@dataclass(frozen=True, slots=True)
+class DataFile:
+    """One file of the data that a run was trained on."""
+
+    path: str
+    """Absolute, or relative to the run folder for data inside it."""
+    bytes: int
+    sha256: str
+
+    @classmethod
+    def of(cls, path: Path, folder: Path) -> "DataFile":
+        """The record of a file, for a run in ``folder``.
+
+        Raises:
+            DataError: the file cannot be read.
+        """
+        place = path.resolve()
+        try:
+            size, digest = place.stat().st_size, sha256(place)
+        except OSError as error:
+            raise DataError(f"{path}: {str(error.strerror).lower()}; check the path") from error
+        inside = place.is_relative_to(folder.resolve())
+        name = place.relative_to(folder.resolve()).as_posix() if inside else str(place)
+        return cls(name, size, digest)
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """The content of ``manifest.json``. The default is that of a run that version 0.1 began, which wrote none."""
+
+    began_in: str = ""
+    """Absolute path of the working directory in which the run began; relative paths of data are relative to it."""
+    replaces: str | None = None
+    """Name of the run beside this one that this run replaces when it is complete; None: none."""
+    patterns: tuple[str, ...] = ()
+    """Patterns of the files that the run's task writes, besides those that every run has."""
+    files: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """File, relative to the run folder → SHA-256 sums that it may have: one, or two while it is replaced."""
+    data: Mapping[str, tuple[DataFile, ...]] = field(default_factory=dict)
+    """Part of the data (``train``, ...) → its files."""
+
+    @classmethod
+    def from_json(cls, text: str) -> "Manifest":
+        """The manifest that ``to_json`` wrote.
+
+        Raises:
+            ValueError: the text is not JSON, or not a manifest.
+        """
+        content = json.loads(text)
+        if not isinstance(content, dict) or content.pop("format", None) != FORMAT:
+            raise ValueError(f"it is not a manifest of format {FORMAT}")
+        try:
+            content["patterns"] = tuple(map(str, content["patterns"]))
+            content["files"] = {name: tuple(map(str, sums)) for name, sums in content["files"].items()}
+            content["data"] = {
+                part: tuple(DataFile(**file) for file in files) for part, files in content["data"].items()
+            }
+            return cls(**content)
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"a field is missing or wrong ({error})") from error
+
+    def to_json(self) -> str:
+        """The manifest as text."""
+        return json.dumps({"format": FORMAT, **dataclasses.asdict(self)}, indent=1, ensure_ascii=False) + "\n"
+
+
+class ManifestFile:
+    """``manifest.json`` in a run folder. Only the process that holds the run's lock changes it.
+
+    The sum of a file is added before the file is replaced, and the old sum is dropped afterwards. So a process may be
+    killed at any moment, and no file that the run wrote is taken for a damaged one.
+    """
+
+    NAME = "manifest.json"
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+        self.path = folder / self.NAME
+
+    def read(self) -> Manifest:
+        """The manifest; an empty one if there is no file, as in runs of version 0.1.
+
+        Raises:
+            RunError: the file is damaged.
+        """
+        try:
+            return Manifest.from_json(self.path.read_text("utf-8"))
+        except (FileNotFoundError, NotADirectoryError):
+            return Manifest()
+        except OSError as error:
+            raise RunError(f"cannot read {self.path}: {error.strerror}") from error
+        except (ValueError, RecursionError) as error:
+            reason = str(error).splitlines()[0]
+            raise RunError(
+                f"{self.path} is damaged ({reason}); restore it, or delete it to use the run without checksums"
+            ) from error
+
+    def write(self, manifest: Manifest) -> None:
+        """Replace the file.
+
+        Raises:
+            WriteError: it cannot be written.
+        """
+        write_atomically(self.path, manifest.to_json().encode())
+
+    @contextmanager
+    def recording(self, path: Path) -> Iterator[Callable[[Path], None]]:
+        """A context for replacing one file of the run: gives the function that `AtomicFile` calls before it replaces.
+
+        Args:
+            path: the file, in the run folder.
+        """
+        name = path.relative_to(self.folder).as_posix()
+
+        def before_replace(temporary: Path) -> None:
+            before = self.read().files.get(name, (ABSENT,))
+            self._set(name, (*before[-1:], sha256(temporary)))
+
+        yield before_replace
+        self._set(name, self.read().files.get(name, ())[-1:])
+
+    def record(self, paths: Iterable[Path]) -> None:
+        """Record those files that exist and are not recorded yet, as they are."""
+        manifest = self.read()
+        found = {path.relative_to(self.folder).as_posix(): path for path in paths if path.is_file()}
+        new = {name: (sha256(path),) for name, path in found.items() if name not in manifest.files}
+        if new:
+            self.write(dataclasses.replace(manifest, files={**manifest.files, **new}))
+
+    def forget(self, paths: Sequence[Path]) -> None:
+        """Drop files that are deleted next."""
+        names = {path.relative_to(self.folder).as_posix() for path in paths}
+        manifest = self.read()
+        if names & manifest.files.keys():
+            kept = {name: sums for name, sums in manifest.files.items() if name not in names}
+            self.write(dataclasses.replace(manifest, files=kept))
+
+    def verify(self, path: Path, advice: str = "restore it from a copy, or train the run again") -> None:
+        """Compare a file of the run with its recorded sum; a file that was never recorded passes.
+
+        Raises:
+            RunError: the file was changed, or is missing.
+        """
+        accepted = self.read().files.get(path.relative_to(self.folder).as_posix())
+        if accepted is None:
+            return
+        if not path.is_file():
+            if ABSENT not in accepted:
+                raise RunError(f"{path} is missing; {advice}")
+        elif (found := sha256(path)) not in accepted:
+            raise RunError(
+                f"{path} is damaged or is not the file of this run: its SHA-256 sum is {found[:12]}…, "
+                f"{self.NAME} has {accepted[-1][:12]}…; {advice}"
+            )
+
+    def verify_all(self) -> None:
+        """Verify every recorded file but the checkpoints, which are verified when they are read."""
+        for name in self.read().files:
+            if not name.endswith(".ckpt"):
+                self.verify(self.folder / name)
+
+    def consistently(self, paths: Sequence[Path], load: Callable[[], Content]) -> Content:
+        """Load files of the run, verified, while another process may be replacing them.
+
+        Args:
+            paths: the files that ``load`` reads.
+            load: reads them. It is called again if the manifest has changed in the meantime.
+
+        Raises:
+            RunError: a file was changed or is missing, or ``load`` raises it.
+        """
+        for attempts_left in (2, 1, 0):
+            before = self.read().files
+            try:
+                for path in paths:
+                    self.verify(path)
+                content = load()
+            except RunError:
+                if not attempts_left or self.read().files == before:
+                    raise
+            else:
+                if not attempts_left or self.read().files == before:
+                    return content
+        raise AssertionError("the last attempt returns or raises")
+
+    def record_data(self, data: Mapping[str, Sequence[Path]], *, allow_changed: bool = False) -> None:
+        """Record the files of the data, or compare them with those that were recorded.
+
+        Args:
+            data: part of the data → its files.
+            allow_changed: record data that has changed, without an error.
+
+        Raises:
+            RunError: a file has changed since it was recorded.
+        """
+        manifest = self.read()
+        found = {part: tuple(DataFile.of(path, self.folder) for path in files) for part, files in data.items()}
+        if not allow_changed:
+            for part, files in found.items():
+                _require_same(part, manifest.data.get(part), files)
+        if any(manifest.data.get(part) != files for part, files in found.items()):
+            self.write(dataclasses.replace(manifest, data={**manifest.data, **found}))
+
+    def resolve(self, given: str) -> str:
+        """A path of the data as the run's configuration has it, so that it is found from any working directory."""
+        path = Path(given)
+        if path.is_absolute() or not (began_in := self.read().began_in):
+            return given
+        place = Path(began_in) / path
+        return str(place) if place.exists() else given
+
+    def _set(self, name: str, sums: tuple[str, ...]) -> None:
+        manifest = self.read()
+        self.write(dataclasses.replace(manifest, files={**manifest.files, name: sums}))
+
+
+def _require_same(part: str, before: Sequence[DataFile] | None, now: Sequence[DataFile]) -> None:
+    if before is None:
+        return
+    for old, new in zip(before, now, strict=False):
+        if old.sha256 != new.sha256:
+            size = f"{old.bytes:,} bytes then, {new.bytes:,} now" if old.bytes != new.bytes else "the same size"
+            raise RunError(
+                f"the {part} data {new.path} has changed since the run began ({size}); restore it, or continue on "
+                "the changed data with --allow-changed-data"
+            )
+    if len(before) != len(now):
+        raise RunError(
+            f"the {part} data had {len(before)} files when the run began and has {len(now)} now; "
+            "continue on the changed data with --allow-changed-data"
+        )
+
+
+def sha256(path: Path) -> str:
+    """The SHA-256 sum of a file, in hexadecimal digits."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,0 +1,90 @@
+"""The lock of a run folder: one process at a time trains in it. Reading needs no lock."""
+
+import json
+import os
+import socket
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from regard.atomic_file import write_atomically
+from regard.errors import MissingPartError, RunError
+
+LOCK, OWNER = ".lock", ".in-use.json"
+
+
+class RunLock:
+    """Held by the process that writes into a run folder.
+
+    The operating system locks the file ``.lock`` and releases it when the process ends, however it ends: a process that
+    was killed leaves no lock. ``.in-use.json`` only says who holds the lock, for messages. The lock belongs to the
+    folder and not to its path, so it stays when the folder is renamed.
+
+    Args:
+        folder: the run folder, which must exist.
+    """
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+        self._lock = _file_lock(folder / LOCK)
+
+    def acquire(self) -> "RunLock":
+        """Lock the folder.
+
+        Raises:
+            RunError: another process holds the lock, or the folder cannot be written.
+        """
+        import filelock
+
+        try:
+            self._lock.acquire(timeout=0)
+        except filelock.Timeout as error:
+            raise RunError(
+                f"{self.folder} is in use{self._owner()}; wait until it ends, or name another run"
+            ) from error
+        except OSError as error:
+            raise RunError(f"cannot lock {self.folder}: {error.strerror or error}") from error
+        owner = {
+            "process": os.getpid(), "start": _start_of(os.getpid()), "since": time.time(), "host": socket.gethostname()
+        }  # fmt: skip
+        try:
+            write_atomically(self.folder / OWNER, json.dumps(owner).encode())
+        except BaseException:
+            self._lock.release()
+            raise
+        return self
+
+    def release(self) -> None:
+        """Release the lock, wherever the folder is by now."""
+        self._lock.release()
+
+    def _owner(self) -> str:
+        # Who holds the lock, as text; empty if it is not known (a process that has not yet written it).
+        with suppress(OSError, ValueError, TypeError, KeyError):
+            owner = json.loads((self.folder / OWNER).read_text("utf-8"))
+            since = time.localtime(float(owner["since"]))
+            today = time.localtime()[:3] == since[:3]
+            number, host = int(owner["process"]), str(owner["host"])
+            text = f" by process {number} since {time.strftime('%H:%M' if today else '%Y-%m-%d %H:%M', since)} ({host})"
+            if host == socket.gethostname() and _start_of(number) != owner["start"]:
+                text = f" by a process that process {number} started; process {number} itself has ended"
+            return text
+        return ""
+
+
+def _start_of(process: int) -> int | None:
+    """When a process started, in ticks since the machine did: their numbers are used again. None: no such process."""
+    try:
+        # The name of the program, in parentheses, may hold spaces; the start is field 22.
+        fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+        return int(fields[19])
+    except (OSError, ValueError, IndexError):
+        return None
+
+
+def _file_lock(path: Path):
+    try:
+        import filelock
+    except ImportError as error:
+        raise MissingPartError("filelock", "train") from error
+    return filelock.FileLock(path, is_singleton=False)

@@ -1,0 +1,161 @@
+"""One training in a run folder: its lock, its new folder, what an error leaves, and the replacement of an old run."""
+
+import contextlib
+import dataclasses
+import os
+import shlex
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from regard.errors import RunError
+from regard.training.checkpoint_io import list_checkpoints
+from regard.training.config import RunConfig
+from regard.training.manifest import Manifest
+from regard.training.own_files import remove_own_files
+from regard.training.run_folder import RunFolder
+from regard.training.run_lock import RunLock
+from regard.training.run_replacement import new_place, require_replaceable, take_place
+from regard.training.signal_handler import advising
+from regard.training.task import Task
+
+
+class RunSession:
+    """A context in which this process, and no other, trains in a run folder.
+
+    A new run is prepared under another name and renamed, so that the folder has its configuration from its first
+    moment on: whenever the process is killed, the folder does not exist, or the run can be resumed. A new run that an
+    error ends before it has saved a checkpoint or a model is deleted again. A run that replaces another one is trained
+    beside it; `complete` puts it in its place.
+
+    Args:
+        folder: from `RunFolder.create`, or from `RunFolder.open` to resume.
+        task: the task of the run.
+        config: the configuration, which is written into the folder.
+        resume: whether the run exists.
+
+    Raises:
+        RunError: the run is in use by another process, or the folder cannot be made.
+    """
+
+    def __init__(self, folder: RunFolder, task: Task, config: RunConfig[Any, Any, Any], resume: bool):
+        self.folder = folder
+        self._config = config
+        self._task = task
+        self._resume = resume
+        self._old: Path | None = None
+        self._exits = contextlib.ExitStack()
+
+    def __enter__(self) -> "RunSession":
+        with contextlib.ExitStack() as exits:
+            self._exits = exits
+            self._old = self._replaced() if self._resume else self.folder.replaces
+            if self._old and self._old.is_dir():
+                self._lock(self._old)
+            if self._resume:
+                self._lock(self.folder.path)
+            else:
+                self._begin()
+            exits.enter_context(advising(lambda: continue_with(self._place(), self._task.name)))
+            self.folder.write_config(self._config)
+            self._exits = exits.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if isinstance(error, Exception) and not self._resume and self._is_untrained():
+                with contextlib.suppress(RunError):
+                    remove_own_files(self.folder.path)
+        finally:
+            self._exits.close()
+
+    def complete(self) -> RunFolder:
+        """The folder of the finished run: in the place of the old one, if it replaces one.
+
+        Raises:
+            RunError: the old run cannot be replaced; both are kept.
+        """
+        old = self._old
+        if old is None or not self.folder.model.is_file():
+            return self.folder
+        if old.exists():
+            try:
+                require_replaceable(old, RunFolder.require_run)
+            except RunError as error:
+                raise RunError(f"{error}. The new run is complete, in {self.folder.path}") from error
+        take_place(self.folder.path, old)
+        self.folder = RunFolder(old)
+        self._old = None
+        self.folder.manifest.write(dataclasses.replace(self.folder.manifest.read(), replaces=None))
+        return self.folder
+
+    def _begin(self) -> None:
+        path = self.folder.path
+        if self._old:
+            require_replaceable(self._old, RunFolder.require_run)
+            if path.exists():  # an earlier training that was to replace the same run
+                require_replaceable(path, RunFolder.require_run)
+                self._lock(path)
+                remove_own_files(path)
+        prepared = RunFolder(path.with_name(f".{path.name}.{os.getpid()}.tmp"))
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            _remove_stale(path)
+            prepared.checkpoints.mkdir(parents=True)
+            prepared.pictures.mkdir()
+            prepared.write_config(self._config)
+            patterns = (*self._task.files, *self._task.results)
+            replaces = self._old.name if self._old else None
+            prepared.manifest.write(Manifest(began_in=os.getcwd(), replaces=replaces, patterns=patterns))
+            os.rename(prepared.path, path)
+        except OSError as error:
+            raise RunError(f"cannot create the run folder {path}: {error.strerror}") from error
+        finally:
+            if prepared.path.exists():
+                with contextlib.suppress(RunError):
+                    remove_own_files(prepared.path)
+        self._lock(path)
+
+    def _lock(self, path: Path) -> None:
+        self._exits.callback(RunLock(path).acquire().release)
+
+    def _replaced(self) -> Path | None:
+        # The run that a resumed run is to replace.
+        name = self.folder.manifest.read().replaces
+        old = None if name is None else self.folder.path.with_name(name)
+        return old if old and new_place(old).name == self.folder.path.name else None
+
+    def _place(self) -> Path:
+        # Where the run is: a signal may come after the folder was renamed, and before this object knows.
+        return self.folder.path if self.folder.path.exists() or self._old is None else self._old
+
+    def _is_untrained(self) -> bool:
+        return not self.folder.model.is_file() and not list_checkpoints(self.folder.checkpoints)
+
+
+def continue_with(path: Path, task: str) -> str:
+    """How to continue a run, with a command that a shell takes."""
+    place = f"--runs {shlex.quote(str(path.parent))} --run {shlex.quote(path.name)}"
+    return f"continue with: regard train {shlex.quote(task)} {place} --resume"
+
+
+def _remove_stale(path: Path) -> None:
+    # Deletes the prepared folders of processes that were killed before they could rename them.
+    start = f".{path.name}."
+    for name in os.listdir(path.parent) if os.name == "posix" else ():
+        number = name.removeprefix(start).removesuffix(".tmp")
+        if name == f"{start}{number}.tmp" and number.isdecimal() and not _is_another(int(number)):
+            remove_own_files(path.with_name(name))
+
+
+def _is_another(process: int) -> bool:
+    # Whether another process with this number is running.
+    try:
+        os.kill(process, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        pass
+    return process != os.getpid()
