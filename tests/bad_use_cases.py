@@ -281,7 +281,7 @@ TRAINING = [
 USING = [
     ("evaluate {missing} {data}", "missing"),
     ("evaluate {folder} {data}", "folder config.yaml"),
-    ("evaluate {data} {data}", "data"),
+    ("evaluate {data} {data}", "run folder train.tsv"),
     ("evaluate {run} {missing}", "missing"),
     ("evaluate {run} {empty}", "empty"),
     ("evaluate {run} {binary}", "binary"),
@@ -302,7 +302,7 @@ USING = [
     ("evaluate {run} {data} --output ..", "--output"),
     ("predict {missing} a", "missing"),
     ("predict {folder} a", "folder"),
-    ("predict {data} a", "data"),
+    ("predict {data} a", "run folder train.tsv"),
     ("predict {run} a --beam 0", "--beam"),
     ("predict {run} a --beam 100000", "--beam 1000"),
     ("predict {run} a --beams 3", "--beam"),

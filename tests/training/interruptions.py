@@ -52,7 +52,7 @@ def interrupt(folder: Path, number: signal.Signals, after: float) -> str:
     error = process.communicate()[1].decode()
     assert "Traceback" not in error, error
     ended = process.returncode
-    if ended == 0 or ended == -number and number != signal.SIGKILL:
+    if ended == 0 or (ended == -number and number != signal.SIGKILL):
         # It was complete, or Python was already shutting down or not yet in our code.
         assert ended == 0 or not runs.exists() or (runs / "x" / "model.safetensors").exists(), error
         return "complete" if ended == 0 else "outside"

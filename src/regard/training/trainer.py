@@ -22,7 +22,6 @@ def make_trainer(training: TrainingConfig, folder: RunFolder) -> Any:
     with lightning_silenced():
         from lightning.pytorch import Trainer
         from lightning.pytorch.utilities.exceptions import MisconfigurationException
-        from lightning.pytorch.utilities.exceptions import MisconfigurationException
 
         from regard.training.checkpoint_io import SafeCheckpointIO
         from regard.training.loggers import make_loggers
@@ -48,16 +47,9 @@ def make_trainer(training: TrainingConfig, folder: RunFolder) -> Any:
         except (MisconfigurationException, ImportError, RuntimeError, TypeError, ValueError) as error:
             reason = str(error).splitlines()[0] if str(error) else type(error).__name__
             raise ArgumentError(
-                f"accelerator {training.accelerator!r}, devices {training.devices!r} and strategy "
-                f"{training.strategy!r} cannot be used here: {reason}"
+                f"--accelerator {training.accelerator}, --devices {training.devices} and --strategy "
+                f"{training.strategy} cannot be used together here: {reason}"
             ) from error
-
-
-def _refusal(training: TrainingConfig, error: Exception) -> str:
-    """Which of the fields about the machine Lightning refused, and why."""
-    reason = str(error).strip().splitlines()[0]
-    where = f"--accelerator {training.accelerator} --devices {training.devices} --strategy {training.strategy}"
-    return f"{where} cannot be used together on this machine: {reason}"
 
 
 @contextmanager
