@@ -105,6 +105,54 @@ def test_evaluate(regard, trained, corpus):
     assert (trained / "pictures" / "bleu-by-length-test.png").is_file()
 
 
+def test_evaluate_takes_the_bundled_corpus(regard, trained):
+    code, output, error = regard("evaluate", trained, "bundled", "--beam", 1, "--limit", 3)
+    assert code == 0, error
+    assert output.startswith("bundled: 3 pairs")
+    assert (trained / "evaluation-bundled.json").is_file()
+
+
+CONFIG_LINES = ["--epochs", "7", "--hidden", "12", "--no-input-feeding", "--attention", "luong", "--lowercase"]
+
+
+def test_a_printed_configuration_is_one_for_config(regard, tmp_path):
+    """What --print-config writes, --config reads; an option that is given besides wins."""
+    base = ["train", "translate"]
+    code, printed, error = regard(*base, "--bundled", 30, *CONFIG_LINES, "--print-config")
+    assert (code, error) == (0, "")
+    file = tmp_path / "config.yaml"
+    file.write_text(printed)
+    assert regard(*base, "--config", file, "--print-config")[1] == printed
+    changed = regard(*base, "--config", file, "--epochs", 8, "--no-lowercase", "--print-config")[1]
+    expected = printed.replace("epochs: 7", "epochs: 8").replace("lowercase: true", "lowercase: false")
+    assert changed == expected
+    assert changed != printed
+
+
+def test_a_configuration_may_have_a_few_fields(regard, tmp_path):
+    file = tmp_path / "some.yaml"
+    file.write_text("training:\n  epochs: 3\n  learning_rate: 1\n")
+    code, printed, error = regard("train", "translate", "--bundled", 30, "--config", file, "--print-config")
+    assert (code, error) == (0, "")
+    assert "epochs: 3" in printed
+
+
+def test_tensorboard_is_short_for_a_logger(regard):
+    base = ["train", "translate", "--bundled", 30, "--print-config"]
+    assert "logger: tensorboard\n" in regard(*base, "--tensorboard")[1]
+    assert "logger: csv,tensorboard\n" in regard(*base, "--tensorboard", "--logger", "csv")[1]
+
+
+def test_a_dry_run_says_sizes_and_writes_nothing(regard, corpus, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    arguments = training(corpus, tmp_path / "runs", "--dry-run")
+    code, output, error = regard(*arguments)
+    assert code == 0, error
+    for part in ("101 pairs", "parameters", "encoder", "decoder", "memory: at least", "ms a step", "an epoch"):
+        assert part in output
+    assert not list(tmp_path.iterdir())
+
+
 def test_predict_gives_a_line_for_a_line(regard, trained, tmp_path):
     sentences = ["The dog sleeps.", "", "She reads a zzzz book."]
     file = tmp_path / "sentences.txt"
@@ -193,7 +241,7 @@ def test_lines_that_do_not_match(regard, corpus, tmp_path):
     ("option", "words"),
     [
         (["--attention", "bahdenau"], ["bahdenau", "bahdanau"]),
-        (["--hidden", "11"], ["--hidden", "even"]),
+        (["--hidden=11"], ["--hidden", "more than once"]),
         (["--dropout", "1"], ["dropout"]),
         (["--schedule", "cosin"], ["cosine"]),
         (["--learning-rate", "0"], ["--learning-rate"]),
