@@ -5,7 +5,6 @@ import statistics
 import tempfile
 import time
 from collections.abc import Iterable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -38,7 +37,7 @@ def dry_run(task: "Task", config: "RunConfig[Any, Any, Any]") -> None:
     if training.threads:
         torch.set_num_threads(training.threads)
     with tempfile.TemporaryDirectory(prefix="regard-") as temporary:
-        folder = RunFolder.create(Path(temporary) / "run")
+        folder = RunFolder(temporary)
         trainer = make_trainer(training, folder)
         seed_step(training.seed, -1)
         experiment = task.prepare(config, folder)
@@ -113,6 +112,8 @@ def _measured(experiment: "Experiment", batches: Iterable[Any], trainer: Any) ->
 
 
 def _size(count: int) -> str:
+    if count < 2**20:
+        return "less than 1 MiB"
     return f"{count / 2**20:,.0f} MiB" if count < 2**30 else f"{count / 2**30:,.1f} GiB"
 
 

@@ -218,10 +218,6 @@ class Trained(ABC):
     def evaluate_with(self, data: Any, options: Any) -> Evaluation:
         """`evaluate` with an ``evaluation_config`` of the task."""
 
-    def remarks(self, predictions: Sequence[Prediction], options: Any) -> list[str]:
-        """What a user should know of these predictions, a line each: a command prints them on standard error."""
-        return []
-
     def draw(self, predictions: Sequence[Prediction], folder: Path) -> list[Path]:
         """Draw a picture of each prediction into a folder, and return the files.
 
