@@ -1,4 +1,4 @@
-"""A training that is interrupted anywhere leaves no run, a whole one, or one that resumes; ``interruptions.py`` has more."""
+"""A training that is interrupted anywhere leaves no run, a whole one, or one that resumes (see ``interruptions.py``)."""
 
 import os
 import signal
