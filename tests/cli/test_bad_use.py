@@ -12,6 +12,7 @@ import pytest
 import bad_use_cases
 from bad_use_cases import HOSTILE
 from regard.cli.commands import build
+from regard.data.text import sources
 from regard.data.text.generated import write_corpus
 
 BASES = {
@@ -94,7 +95,7 @@ def written(runs):
 def _offline(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path_factory.mktemp("cache"))
-        patch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
+        patch.setattr(sources, "_hub_answers", lambda: False)
         yield
 
 

@@ -35,7 +35,7 @@ def arguments_of(command):
     app = build(command.split())
     for name in command.split():
         app = app[name]
-    return app.assemble_argument_collection()
+    return app.assemble_argument_collection(parse_docstring=True)
 
 
 def test_every_command_is_listed():

@@ -9,7 +9,6 @@ from cyclopts import App, CycloptsError, Parameter
 
 from regard import __version__
 from regard.cli.option_errors import message
-from regard.cli.ranges import finite
 from regard.cli.typed_options import remember_typed_options
 from regard.errors import ArgumentError, RegardError
 
@@ -45,9 +44,7 @@ def build(arguments: Sequence[str]) -> App:
         version_flags="--version",
         # Markup would take [words] in brackets out of the help.
         help_format="plaintext",
-        default_parameter=Parameter(
-            negative_bool=(), negative_iterable=(), show_default=_shown_default, validator=finite
-        ),
+        default_parameter=Parameter(negative_bool=(), negative_iterable=(), show_default=_shown_default),
         config=remember_typed_options,
         exit_on_error=False,
         print_error=False,

@@ -29,6 +29,7 @@ class Panel:
     def parameters(self, group: Group) -> list[inspect.Parameter]:
         """The options as parameters of a function that Cyclopts calls."""
         kinds = typing.get_type_hints(self.kind)
+        annotations = typing.get_type_hints(self.kind, include_extras=True)
         texts = field_help(self.kind)
         fields = {field.name: field for field in dataclasses.fields(self.kind)}
         return [
@@ -37,7 +38,7 @@ class Panel:
                 inspect.Parameter.KEYWORD_ONLY,
                 default=_default(fields[name]),
                 annotation=Annotated[
-                    kinds[name],
+                    annotations[name],
                     Parameter(
                         name=self.spellings.get(name, (option(name),)),
                         negative=_negative(name, kinds[name], self.negatives or fields[name].default is True),

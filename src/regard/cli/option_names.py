@@ -6,12 +6,6 @@ from contextlib import contextmanager
 
 from regard.errors import ArgumentError
 
-SEARCH_OPTIONS = {
-    "width": "--beam", "beam": "--beam", "length_penalty": "--length-penalty", "limit": "--limit",
-    "batch_size": "--batch-size", "device": "--device",
-}  # fmt: skip
-"""Argument of the search and the evaluation → option."""
-
 
 @contextmanager
 def options_named(options: Mapping[str, str]) -> Iterator[None]:
@@ -23,6 +17,8 @@ def options_named(options: Mapping[str, str]) -> Iterator[None]:
     try:
         yield
     except ArgumentError as error:
+        if "--" in str(error):  # it names options already
+            raise
         names = "|".join(map(re.escape, sorted(options, key=len, reverse=True)))
         # Words in quotation marks are values that the user gave.
         message = re.sub(rf"(?<!['\w-])({names})(?!['\w-])", lambda found: options[found[0]], str(error), count=1)

@@ -4,8 +4,10 @@ from cyclopts import App
 
 from regard.tasks import registry
 
-WRITES = """Writes runs/NAME/ with the best model, metrics, samples, checkpoints and pictures. An interrupted run continues with
---resume."""
+WRITES = (
+    "Writes runs/NAME/ with the best model, metrics, samples, checkpoints and pictures. An interrupted run continues "
+    "with --resume."
+)
 
 app = App(name="train", help="Train a model on your own data.")
 

@@ -27,7 +27,8 @@ class Place:
     runs: Path = Path("runs")
     """Folder that holds the run folders."""
     resume: bool = False
-    """Continue an interrupted run with its own options (--epochs, --max-minutes, --patience and the machine may change)."""
+    """Continue an interrupted run with its own options (--epochs, --max-minutes, --patience and the machine may
+    change)."""
     allow_changed_data: bool = False
     """With --resume: continue although the data have changed since the run began."""
     overwrite: bool = False
@@ -43,6 +44,8 @@ class Place:
 
 
 def __getattr__(name: str) -> Any:
+    if name not in registry.names():
+        raise AttributeError(f"there is no task {name!r}")
     return make_command(registry.find(name))
 
 

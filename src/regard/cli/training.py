@@ -1,6 +1,9 @@
 """What ``regard train TASK`` does: starts, resumes, describes or only checks a run."""
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from regard.cli.option_names import options_named
@@ -33,7 +36,7 @@ def train_task(task: "Task", place: "Place", given: dict[str, Any]) -> None:
         print(as_yaml(config), end="")
         return
     name = check_name("--run", place.run if place.run is not None else task.run_name(config))
-    with options_named(all_options(task)):
+    with options_named(all_options(task)), _no_empty_folder(place.runs):
         if place.dry_run:
             from regard.cli.dry_run import dry_run
 
@@ -46,6 +49,19 @@ def train_task(task: "Task", place: "Place", given: dict[str, Any]) -> None:
         folder = (RunFolder.begun if is_child() else RunFolder.create)(path, place.overwrite)
         trained = train(task, config, folder)
     finish(task, trained)
+
+
+@contextmanager
+def _no_empty_folder(path: Path) -> Iterator[None]:
+    """Remove a folder that was made in the block and is empty, if the block ends with an error."""
+    existed = path.exists()
+    try:
+        yield
+    except BaseException:
+        if not existed:
+            with suppress(OSError):
+                path.rmdir()
+        raise
 
 
 def _resume(task: "Task", place: "Place", given: dict[str, Any]) -> None:

@@ -1,13 +1,21 @@
 """Which options the user typed, as opposed to those that have their default value."""
 
+import math
+import re
+import typing
 from contextvars import ContextVar
+from typing import Any
 
 from cyclopts import UNSET, App, ArgumentCollection
 
+from regard.cli.ranges import LARGEST
 from regard.errors import ArgumentError
 
 MAY_BE_EMPTY = ("--title", "--logger")
 """Options whose empty text says that there is none."""
+
+WHOLE = re.compile(r"[+-]?[0-9]+(_[0-9]+)*")
+"""A whole number as Python reads it."""
 
 _TYPED: ContextVar[tuple[str, ...]] = ContextVar("typed options", default=())
 
@@ -21,17 +29,36 @@ def remember_typed_options(app: App, commands: tuple[str, ...], arguments: Argum
         arguments: the options of the command, each with what the user typed for it.
 
     Raises:
-        ArgumentError: an option has an empty text, or one with a NUL character, which no file's name can have.
+        ArgumentError: an option has an empty text, or one with a NUL character, which no file's name can have; or a
+            number is not finite, not whole where it must be, or too large to be stored.
     """
     typed = [argument for argument in arguments if argument.tokens and argument.name.startswith("--")]
     for argument in typed:
         for token in argument.tokens:
-            name = token.keyword or argument.name
-            if token.value == "" and token.implicit_value is UNSET and name not in MAY_BE_EMPTY:
-                raise ArgumentError(f"{name} is empty; give it a value, or leave it out")
-            if "\0" in token.value:
-                raise ArgumentError(f"{name} must not have a NUL character; it is {token.value!r}")
+            if token.implicit_value is UNSET:
+                _check(token.keyword or argument.name, token.value, (argument.hint, *typing.get_args(argument.hint)))
     _TYPED.set(tuple(argument.name for argument in typed))
+
+
+def _check(name: str, text: str, kinds: tuple[Any, ...]) -> None:
+    if text == "" and name not in MAY_BE_EMPTY:
+        raise ArgumentError(f"{name} is empty; give it a value, or leave it out")
+    if "\0" in text:
+        raise ArgumentError(f"{name} must not have a NUL character; it is {text!r}")
+    if int in kinds:  # Cyclopts would round 1.5
+        if not WHOLE.fullmatch(text):
+            raise ArgumentError(f"{name} must be a whole number; it is {text!r}")
+        if len(text) > 30 or abs(int(text)) > LARGEST:
+            raise ArgumentError(f"{name} must be at most {LARGEST:,}; it is {text}")
+    elif float in kinds and not _is_finite(text):
+        raise ArgumentError(f"{name} must be a finite number; it is {text!r}")
+
+
+def _is_finite(text: str) -> bool:
+    try:
+        return math.isfinite(float(text))
+    except ValueError:
+        return True  # no number at all, which Cyclopts says
 
 
 def typed_options() -> tuple[str, ...]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, get_args
 
 from regard.errors import ArgumentError, RunError
-from regard.training.sections import build_section, check_at_least, check_choices
+from regard.training.sections import build_section, check_at_least, check_between, check_choices, check_finite
 
 if TYPE_CHECKING:
     from regard.training.task import Task
@@ -66,9 +66,12 @@ class TrainingConfig:
 
     def __post_init__(self) -> None:
         check_choices(self)
+        check_finite(self)
+        check_between(self, 0, 2**63 - 1, "seed")
+        check_between(self, 0, 1024, "threads")
         check_at_least(self, 1, "epochs", "plateau_patience")
         check_at_least(self, 0, "warmup", "clip", "max_minutes", "patience", "validate_every", "checkpoint_minutes",
-                       "checkpoint_steps", "weight_decay", "threads", "seed")  # fmt: skip
+                       "checkpoint_steps", "weight_decay")  # fmt: skip
         if not self.learning_rate > 0:
             raise ArgumentError(f"learning_rate must be above 0; it is {self.learning_rate}")
         for name in self.loggers:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import difflib
+import math
 import types
 import typing
 from typing import Any, Literal, TypeVar, Union
@@ -26,6 +27,21 @@ def check_at_least(section: Any, least: float, *names: str) -> None:
     for name in names:
         if not getattr(section, name) >= least:
             raise ArgumentError(f"{name} must be at least {least}; it is {getattr(section, name)}")
+
+
+def check_between(section: Any, low: float, high: float, *names: str) -> None:
+    """Raise ArgumentError if one of these fields is not from ``low`` to ``high``, or NaN."""
+    for name in names:
+        if not low <= getattr(section, name) <= high:
+            raise ArgumentError(f"{name} must be from {low:,} to {high:,}; it is {getattr(section, name)}")
+
+
+def check_finite(section: Any) -> None:
+    """Raise ArgumentError if a field is infinite or NaN."""
+    for field in dataclasses.fields(section):
+        value = getattr(section, field.name)
+        if isinstance(value, float) and not math.isfinite(value):
+            raise ArgumentError(f"{field.name} must be a finite number; it is {value}")
 
 
 def check_probabilities(section: Any, *names: str) -> None:

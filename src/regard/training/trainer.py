@@ -47,8 +47,8 @@ def make_trainer(training: TrainingConfig, folder: RunFolder) -> Any:
         except (MisconfigurationException, ImportError, RuntimeError, TypeError, ValueError) as error:
             reason = str(error).splitlines()[0] if str(error) else type(error).__name__
             raise ArgumentError(
-                f"accelerator {training.accelerator!r}, devices {training.devices!r} and strategy "
-                f"{training.strategy!r} cannot be used here: {reason}"
+                f"--accelerator {training.accelerator}, --devices {training.devices} and --strategy "
+                f"{training.strategy} cannot be used together here: {reason}"
             ) from error
 
 

@@ -6,7 +6,7 @@ import os
 import re
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -90,6 +90,8 @@ def local_files(source: Source) -> tuple[Path, ...] | None:
         if len(source) != 2:
             raise ArgumentError(f"source must be a path, a name or two paths; got {len(source)} of them")
         return Path(source[0]), Path(source[1])
+    if isinstance(source, str) and "://" in source:
+        raise DataError(f"{source}: web addresses are not read; download the file and give its path")
     path = Path(source)
     if path.exists() or not isinstance(source, str):
         return (path,)
@@ -133,11 +135,17 @@ def _from_hub(
     import datasets
 
     path, _, configuration = name.partition(":")
-    with _without_progress_bars():
+    answers = _hub_answers()
+    with _without_progress_bars(), nullcontext() if answers else _offline():
         try:
             loaded = datasets.load_dataset(path, configuration or None, split=split)
         # The hub, the network and the loaders raise many kinds of errors; each means that there is no data.
         except Exception as error:
+            if not answers:
+                raise DataError(
+                    f"{name}: no such file, and the Hugging Face hub, which may have the data set, cannot be reached; "
+                    "check the path or the network"
+                ) from error
             reason = (str(error).strip() or type(error).__name__).splitlines()[0]
             raise DataError(
                 f"{name}: no such file, and no Hugging Face data set of that name could be loaded "
@@ -152,6 +160,34 @@ def _from_hub(
         return readers.record_batches(name, itertools.chain.from_iterable(blocks), source_column, target_column)
 
     return _table(key, name, pairs, lowercase, limit)
+
+
+def _hub_answers() -> bool:
+    """Whether the Hugging Face hub can be reached; asked once, since its own clients ask again for a minute."""
+    import huggingface_hub
+    from huggingface_hub import constants
+
+    if constants.HF_HUB_OFFLINE:
+        return False
+    try:
+        huggingface_hub.get_session().head(constants.ENDPOINT, timeout=5)
+    except Exception:  # of the HTTP library that this version of the hub's client uses
+        return False
+    return True
+
+
+@contextmanager
+def _offline() -> Iterator[None]:
+    """Let ``datasets`` look for a data set in its cache only."""
+    import datasets
+    from huggingface_hub import constants
+
+    before = constants.HF_HUB_OFFLINE, datasets.config.HF_HUB_OFFLINE
+    constants.HF_HUB_OFFLINE = datasets.config.HF_HUB_OFFLINE = True
+    try:
+        yield
+    finally:
+        constants.HF_HUB_OFFLINE, datasets.config.HF_HUB_OFFLINE = before
 
 
 def _table(key: str, where: str, read: Any, lowercase: bool, limit: int | None) -> "datasets.Dataset":

@@ -5,10 +5,16 @@ from typing import Any, Literal
 
 from regard.errors import ArgumentError
 from regard.training.config import TrainingConfig
-from regard.training.sections import check_at_least, check_choices, check_probabilities
+from regard.training.sections import check_at_least, check_between, check_choices, check_probabilities
 
 BUNDLED_PAIRS = 20_000
 """Training pairs of the bundled corpus when no number is given."""
+
+MOST_BUNDLED = 10_000_000
+"""Largest number of pairs that are generated."""
+
+MOST_FEATURES, MOST_LAYERS, MOST_BEAM, MOST_BATCH = 65_536, 100, 1000, 1_000_000
+"""Beyond these a model or a search would not fit into any memory, or never end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,16 +49,23 @@ class DataConfig:
         if self.train == "bundled":
             object.__setattr__(self, "train", None)
             object.__setattr__(self, "bundled", self.bundled or BUNDLED_PAIRS)
-        if (self.train is None) == (self.bundled <= 0):
-            raise ArgumentError("training data must be either a path (train) or the bundled corpus (bundled > 0)")
+        check_between(self, 0, MOST_BUNDLED, "bundled")
+        if self.train is not None and self.bundled:
+            raise ArgumentError("--train and --bundled exclude each other; give one of them")
+        if self.train is None and not self.bundled:
+            raise ArgumentError(
+                f"there is nothing to train on; give --train FILE, or --train bundled for {BUNDLED_PAIRS:,} pairs of "
+                "the bundled corpus (--bundled says how many)"
+            )
         for name in ("train", "validation", "test", "source_column", "target_column"):
             if getattr(self, name) == "":
                 raise ArgumentError(f"{name} is empty; give a name, or leave it out")
         if self.source_column is not None and self.source_column == self.target_column:
             raise ArgumentError(f"source_column must not be the target's column; both are {self.source_column!r}")
         check_choices(self)
-        check_at_least(self, 8, "vocabulary")
-        check_at_least(self, 1, "max_length", "held_out")
+        check_between(self, 8, 10_000_000, "vocabulary")
+        check_between(self, 1, 1_000_000, "max_length")
+        check_at_least(self, 1, "held_out")
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +109,9 @@ class ModelConfig:
 
     def __post_init__(self) -> None:
         check_choices(self)
-        check_at_least(self, 1, "embedding", "hidden", "encoder_layers", "decoder_layers", "window")
+        check_between(self, 1, MOST_FEATURES, "embedding", "hidden")
+        check_between(self, 1, MOST_LAYERS, "encoder_layers", "decoder_layers")
+        check_at_least(self, 1, "window")
         check_at_least(self, 0, "max_source", "entropy_weight")
         check_probabilities(self, "dropout")
         if self.hidden % 2:
@@ -120,7 +135,7 @@ class TranslationTrainingConfig(TrainingConfig):
 
     def __post_init__(self) -> None:
         TrainingConfig.__post_init__(self)  # the class of `super()` is another one in a dataclass with slots
-        check_at_least(self, 1, "tokens_per_batch")
+        check_between(self, 1, MOST_BATCH * 100, "tokens_per_batch")
         check_at_least(self, 0, "validation_pairs")
         check_probabilities(self, "label_smoothing", "scheduled_sampling")
 
@@ -168,8 +183,9 @@ class EvaluationConfig:
 
 
 def _check_search(config: PredictionConfig | EvaluationConfig) -> None:
-    check_at_least(config, 1, "beam", "batch_size")
-    check_at_least(config, 0, "length_penalty")
+    check_between(config, 1, MOST_BEAM, "beam")
+    check_between(config, 1, MOST_BATCH, "batch_size")
+    check_between(config, 0, 100, "length_penalty")
 
 
 # The names of version 0.1.

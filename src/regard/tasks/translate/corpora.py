@@ -143,5 +143,12 @@ def write_bundled(folder: RunFolder, pairs: int) -> None:
         write_corpus(folder.path / "corpus", sizes, BUNDLED_SEED)
 
 
+def write_bundled_test(folder: str) -> str:
+    """Write the test part of the bundled corpus into a folder, and return its file."""
+    from regard.data.text.generated import write_corpus
+
+    return str(write_corpus(folder, {"validation": BUNDLED_VALIDATION, "test": BUNDLED_TEST}, BUNDLED_SEED)["test"])
+
+
 def _texts(dataset: "datasets.Dataset", column: str) -> Iterator[str]:
     return itertools.chain.from_iterable(block[column] for block in dataset.iter(10_000))  # pyright: ignore

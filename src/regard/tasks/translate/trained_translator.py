@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -119,6 +120,8 @@ class TrainedTranslator(Trained):
     def evaluate_with(self, data: Any, options: EvaluationConfig) -> Evaluation:
         from regard.tasks.translate.evaluation import evaluate
 
+        if data == "bundled" and not Path(data).exists():
+            return self._evaluate_bundled(options)
         trained_on = self.config.data
         columns = options.source_column, options.target_column
         pair_of_files = isinstance(data, str) and "," in data and not Path(data).exists()
@@ -136,6 +139,17 @@ class TrainedTranslator(Trained):
             batch_size=options.batch_size,
             limit=options.limit,
         )
+
+    def _evaluate_bundled(self, options: EvaluationConfig) -> Evaluation:
+        # The test part does not depend on the number of training pairs, so a run on other data makes it again.
+        from regard.tasks.translate.corpora import write_bundled_test
+
+        columns = {
+            "source_column": options.source_column or "english",
+            "target_column": options.target_column or "spanish",
+        }
+        with tempfile.TemporaryDirectory(prefix="regard-") as folder:
+            return replace(self.evaluate_with(write_bundled_test(folder), replace(options, **columns)), data="bundled")
 
     def draw(self, predictions: Sequence[Prediction], folder: Path) -> list[Path]:
         from regard.tasks.translate.pictures import draw_alignments
