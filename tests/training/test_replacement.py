@@ -251,3 +251,31 @@ def test_killed_while_the_folder_is_made(tiny, tmp_path, monkeypatch, moment):
     else:
         with RunSession(RunFolder.create(place), TASK, tiny(), resume=False):
             pass
+
+
+@pytest.mark.parametrize("moment", [1, 3, 5, 7, 9, 12, 16, 21, 27, 34])
+def test_killed_at_any_change_of_a_file(tiny, train, tmp_path, monkeypatch, moment):
+    calls = [moment]
+
+    def counted(function):
+        def call(*arguments, **options):
+            if calls[0] == 0:
+                raise Killed
+            calls[0] -= 1
+            return function(*arguments, **options)
+
+        return call
+
+    config = tiny(epochs=1, checkpoint_steps=2)
+    with monkeypatch.context() as patch:
+        for name in ("rename", "replace"):
+            patch.setattr(os, name, counted(getattr(os, name)))
+        with contextlib.suppress(Killed):
+            train(config, tmp_path / "x")
+    place = tmp_path / "x"
+    assert train(config, place, resume=place.exists()).progress.finished
+    folder = RunFolder.open(place)
+    folder.manifest.verify_all()
+    assert TASK.load(folder)
+    assert os.listdir(tmp_path) == ["x"]
+    assert not strangers(place)

@@ -1,6 +1,6 @@
 """Interrupts ``regard train`` at random moments and proves that the run is absent, complete or resumable each time.
 
-Run it by itself for many moments: ``python tests/training/interruptions.py 50 [SIGINT SIGTERM SIGHUP SIGKILL]``.
+Run it by itself for many moments: ``python tests/interruptions.py 50 [SIGINT SIGTERM SIGHUP SIGKILL]``.
 """
 
 import os
@@ -79,6 +79,7 @@ def interrupt(folder: Path, number: signal.Signals, after: float) -> str:
 
 def main() -> None:
     """Interrupt as often as the first argument says."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job ignores it, and so would its processes
     times = int(sys.argv[1]) if len(sys.argv) > 1 else 50
     names = sys.argv[2:] or ["SIGINT", "SIGTERM", "SIGHUP", "SIGKILL"]
     draws = random.Random(8)
