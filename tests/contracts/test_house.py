@@ -68,6 +68,19 @@ def test_files_of_a_room_import_in_one_direction(room):
         imported = {name: below for name, below in imported.items() if name not in lowest}
 
 
+def test_training_knows_no_task():
+    """The loop imports neither a kind of data nor a model, and names no metric or file of a task."""
+    for file in (SOURCE / "training").glob("*.py"):
+        modules = set(imports(file))
+        assert not {module for module in modules if module.startswith("regard.data")}, file.name
+        assert {module for module in modules if module.startswith("regard.models")} <= {"regard.models.checkpoint"}
+        code = ast.parse(file.read_text())
+        names = {node.id for node in ast.walk(code) if isinstance(node, ast.Name)}
+        names |= {node.attr for node in ast.walk(code) if isinstance(node, ast.Attribute)}
+        of_a_task = {name for name in names if re.search("bleu|chrf|tokenizer_|translat", name, re.IGNORECASE)}
+        assert not of_a_task, f"{file.name}: {of_a_task}"
+
+
 def test_every_room_is_drawn_and_exists():
     existing = {path.stem for path in SOURCE.iterdir() if path.name not in ("__init__.py", "__pycache__", "py.typed")}
     assert existing == set(rooms())

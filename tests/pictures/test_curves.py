@@ -33,6 +33,15 @@ def test_the_axis_of_quality_begins_at_zero_and_holds_every_curve():
     assert quality.get_ylabel() == "BLEU, chrF"
 
 
+def test_other_qualities_are_named():
+    metrics = {"step": [1, 2], "val_loss": [3, 2], "val_accuracy": [0.5, 0.75], "val_lost": [1, 2], "val_bleu": [1, 2]}
+    loss, quality = training_curves(metrics, qualities={"val_accuracy": "accuracy"}).axes
+    assert [line.get_ydata().tolist() for line in loss.get_lines()] == [[3, 2]]
+    assert [line.get_ydata().tolist() for line in quality.get_lines()] == [[0.5, 0.75]]
+    assert quality.get_ylabel() == "accuracy"
+    assert not training_curves(metrics, qualities={"val_loss": "loss of words"}).axes[0].get_lines()
+
+
 def test_long_curves_have_a_moving_average():
     values = np.random.default_rng(0).random(1001)
     loss, _ = training_curves({"train_loss": values}).axes

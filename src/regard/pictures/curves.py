@@ -24,15 +24,19 @@ MOST_RAW_POINTS = 200
 
 
 def training_curves(
-    metrics: Mapping[str, Sequence[Any]] | Sequence[Mapping[str, Any]], *, title: str | None = None
+    metrics: Mapping[str, Sequence[Any]] | Sequence[Mapping[str, Any]],
+    *,
+    title: str | None = None,
+    qualities: Mapping[str, str] | None = None,
 ) -> Figure:
-    """Draw loss (left) and BLEU or chrF (right) over the steps of a training.
+    """Draw loss (left) and BLEU, chrF or other qualities (right) over the steps of a training.
 
     Args:
         metrics: columns by name, or the rows of a ``metrics.csv``. Numbers may be text; ``""`` and None are "not
             measured there". Every column with ``loss`` in its name is a loss; ``bleu`` and ``chrf`` are qualities. The
             axis is ``step``, else ``epoch``, else the number of the row.
         title: over the picture.
+        qualities: the columns of the right panel, with the name of each on its axis; None: ``bleu`` and ``chrf``.
 
     Returns:
         A figure of two panels; one without data says so. The best quality is marked with its value.
@@ -46,9 +50,13 @@ def training_curves(
     axis = next((name for name in ("step", "epoch") if name in columns), None)
     length = len(next(iter(columns.values()), ()))
     steps = columns[axis] if axis is not None else np.arange(length, dtype=np.float64)
+    labels = qualities
+    if labels is None:
+        known = ("BLEU", "chrF")
+        labels = {name: label for name in columns for label in known if label.lower() in name.lower()}
     panels = {
-        "loss": [name for name in columns if "loss" in name.lower()],
-        "BLEU, chrF": [name for name in columns if "bleu" in name.lower() or "chrf" in name.lower()],
+        "loss": [name for name in columns if "loss" in name.lower() and name not in labels],
+        "BLEU, chrF": [name for name in columns if name in labels],
     }
     heading = "" if title is None else wrapped(title, 90)
     absent = {"loss": "no loss was measured", "BLEU, chrF": "neither BLEU nor chrF was measured"}
@@ -61,7 +69,7 @@ def training_curves(
     for index, (kind, names) in enumerate(panels.items()):
         axes = figure.add_subplot(1, 2, index + 1, label=kind)
         measured = [name for name in names if np.isfinite(columns[name] + steps).any()]
-        kinds = [label for label in ("BLEU", "chrF") if any(label.lower() in name.lower() for name in measured)]
+        kinds = dict.fromkeys(label for name, label in labels.items() if name in measured)
         _dress(axes, axis or "row", kind if index == 0 else ", ".join(kinds) or kind)
         axes.xaxis.set_major_locator(MaxNLocator("auto", integer=True))
         highest = max(measured, key=lambda name: np.nanmax(columns[name]), default=None)

@@ -9,6 +9,7 @@ A package registers a task in its ``pyproject.toml``; the value names an instanc
 from functools import cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
 
 from regard.errors import RegardError, RunError, UnknownNameError
 from regard.training.run_folder import RunFolder
@@ -77,7 +78,7 @@ def of_run(folder: RunFolder) -> Task:
         ) from error
 
 
-def load(run: str, device: str = "cpu") -> Trained:
+def load(run: str | Path, device: str = "cpu") -> Trained:
     """A trained run, ready to predict and evaluate.
 
     ::

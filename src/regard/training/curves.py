@@ -15,4 +15,6 @@ def draw_curves(folder: RunFolder, metrics: Sequence[Metric]) -> list[Path]:
     if not rows:
         return []
     folder.pictures.mkdir(exist_ok=True)
-    return [save(training_curves(rows, title=folder.path.name), folder.pictures / "curves.png")]
+    qualities = {f"val_{metric.name}": metric.label for metric in metrics}
+    figure = training_curves(rows, title=folder.path.name, qualities=qualities)
+    return [save(figure, folder.pictures / "curves.png")]

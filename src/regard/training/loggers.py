@@ -3,7 +3,7 @@
 from importlib import import_module
 from typing import Any
 
-from regard.errors import MissingPartError
+from regard.errors import MissingPartError, RunError
 from regard.training.run_folder import RunFolder
 
 _CLASSES = {
@@ -23,10 +23,11 @@ def make_loggers(names: list[str], folder: RunFolder) -> list[Any]:
 
     Raises:
         MissingPartError: the package of a logger is not installed.
+        RunError: a logger cannot begin, because it needs a login, a server or a folder.
     """
     run = folder.path.name
     arguments: dict[str, dict[str, Any]] = {
-        "csv": {"save_dir": folder.path, "name": "csv", "version": ""},
+        "csv": {"save_dir": folder.path, "name": "csv"},
         "tensorboard": {"save_dir": folder.path, "name": "tensorboard", "version": ""},
         "mlflow": {"experiment_name": "regard", "run_name": run, "save_dir": str(folder.path / "mlflow")},
         "wandb": {"project": "regard", "name": run, "save_dir": folder.path},
@@ -35,7 +36,12 @@ def make_loggers(names: list[str], folder: RunFolder) -> list[Any]:
     for name in dict.fromkeys(names):
         module, kind = _CLASSES[name]
         try:
-            loggers.append(getattr(import_module(module), kind)(**arguments[name]))
+            logger = getattr(import_module(module), kind)(**arguments[name])
+            _ = logger.experiment  # begins here, not at the first validation
         except ModuleNotFoundError as error:
             raise MissingPartError(name, name) from error
+        except Exception as error:  # of a package that has errors of its own
+            reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+            raise RunError(f"the logger {name} cannot be used ({reason}); choose others with --logger") from error
+        loggers.append(logger)
     return loggers

@@ -100,7 +100,9 @@ def _initial_run(task: Task, path: str) -> RunFolder:
     # The run of ``init_from``; read before anything is made from it.
     folder = RunFolder.open(path)
     if (other := folder.read_sections()["task"]) != task.name:
-        raise RunError(f"init_from: {path} is a run of the task {other!r}; its model cannot start one of {task.name!r}")
+        raise RunError(
+            f"--init-from: {path} is a run of the task {other!r}; its model cannot start one of {task.name!r}"
+        )
     folder.require()
     return folder
 
@@ -111,7 +113,7 @@ def _copy_weights(initial: RunFolder, experiment: Experiment) -> None:
     try:
         load_weights(initial.model, experiment.model)
     except RunError as error:
-        raise RunError(f"init_from: the model of {initial.path} does not fit this run's options: {error}") from error
+        raise RunError(f"--init-from: the model of {initial.path} does not fit this run's options: {error}") from error
 
 
 def _is_over(trainer: Any, checkpoint: Path, progress: Progress, training: TrainingConfig) -> bool:

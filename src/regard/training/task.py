@@ -177,13 +177,21 @@ class Trained(ABC):
         """The tokenizers of the run by name; empty for a task without text."""
         return {}
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({str(self.folder.path)!r}, device={self.device!r})"
+
     def predict(self, inputs: Sequence[Any], **options: Any) -> Sequence[Prediction]:
         """What the model makes of each input, in their order.
 
         Args:
             inputs: the inputs; for a task on text, texts.
             options: fields of the task's ``prediction_config``.
+
+        Raises:
+            ArgumentError: an option is unknown or out of its range, or ``inputs`` is one text and not a list.
         """
+        if isinstance(inputs, str):
+            raise ArgumentError("inputs must be a list of inputs; for one text, give a list of one")
         return self.predict_with(inputs, _options(self.task.prediction_config, options))
 
     def evaluate(self, data: Any = None, **options: Any) -> Evaluation:

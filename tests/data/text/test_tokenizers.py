@@ -2,6 +2,7 @@ import json
 import pickle
 
 import pytest
+import tokenizers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -148,6 +149,80 @@ def test_saved_and_pickled_tokenizers_are_the_same(tokenizer, tmp_path):
         assert (copy.kind, copy.lowercase, len(copy)) == (tokenizer.kind, tokenizer.lowercase, len(tokenizer))
         assert copy.encode_batch([*TEXTS, "<bos> new 例"]) == tokenizer.encode_batch([*TEXTS, "<bos> new 例"])
     assert [file.name for file in tmp_path.iterdir()] == ["tokenizer.json"]
+
+
+@given(st.text(max_size=31))
+@settings(max_examples=200, deadline=None)
+def test_a_saved_tokenizer_is_a_tokenizer_json(saved_tokenizer, text):
+    tokenizer, standard = saved_tokenizer
+    assert standard.encode(text).ids == tokenizer.encode(text)
+    ids = tokenizer.encode(text)
+    assert tokenizer.UNK in ids or standard.decode(ids) == tokenizer.decode(ids)
+
+
+@pytest.fixture(scope="module", params=[(kind, lowercase) for kind in KINDS for lowercase in (False, True)], ids=str)
+def saved_tokenizer(request, tmp_path_factory):
+    """A tokenizer, and what the library of Hugging Face reads from its file."""
+    tokenizer = Tokenizer.train([*TEXTS, " ".join(CHARACTERS)], *(request.param[0], 300, request.param[1]))
+    path = tmp_path_factory.mktemp("saved") / "tokenizer.json"
+    tokenizer.save(path)
+    return tokenizer, tokenizers.Tokenizer.from_file(str(path))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_transformers_reads_a_saved_tokenizer(kind, tmp_path):
+    transformers = pytest.importorskip("transformers")
+    tokenizer = Tokenizer.train(TEXTS, kind, 300)
+    tokenizer.save(tmp_path / "tokenizer.json")
+    fast = transformers.PreTrainedTokenizerFast(tokenizer_file=str(tmp_path / "tokenizer.json"))
+    for text in [*TEXTS, "<bos> new 例"]:
+        assert fast(text)["input_ids"] == tokenizer.encode(text)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("lowercase", [False, True])
+def test_the_file_of_version_0_1_is_the_same_tokenizer(kind, lowercase, tmp_path):
+    tokenizer = Tokenizer.train(TEXTS, kind, 300, lowercase)
+    tokenizer.save(tmp_path / "new.json")
+    content = json.loads((tmp_path / "new.json").read_text())["model"]
+    state = {
+        "regard": {"what": "tokenizer", "format": 1},
+        "kind": kind,
+        "lowercase": lowercase,
+        "pieces": sorted(content["vocab"], key=content["vocab"].get),
+        "merges": content.get("merges", []),
+    }
+    (tmp_path / "old.json").write_text(json.dumps(state, ensure_ascii=False))
+    assert Tokenizer.load(tmp_path / "old.json").fingerprint == tokenizer.fingerprint
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"model": None},
+        {"model": {"type": "Unigram", "vocab": []}},
+        {"normalizer": None},
+        {"normalizer": {"type": "Sequence", "normalizers": [{"type": "NFD"}]}},
+        {"pre_tokenizer": {"type": "Whitespace"}},
+        {"pre_tokenizer": {"type": "Sequence", "pretokenizers": [{"type": "Split", "pattern": {"Regex": "a"}}]}},
+    ],
+)
+def test_a_tokenizer_json_of_another_kind_is_refused(tmp_path, damage):
+    path = tmp_path / "t.json"
+    Tokenizer.train(TEXTS, "bpe", 300).save(path)
+    path.write_text(json.dumps(json.loads(path.read_text()) | damage))
+    with pytest.raises(RunError, match="is not a tokenizer of regard"):
+        Tokenizer.load(path)
+
+
+def test_a_vocabulary_with_a_gap_is_refused(tmp_path):
+    path = tmp_path / "t.json"
+    Tokenizer.train(TEXTS, "word", 300).save(path)
+    content = json.loads(path.read_text())
+    content["model"]["vocab"].pop(next(piece for piece, id in content["model"]["vocab"].items() if id == 5))
+    path.write_text(json.dumps(content))
+    with pytest.raises(RunError, match="numbers from 0"):
+        Tokenizer.load(path)
 
 
 STATE = {

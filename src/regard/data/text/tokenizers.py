@@ -10,26 +10,18 @@ import os
 import tempfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar
 
+from regard.data.text.tokenizer_file import KINDS, MARK, PATTERNS, SPECIAL, parts_of
 from regard.data.text.words import character_class, word_spans
 from regard.errors import ArgumentError, DataError, MissingPartError, RunError, UnknownNameError
 
 if TYPE_CHECKING:
     import tokenizers
 
-KINDS: Final = ("bpe", "word", "char")
-
-_MARK = "▁"
-_SPECIAL = ("<pad>", "<bos>", "<eos>", "<unk>")
-_FORMAT = 1
 _UNKNOWN = "⁇"
 # Python's white space, and the mark itself: a mark in the text becomes a space, so each mark in a piece is a space.
 _SPACES = r"[\s▁\x{1C}-\x{1F}]+"
-# A run of letters, a digit, or any other character, each with the space before it; combining marks stay with letters.
-_CHUNKS = r"▁?[\p{L}\p{M}]+|▁?\p{N}|▁?[^\p{L}\p{M}\p{N}▁]|▁"
-_WORDS = r"▁?[\p{L}\p{M}\p{N}_]+|▁?[^\p{L}\p{M}\p{N}_▁]|▁"
-_CHARACTERS = "."
 
 
 class Tokenizer:
@@ -81,12 +73,12 @@ class Tokenizer:
         """
         if kind not in KINDS:
             raise UnknownNameError("kind of tokenizer", kind, KINDS)
-        if isinstance(size, bool) or not isinstance(size, int) or size <= len(_SPECIAL):
-            raise ArgumentError(f"size must be a whole number above {len(_SPECIAL)}; got {size!r}")
-        backend = _pipeline(kind, lowercase, {piece: id for id, piece in enumerate(_SPECIAL)}, [])
+        if isinstance(size, bool) or not isinstance(size, int) or size <= len(SPECIAL):
+            raise ArgumentError(f"size must be a whole number above {len(SPECIAL)}; got {size!r}")
+        backend = _pipeline(kind, lowercase, {piece: id for id, piece in enumerate(SPECIAL)}, [])
         from tokenizers import trainers
 
-        special = list(_SPECIAL)
+        special = list(SPECIAL)
         if kind == "bpe":
             trainer = trainers.BpeTrainer(
                 vocab_size=size,
@@ -105,7 +97,7 @@ class Tokenizer:
             ) from error
         learnt = json.loads(backend.to_str())["model"]
         pieces = sorted(learnt["vocab"], key=learnt["vocab"].__getitem__)
-        if len(pieces) == len(_SPECIAL):
+        if len(pieces) == len(SPECIAL):
             raise DataError("there is no text to train a tokenizer on; the corpus is empty or white space only")
         return cls(kind, lowercase, pieces, [tuple(pair) for pair in learnt.get("merges", [])])
 
@@ -142,7 +134,7 @@ class Tokenizer:
         """
         left_out = (self.PAD, self.BOS, self.EOS)
         pieces = [unknown if id == self.UNK else self._piece(id) for id in ids if id not in left_out]
-        return "".join(pieces).replace(_MARK, " ").strip(" ")
+        return "".join(pieces).replace(MARK, " ").strip(" ")
 
     def word_groups(self, ids: Sequence[int]) -> list[range]:
         """The tokens of each word (as `regard.data.text.words` defines it).
@@ -152,7 +144,7 @@ class Tokenizer:
         """
         text, starts = "", []
         for id in ids:
-            piece = self._piece(id).replace(_MARK, " ")
+            piece = self._piece(id).replace(MARK, " ")
             if id <= self.UNK:
                 # A separate word; the unknown piece does not say whether a space came before it.
                 piece = _UNKNOWN if id == self.UNK else f" {_UNKNOWN} "
@@ -184,34 +176,38 @@ class Tokenizer:
         inside = {i for group in self.word_groups(ids) for i in group[1:]}
         labels = []
         for position, id in enumerate(ids):
-            label = self._piece(id).lstrip(_MARK) or "␣"
+            label = self._piece(id).lstrip(MARK) or "␣"
             if character_class(label[0]) == "mark":
                 label = "◌" + label
             labels.append(f"·{label}" if position in inside and self.kind == "bpe" else label)
         return labels
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the tokenizer as one JSON file, atomically."""
+        """Write the tokenizer atomically, as a ``tokenizer.json`` of Hugging Face.
+
+        ``tokenizers.Tokenizer.from_file`` and ``transformers.PreTrainedTokenizerFast(tokenizer_file=...)`` encode every
+        text as this tokenizer. No piece is declared special there, so that the name of a special piece in a text is
+        text for them too.
+        """
         path = Path(path)
         handle, part = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".part")
         try:
             with os.fdopen(handle, "w", encoding="utf-8") as file:
-                json.dump(self._state(), file, ensure_ascii=False)
+                file.write(self._backend.to_str(pretty=True))
             os.replace(part, path)
         finally:
             Path(part).unlink(missing_ok=True)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "Tokenizer":
-        """Read a file that `save` wrote. The file contains data only; reading it cannot execute code.
+        """Read a file that `save` wrote, in this version or in 0.1. The file contains data only.
 
         Raises:
             RunError: the file is missing, or is not a complete tokenizer.
         """
         try:
             state = json.loads(Path(path).read_text(encoding="utf-8"))
-            kind, lowercase, pieces, merges = _validated(state)
-            return cls(kind, lowercase, pieces, merges)
+            return cls(*parts_of(state))
         except OSError as error:
             raise RunError(f"{path}: the tokenizer cannot be read ({error.strerror}); is this a run folder?") from error
         except (ValueError, RecursionError) as error:
@@ -219,7 +215,7 @@ class Tokenizer:
 
     def _state(self) -> dict[str, Any]:
         return {
-            "regard": {"what": "tokenizer", "format": _FORMAT},
+            "regard": {"what": "tokenizer", "format": 1},
             "kind": self.kind,
             "lowercase": self.lowercase,
             "pieces": self._pieces,
@@ -248,9 +244,9 @@ def _pipeline(
         import tokenizers
     except ImportError as error:
         raise MissingPartError("tokenizers", "train") from error
-    from tokenizers import Regex, models, normalizers, pre_tokenizers
+    from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers
 
-    unknown = _SPECIAL[Tokenizer.UNK]
+    unknown = SPECIAL[Tokenizer.UNK]
     if kind == "bpe":
         model = models.BPE(vocab=vocabulary, merges=merges, unk_token=unknown)
     else:
@@ -260,34 +256,12 @@ def _pipeline(
     case = [normalizers.Lowercase()] if lowercase else []
     backend.normalizer = normalizers.Sequence([*case, normalizers.NFC(), *spaces])  # pyright: ignore
     # For words and sub-words the first word has a mark too, so that a word has the same pieces at every position.
-    marking = pre_tokenizers.Metaspace(
-        replacement=_MARK, prepend_scheme="never" if kind == "char" else "always", split=False
-    )
-    pattern = {"bpe": _CHUNKS, "word": _WORDS, "char": _CHARACTERS}[kind]
-    cutting = pre_tokenizers.Split(Regex(pattern), "isolated")
+    scheme = "never" if kind == "char" else "always"
+    marking = pre_tokenizers.Metaspace(replacement=MARK, prepend_scheme=scheme, split=False)
+    cutting = pre_tokenizers.Split(Regex(PATTERNS[kind]), "isolated")
     backend.pre_tokenizer = pre_tokenizers.Sequence([marking, cutting])  # pyright: ignore
+    # Only for other programs that read the saved file: `Tokenizer.decode` leaves out special pieces.
+    backend.decoder = decoders.Metaspace(replacement=MARK, prepend_scheme=scheme, split=False)  # pyright: ignore
     # The name of a special piece in a text is encoded as text.
     backend.encode_special_tokens = True
     return backend
-
-
-def _validated(state: Any) -> tuple[str, bool, list[str], list[tuple[str, str]]]:
-    # Raises ValueError unless the state is one that `save` can have written.
-    if not isinstance(state, dict) or state.get("regard") != {"what": "tokenizer", "format": _FORMAT}:
-        raise ValueError(f"no header of a tokenizer of format {_FORMAT}")
-    kind, lowercase, pieces, merges = (state.get(name) for name in ("kind", "lowercase", "pieces", "merges"))
-    if kind not in KINDS or not isinstance(lowercase, bool):
-        raise ValueError("the kind or the case is unknown")
-    if not isinstance(pieces, list) or not all(isinstance(piece, str) and piece for piece in pieces):
-        raise ValueError("the pieces are not a list of texts")
-    known = set(pieces)
-    if tuple(pieces[: len(_SPECIAL)]) != _SPECIAL or len(known) != len(pieces):
-        raise ValueError("the special pieces are not in their places, or a piece stands twice")
-    if not isinstance(merges, list) or (merges and kind != "bpe"):
-        raise ValueError("the merges do not fit the kind")
-    for pair in merges:
-        if not (isinstance(pair, list) and len(pair) == 2 and all(isinstance(side, str) for side in pair)):
-            raise ValueError("a merge is not a pair of pieces")
-        if not known.issuperset((*pair, "".join(pair))):
-            raise ValueError("a merge names a piece that is not there")
-    return kind, lowercase, pieces, [(left, right) for left, right in merges]

@@ -94,8 +94,8 @@ def _tokenizer_of(run: str, column: str, config: DataConfig) -> Tokenizer:
     ):
         if wanted != has:
             raise RunError(
-                f"init_from: {name} is {has!r} in {run}, and {wanted!r} here; a run takes the tokenizers of the run "
-                "that it starts from"
+                f"--init-from: --{name} is {has!r} in {run}, and {wanted!r} here; a run takes the tokenizers of the "
+                "run that it starts from, so give the same"
             )
     return found
 

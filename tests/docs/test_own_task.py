@@ -1,0 +1,116 @@
+"""The task of docs/own-task.md, in a package of its own, trained and used through the commands and in Python."""
+
+import importlib.util
+import itertools
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "own-task.md").read_text(encoding="utf-8")
+FILES = {match[1]: match[2] for match in re.finditer(r"```python\n# (\S+)\n(.*?)```", PAGE, re.S)}
+COMMANDS = [shlex.split(line) for line in re.findall(r"^regard .*", PAGE, re.M)]
+ENTRY_POINT = re.search(r'\[project.entry-points."(.*?)"\]\n(\w+) = "(.*?)"', PAGE)
+
+generic = pytest.mark.skipif(
+    importlib.util.find_spec("regard.cli.train_translate") is not None,
+    reason="the command train does not yet list the tasks of the registry",
+)
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """A folder with the package, as it would be installed, and data for it."""
+    folder = tmp_path_factory.mktemp("own-task")
+    for name, code in FILES.items():
+        path = folder / "site" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(code, encoding="utf-8")
+    (folder / "site" / "labels" / "__init__.py").write_text('"""A package with a task."""\n')
+    installed = folder / "site" / "labels-1.0.dist-info"
+    installed.mkdir()
+    (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: labels\nVersion: 1.0\n")
+    group, name, value = ENTRY_POINT.groups()
+    (installed / "entry_points.txt").write_text(f"[{group}]\n{name} = {value}\n")
+    fruits = {"apple": ("red", "green"), "banana": ("yellow", "long"), "plum": ("blue", "small")}
+    lines = [
+        f"{fruit}\ta {size} {color} {fruit if number % 3 else 'one'}"
+        for number, (fruit, size) in enumerate(itertools.product(fruits, ("sweet", "sour", "ripe", "old")))
+        for color in fruits[fruit]
+    ]
+    (folder / "train.tsv").write_text("\n".join(["label\ttext", *lines]) + "\n")
+    (folder / "validation.tsv").write_text("\n".join(["label\ttext", *lines[::5]]) + "\n")
+    return folder
+
+
+def run(place, *arguments):
+    """Runs Python in that folder, as a user of the package would."""
+    paths = os.pathsep.join([str(place / "site"), str(ROOT / "src")])
+    return subprocess.run(
+        [sys.executable, *arguments], cwd=place, env={**os.environ, "PYTHONPATH": paths}, capture_output=True,
+        text=True, check=False,
+    )  # fmt: skip
+
+
+def command(place, words):
+    ended = run(place, "-c", "from regard.cli import main; main()", *words[1:])
+    assert ended.returncode == 0, ended.stderr
+    return ended.stdout
+
+
+TRAIN = """
+import sys
+from regard.tasks import registry
+from regard.training.config import RunConfig
+from regard.training.run import train
+from regard.training.run_folder import RunFolder
+
+task = registry.find("labels")
+sections = {"data": {"train": "train.tsv", "validation": "validation.tsv"}, "model": {},
+            "training": {"epochs": 30, "learning_rate": 0.1, "accelerator": "cpu", "threads": 1}}
+config = RunConfig.from_dict({"task": "labels", **sections}, "here", task)
+trained = train(task, config, RunFolder.create("runs/fruit"))
+print(trained.progress.best)
+"""
+
+
+@pytest.mark.slow
+def test_in_python(place):
+    ended = run(place, "-c", TRAIN)
+    assert ended.returncode == 0, ended.stderr
+    assert float(ended.stdout) >= 0.8
+    made = {path.name for path in (place / "runs" / "fruit").iterdir()}
+    assert made >= {"config.yaml", "model.safetensors", "names.json", "metrics.csv", "samples.jsonl", "checkpoints"}
+    header, *rows = (place / "runs" / "fruit" / "metrics.csv").read_text().splitlines()
+    assert header == "step,epoch,seconds,train_loss,val_loss,val_accuracy,texts_per_second,learning_rate"
+    assert 1 <= len(rows) <= 30
+    used = run(place, str(place / "site" / "use.py"))
+    assert used.returncode == 0, used.stderr
+    label, accuracy = used.stdout.split()
+    assert label == "apple"
+    assert float(accuracy) >= 0.8
+    (place / "runs" / "fruit").rename(place / "runs" / "python")
+
+
+@generic
+@pytest.mark.slow
+def test_by_the_commands(place):
+    train, evaluate, predict = COMMANDS
+    assert "accuracy" in command(place, train)
+    assert re.search(r"accuracy (0\.[89]|1\.0)", command(place, evaluate))
+    assert command(place, predict).strip() == "apple"
+
+
+@pytest.mark.slow
+def test_the_task_is_listed_without_an_import_of_its_package(place):
+    code = (
+        "import sys; from regard.tasks.registry import names; "
+        "print(names()['labels'], 'labels' in sys.modules, 'regard.tasks.translate' in sys.modules)"
+    )
+    ended = run(place, "-c", code)
+    assert ended.stdout.strip() == "A task of the package labels. False False", ended.stderr
