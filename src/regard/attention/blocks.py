@@ -65,7 +65,7 @@ def attend_in_blocks(
         problem: what to run.
         gatherer: is shown the weights of each block.
     """
-    if problem.is_empty:
+    if problem.pairs == 0:
         return _attend_block(problem, whole(problem), gatherer)
     shape = block_shape(problem)
     outputs = [_attend_block(problem, inputs, gatherer) for inputs in blocks(problem, shape)]

@@ -6,14 +6,12 @@ import torch
 from torch import Tensor
 
 from regard.attention.backends.backend import Backend
-from regard.attention.isolation import attend_isolated, cleaned, empty_rows, hides, is_finite
+from regard.attention.isolation import attend_isolated, cleaned, empty_rows, is_finite
 from regard.attention.planner import choose, choose_reader
 from regard.attention.problem import Problem
 from regard.attention.readings import Gatherer
 from regard.attention.result import Attended
 from regard.transforms import active_transform, can_branch_on
-
-_NOTHING = nullcontext()
 
 
 def execute(problem: Problem, backend: str, gatherer: Gatherer | None = None, need_weights: bool = False) -> Attended:
@@ -33,12 +31,14 @@ def execute(problem: Problem, backend: str, gatherer: Gatherer | None = None, ne
         UnknownNameError, BackendError: as `regard.attention.planner.choose`.
     """
     # A score is lowered when a backend is chosen, and must be in float32 already then.
-    with full_precision(problem.query):
-        return _execute(problem, choose(problem, backend), gatherer, need_weights)
+    if autocasts(problem.query):
+        with torch.autocast(problem.query.device.type, enabled=False):
+            return _execute(problem, choose(problem, backend), gatherer, need_weights)
+    return _execute(problem, choose(problem, backend), gatherer, need_weights)
 
 
 def _execute(problem: Problem, backend: Backend, gatherer: Gatherer | None, need_weights: bool) -> Attended:
-    if problem.is_empty or not hides(problem) or problem.memory is not None:
+    if not problem.may_hide or problem.pairs == 0 or problem.memory is not None:
         return _run(problem, backend, gatherer, need_weights)
     if active_transform() is not None:
         # Nothing may depend on numbers here.
@@ -86,7 +86,13 @@ def _without_empty_rows(problem: Problem, gradient: Tensor | None) -> Tensor | N
 
 def full_precision(query: Tensor) -> AbstractContextManager[object]:
     """Autocast switched off: it would score in half precision (contract 6)."""
+    return torch.autocast(query.device.type, enabled=False) if autocasts(query) else nullcontext()
+
+
+def autocasts(query: Tensor) -> bool:
+    """Whether autocast is on where the query lies."""
+    if query.is_cpu:
+        return torch.is_autocast_enabled("cpu")
     device = query.device.type
     # PyTorch raises for devices that have no autocast, as meta.
-    known = device == "cpu" or torch.amp.is_autocast_available(device)
-    return torch.autocast(device, enabled=False) if known and torch.is_autocast_enabled(device) else _NOTHING
+    return torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)

@@ -81,10 +81,6 @@ class Lowered:
         return bias[(None,) * (4 - bias.dim())]
 
 
-ROW_PARAMETERS = ("temperature", "sink", "alpha", "shift", "center", "sigma")
-"""The parameters of a row primitive that may be tensors."""
-
-
 @dataclass(frozen=True)
 class Capabilities:
     """What a backend's kernels take.
@@ -120,11 +116,7 @@ class Capabilities:
         row = lowered.row
         if row is None or row.kind not in self.rows:
             return f"there is no kernel for {type(lowered.normalizer).__name__}"
-        for name in self._row_numbers:
-            if isinstance(getattr(row, name), Tensor):
-                return f"the normalizer's {name} is a tensor"
+        for number, value in enumerate(row):
+            if isinstance(value, Tensor) and row._fields[number] not in self.row_tensors:
+                return f"the normalizer's {row._fields[number]} is a tensor"
         return None
-
-    @cached_property
-    def _row_numbers(self) -> tuple[str, ...]:
-        return tuple(name for name in ROW_PARAMETERS if name not in self.row_tensors)

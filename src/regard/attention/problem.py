@@ -48,15 +48,21 @@ class Problem:
     dropout: float = 0.0
     rank: int = 4
     memory: "CachedMemory | None" = None
+    pairs: int = field(init=False, repr=False)
+    """How many pairs there are."""
     _lowered: Lowered | None = field(default=None, init=False, repr=False)
     _grid: Grid | None = field(default=None, init=False, repr=False)
     _row: RowPrimitive | None = field(default=None, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        batch, heads, queries, _ = self.query.shape
+        self.pairs = batch * heads * queries * self.key.shape[2]
 
     def __repr__(self) -> str:
         shown = ((field.name, getattr(self, field.name)) for field in fields(self) if field.repr)
         return record_summary("Problem", shown)
 
-    # Both are computed once, without `cached_property`, whose lock no compiler can enter.
+    # Each is computed once, without `cached_property`, whose lock no compiler can enter.
 
     @property
     def lowered(self) -> Lowered:
@@ -80,22 +86,16 @@ class Problem:
         return self.lowered.score
 
     @property
+    def may_hide(self) -> bool:
+        """Whether a query may have hidden keys: a bias hides those for which it is −∞."""
+        return self.mask is not None or self.bias is not None
+
+    @property
     def grid(self) -> Grid:
         """The index space of all pairs."""
         if self._grid is None:
             self._grid = Grid.of(self.query, self.key)
         return self._grid
-
-    @property
-    def pairs(self) -> int:
-        """How many pairs there are."""
-        batch, heads, queries, _ = self.query.shape
-        return batch * heads * queries * self.key.shape[2]
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether there is no pair at all."""
-        return self.pairs == 0
 
     @property
     def wants_gradient(self) -> bool:

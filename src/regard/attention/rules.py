@@ -43,7 +43,7 @@ def pytorch_is_slower(problem: Problem, backends: Mapping[str, Backend]) -> str 
 
 def specification_is_slower(problem: Problem, backends: Mapping[str, Backend]) -> str | None:
     """For `reference`: whether it would hold so many numbers that another backend is faster."""
-    if problem.is_empty:
+    if problem.pairs == 0:
         return None
     prepared = problem.prepared
     elements = problem.pairs * prepared.primitive.elements_per_pair(prepared.query, prepared.key)

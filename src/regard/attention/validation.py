@@ -39,18 +39,19 @@ def validate(
             f"query must have 2 to 4 axes, [batch, heads, queries, dim] with leading axes missing at will; "
             f"it has shape {list(query.shape)}"
         )
-    for name, tensor in (("key", key), ("value", value)):
-        if tensor.dim() != rank:
-            raise ShapeError(
-                f"{name} must have as many axes as query, {rank}; it has shape {list(tensor.shape)} "
-                f"and query has {list(query.shape)}"
-            )
+    if not key.dim() == rank == value.dim():
+        name, tensor = ("key", key) if key.dim() != rank else ("value", value)
+        raise ShapeError(
+            f"{name} must have as many axes as query, {rank}; it has shape {list(tensor.shape)} "
+            f"and query has {list(query.shape)}"
+        )
     if rank < 4:
         new_axes = (None,) * (4 - rank)
         query, key, value = query[new_axes], key[new_axes], value[new_axes]
-    B, H = query.shape[:2]
-    Bk, Hk = key.shape[:2]
-    if value.shape[:3] != key.shape[:3]:
+    B, H, _, _ = query.shape
+    Bk, Hk, K, _ = key.shape
+    Bv, Hv, Kv, _ = value.shape
+    if Bv != Bk or Hv != Hk or Kv != K:
         raise ShapeError(
             f"value must have key's batch, heads and keys, {list(key.shape[:3])}; it has {list(value.shape[:3])}"
         )
@@ -62,17 +63,8 @@ def validate(
     checked_score = as_score(score)
     checked_score.check(query, key)
     checked_normalizer = as_normalizer(normalizer)
-    problem = Problem(
-        query=query,
-        key=key,
-        value=value,
-        score=checked_score,
-        normalizer=checked_normalizer,
-        mask=as_mask(mask),
-        bias=as_bias(bias),
-        dropout=check_dropout(dropout),
-        rank=rank,
-    )
+    parts = as_mask(mask), as_bias(bias), check_dropout(dropout)
+    problem = Problem(query, key, value, checked_score, checked_normalizer, *parts, rank)
     if problem.mask is not None:
         problem.mask.check(problem.grid)
     if problem.bias is not None:
@@ -94,11 +86,13 @@ def check_dropout(dropout: object) -> float:
 
 def _one_dtype(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """The three inputs, if they agree in dtype and device; autocast's dtype settles a disagreement."""
-    for name, tensor in (("query", query), ("key", key), ("value", value)):
-        check_floating(name, tensor)
-    for name, tensor in (("key", key), ("value", value)):
-        if tensor.device != query.device:
-            raise KindError(f"{name} must be on query's device, {query.device}; it is on {tensor.device}")
+    check_floating("query", query)
+    check_floating("key", key)
+    check_floating("value", value)
+    on_cpu = query.is_cpu and key.is_cpu and value.is_cpu
+    if not on_cpu and not key.device == query.device == value.device:
+        name, tensor = ("key", key) if key.device != query.device else ("value", value)
+        raise KindError(f"{name} must be on query's device, {query.device}; it is on {tensor.device}")
     if not query.dtype == key.dtype == value.dtype:
         device = query.device.type
         # PyTorch refuses to be asked about devices without autocast, such as meta.

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from regard.attention import steps
 from regard.attention.execution import execute, full_precision
-from regard.attention.isolation import hides, is_finite
+from regard.attention.isolation import is_finite
 from regard.attention.planner import choose
 from regard.attention.validation import validate
 from regard.attention.verbs import BackendName, Normalizing
@@ -51,7 +51,7 @@ def explain(
         inputs = steps.whole(problem)
         taken = steps.weigh(problem, inputs)
         output = steps.mix(problem, inputs, taken.weights)
-        if hides(problem) and has_data(output) and not is_finite(output):
+        if problem.may_hide and has_data(output) and not is_finite(output):
             # A hidden value that is NaN or infinite is not part of the output (contract 10).
             output = execute(problem, "reference").output
         projected = problem.score.project_query(problem.query), problem.score.project_key(problem.key)

@@ -54,10 +54,10 @@ def as_normalizer(value: object) -> Normalizer:
         ArgumentError: a constructor, or the name of one, without the arguments that it needs.
         KindError: anything else.
     """
-    if isinstance(value, Normalizer):
-        return value
     if isinstance(value, str) and value in _NAMED:
         return _NAMED[value]
+    if isinstance(value, Normalizer):
+        return value
     for name, (constructor, arguments) in _CONSTRUCTORS.items():
         if value is constructor or value == name:
             raise ArgumentError(f"normalizer {name!r} needs arguments: pass normalizers.{name}({arguments})")

@@ -14,6 +14,8 @@ from regard.shapes import accurate, check_broadcast
 from regard.summaries import parameter_summary
 from regard.transforms import has_data
 
+_INNER_PRODUCT = InnerProduct()
+
 COLDEST = 0.01
 """A learned temperature is not used below this."""
 
@@ -31,7 +33,7 @@ class Dot(Score):
     def prepare(
         self, query: Float[Tensor, "batch heads queries query_dim"], key: Float[Tensor, "batch kv_heads keys key_dim"]
     ) -> Prepared:
-        return Prepared(query, key, InnerProduct())
+        return Prepared(query, key, _INNER_PRODUCT)
 
 
 class ScaledDot(Score):
@@ -74,7 +76,7 @@ class ScaledDot(Score):
             scale = 1.0 / math.sqrt(max(query.shape[-1], 1))
         elif isinstance(scale, Tensor):
             scale = scale.to(accurate(query).dtype)
-        return Prepared(query, key, InnerProduct(), scale)
+        return Prepared(query, key, _INNER_PRODUCT, scale)
 
     def extra_repr(self) -> str:
         return "" if self.scale is None else f"scale={parameter_summary(self.scale)}"
@@ -136,7 +138,7 @@ class Cosine(Score):
         temperature = self.temperature
         if isinstance(temperature, Tensor):
             temperature = temperature.clamp(min=COLDEST).to(query.dtype)
-        return Prepared(_direction(query), _direction(key), InnerProduct(), 1.0 / temperature)
+        return Prepared(_direction(query), _direction(key), _INNER_PRODUCT, 1.0 / temperature)
 
     def extra_repr(self) -> str:
         return f"temperature={parameter_summary(self.temperature)}"
@@ -195,7 +197,7 @@ class General(Score):
     def prepare(
         self, query: Float[Tensor, "batch heads queries query_dim"], key: Float[Tensor, "batch kv_heads keys key_dim"]
     ) -> Prepared:
-        return Prepared(self.project_query(query), accurate(key), InnerProduct())
+        return Prepared(self.project_query(query), accurate(key), _INNER_PRODUCT)
 
     def extra_repr(self) -> str:
         return f"weight={list(self.weight.shape)}"

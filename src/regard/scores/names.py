@@ -64,8 +64,6 @@ def as_score(value: Scoring) -> Score:
         ArgumentError: the name of a score that needs weights; the message says how to make it.
         KindError: something else.
     """
-    if isinstance(value, Score):
-        return value
     if isinstance(value, str):
         if value in READY:
             return _SHARED[value]
@@ -75,6 +73,8 @@ def as_score(value: Scoring) -> Score:
                 f"or make a new one by regard.scores.create({value!r}, ...)"
             )
         raise UnknownNameError("score", value, NAMES)
+    if isinstance(value, Score):
+        return value
     if isinstance(value, type) and issubclass(value, Score):
         raise KindError(f"score must be an instance, not the class: {value.__name__}(...)")
     if callable(value) and not isinstance(value, type):

@@ -27,7 +27,7 @@ SHARED_GRADIENT = 1 << 22
 
 def obstacle(problem: Problem) -> str | None:
     """Why the kernels can't run a problem; None if they can."""
-    if problem.is_empty:
+    if problem.pairs == 0:
         return "there are no pairs"
     lowered = problem.lowered
     reason = CAPABILITIES.obstacle(lowered)

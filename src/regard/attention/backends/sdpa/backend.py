@@ -45,7 +45,7 @@ class ScaledDotProduct(Backend):
     measured = ("tiny", "dot-128")
 
     def declines(self, problem: Problem) -> str | None:
-        if problem.is_empty:
+        if problem.pairs == 0:
             return "there are no pairs"
         row = problem.row
         if row is None or row.kind != "softmax" or row.sink is not None or row.center is not None:
@@ -67,13 +67,11 @@ class ScaledDotProduct(Backend):
         if prepared.key.shape[2] < SHORT and not is_finite(prepared.query):
             return attend_in_blocks(problem)
         if problem.lowered.needs_no_mask:
-            outputs = [_kernel(problem, prepared, problem.value, is_causal=problem.mask is not None)]
+            output = _kernel(problem, prepared, problem.value, is_causal=problem.mask is not None)
         else:
-            outputs = [_masked(problem, block) for block in blocks(problem, (problem.grid.batch, ROWS))]
-        whole = [output for output in outputs if output is not None]
-        if len(whole) < len(outputs):
+            output = _in_slices(problem)
+        if output is None:
             return attend_in_blocks(problem)
-        output = whole[0] if len(whole) == 1 else torch.cat(whole, dim=2)
         if output.requires_grad:
             output.register_hook(_refuse_second_derivative)
         return output
@@ -85,6 +83,17 @@ def _refuse_second_derivative(gradient: Tensor | None) -> None:
         raise BackendError(
             "PyTorch's kernel (backend 'sdpa') has no second derivative; backend='reference' has, for any score"
         )
+
+
+def _in_slices(problem: Problem) -> Tensor | None:
+    """The output, a slice of queries at a time; None as for `_kernel`."""
+    outputs = []
+    for block in blocks(problem, (problem.grid.batch, ROWS)):
+        output = _masked(problem, block)
+        if output is None:
+            return None
+        outputs.append(output)
+    return outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=2)
 
 
 def _masked(problem: Problem, inputs: Inputs) -> Tensor | None:
@@ -128,10 +137,16 @@ def _kernel(
         query, key = accurate(query) * prepared.scale, accurate(key)
     else:
         scale *= prepared.scale
-    if key.shape[0] != query.shape[0]:
-        key = key.expand(query.shape[0], -1, -1, -1)
-    key, value = spread_heads(key, query.shape[1]), spread_heads(value, query.shape[1])
-    dtype, width, value_dim = value.dtype, query.shape[-1], value.shape[-1]
+    batch, heads, _, width = query.shape
+    key_batch, key_heads, _, _ = key.shape
+    _, value_heads, _, value_dim = value.shape
+    if key_batch != batch:
+        key = key.expand(batch, -1, -1, -1)
+    if key_heads != heads:
+        key = spread_heads(key, heads)
+    if value_heads != heads:
+        value = spread_heads(value, heads)
+    dtype = value.dtype
     if dtype != query.dtype:
         value = value.to(query.dtype)
     # The kernel with linear memory wants one width for queries and values; zeros change neither products nor mixtures.
@@ -142,11 +157,17 @@ def _kernel(
     output = F.scaled_dot_product_attention(
         query, key, value, attn_mask=attn_mask, dropout_p=problem.dropout, is_causal=is_causal, scale=scale
     )
-    log_sums = getattr(output.grad_fn, "_saved_logsumexp", None)
-    if log_sums is not None and log_sums.numel() and float(log_sums.abs().amax()) > LARGEST_SUM:
+    if output.requires_grad and _loses_digits(output):
         return None
-    output = output if output.shape[-1] == value_dim else output[..., :value_dim]
-    return output if output.dtype == dtype else output.to(dtype)
+    if value_dim < width:
+        output = output[..., :value_dim]
+    return output if dtype == query.dtype else output.to(dtype)
+
+
+def _loses_digits(output: Tensor) -> bool:
+    """Whether the backward pass of the kernel that gave this output would lose digits."""
+    log_sums = getattr(output.grad_fn, "_saved_logsumexp", None)
+    return log_sums is not None and log_sums.numel() > 0 and float(log_sums.abs().amax()) > LARGEST_SUM
 
 
 def _inverse_temperature(lowered: Lowered) -> float:
