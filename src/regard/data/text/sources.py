@@ -179,7 +179,7 @@ def _hub_answers() -> bool:
 @contextmanager
 def _offline() -> Iterator[None]:
     """Let ``datasets`` look for a data set in its cache only."""
-    import datasets
+    import datasets.config
     from huggingface_hub import constants
 
     before = constants.HF_HUB_OFFLINE, datasets.config.HF_HUB_OFFLINE
