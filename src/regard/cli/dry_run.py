@@ -38,7 +38,7 @@ def dry_run(task: "Task", config: "RunConfig[Any, Any, Any]") -> None:
     if training.threads:
         torch.set_num_threads(training.threads)
     with tempfile.TemporaryDirectory(prefix="regard-") as temporary:
-        folder = RunFolder.create(Path(temporary) / "run")
+        folder = RunFolder(Path(temporary))
         trainer = make_trainer(training, folder)
         seed_step(training.seed, -1)
         experiment = task.prepare(config, folder)
