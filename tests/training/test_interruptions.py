@@ -1,4 +1,4 @@
-"""A training that is interrupted anywhere leaves no run, a whole one, or one that resumes (see `interruptions`)."""
+"""An interrupted training leaves no run, a whole one, or one that resumes; ``interruptions.py`` tries more."""
 
 import os
 import signal
