@@ -2,7 +2,7 @@
 # make test    install, and run all tests
 # make check   format, lint, types
 # make bench   measure regard and its peers: the numbers, page and pictures of docs/performance.md
-# make bench-train  speed of training the translator (see benchmarks/)
+# make bench-train  speed of training the translator, against plain PyTorch (see benchmarks/)
 
 PYTHON ?= python3
 VENV   ?= .venv
