@@ -50,19 +50,20 @@ _MODULES = {
     **dict.fromkeys(("explain", "Explanation"), "explanations"),
     "load": "tasks.registry",
 }
-"""Public name → the module that it is imported from. All other public names are rooms."""
+"""Public name → the module that it is imported from. All other names are those of modules: ``regard.errors``."""
 
 if not TYPE_CHECKING:  # so that type checkers report names that do not exist
 
     def __getattr__(name: str) -> object:
-        import importlib
+        from importlib import import_module
+        from importlib.util import find_spec
 
-        if name not in __all__:
-            raise AttributeError(f"module 'regard' has no attribute {name!r}")
         if name in _MODULES:
-            found = getattr(importlib.import_module(f"regard.{_MODULES[name]}"), name)
+            found = getattr(import_module(f"regard.{_MODULES[name]}"), name)
+        elif not name.startswith("_") and find_spec(f"regard.{name}") is not None:
+            found = import_module(f"regard.{name}")
         else:
-            found = importlib.import_module(f"regard.{name}")
+            raise AttributeError(f"module 'regard' has no attribute {name!r}")
         globals()[name] = found
         return found
 

@@ -102,7 +102,7 @@ def test_the_binding_names():
     import regard
 
     for room, names in {
-        "": "attend observe explain plan Readings Observed Explanation Plan "
+        "": "attend observe explain plan load Readings Observed Explanation Plan "
         "scores normalizers masks biases positions nn",
         "scores": "Dot ScaledDot Cosine Distance General Additive MLP Location LocationAware SoftCap Modified",
         "normalizers": "softmax sparsemax sigmoid entmax softmax_with_sink hard local_gaussian",
@@ -132,6 +132,7 @@ def test_names_are_imported_when_they_are_used():
         "import regard.masks\n"
         "assert regard.masks.causal and regard.attend is attend and scores is regard.scores\n"
         "for name in regard.__all__: assert getattr(regard, name) is vars(regard)[name]\n"
+        "assert regard.errors.RegardError and regard.models\n"
         "assert not hasattr(regard, 'nonsense')\n"
         "import pydoc; assert 'attend' in pydoc.render_doc(regard)\n"
     )
