@@ -15,7 +15,7 @@ import shlex
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
-from contextlib import redirect_stderr, redirect_stdout
+from contextlib import redirect_stderr, redirect_stdout, suppress
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -85,11 +85,11 @@ class Run:
 
 def call(arguments: Sequence[str]) -> str:
     """Run ``regard`` with these arguments in this process; what it printed."""
-    from regard.cli.commands import app
+    from regard.cli import commands
 
     out, err = StringIO(), StringIO()
-    with redirect_stdout(out), redirect_stderr(err):
-        app(list(arguments), standalone_mode=False)
+    with redirect_stdout(out), redirect_stderr(err), suppress(SystemExit):
+        commands.call(arguments)
     return out.getvalue()
 
 

@@ -34,17 +34,17 @@ class AtomicFile:
         self.path = Path(path)
         try:
             self._target = Path(os.path.realpath(self.path))
-        except ValueError as error:  # a NUL in the path
-            raise WriteError(f"cannot write {_shown(self.path)}: {error}") from error
+            # A device or a pipe (/dev/stdout, /dev/null) is written to, and never replaced.
+            self._is_device = self._target.exists() and not (self._target.is_file() or self._target.is_dir())
+        except (OSError, ValueError) as error:  # too long a name; a NUL in it
+            reason = getattr(error, "strerror", None) or error
+            raise WriteError(f"cannot write {_shown(self.path)}: {reason}") from error
         # Names have a largest length in bytes.
         stem, suffix = (
             os.fsencode(part)[:100].decode(errors="ignore") for part in (self._target.stem, self._target.suffix)
         )
-        self.temporary = self._target.with_name(f".{stem}.{os.getpid()}-{next(_numbers)}.tmp{suffix}")
-        # A device or a pipe (/dev/stdout, /dev/null) is written to, and never replaced.
-        self._is_device = self._target.exists() and not self._target.is_file() and not self._target.is_dir()
-        if self._is_device:
-            self.temporary = self._target
+        name = f".{stem}.{os.getpid()}-{next(_numbers)}.tmp{suffix}"
+        self.temporary = self._target if self._is_device else self._target.with_name(name)
         self._before_replace = before_replace
         self._mode = 0o600
 

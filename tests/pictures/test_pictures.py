@@ -159,7 +159,7 @@ def test_names_of_files_may_be_as_long_as_the_system_lets_them(tmp_path):
     path = tmp_path / f"{'漢' * 83}.png"
     assert pictures.save(pictures.position_table(WEIGHTS), path, dpi=40).is_file()
     for name in ("x" * 5000 + ".png", "nul\0.png"):
-        with pytest.raises(DataError, match="cannot write the picture") as caught:
+        with pytest.raises(DataError, match="cannot write") as caught:
             pictures.save(pictures.position_table(WEIGHTS), tmp_path / name, dpi=40)
         assert len(str(caught.value)) < 400
     assert [entry.name for entry in tmp_path.iterdir()] == [path.name]
@@ -185,7 +185,7 @@ def test_save_into_a_folder_that_is_a_file_or_onto_a_folder(tmp_path):
     (tmp_path / "file").write_text("x")
     (tmp_path / "folder.png").mkdir()
     for path in (tmp_path / "file" / "a.png", tmp_path / "folder.png"):
-        with pytest.raises(DataError, match="cannot write the picture"):
+        with pytest.raises(DataError, match="cannot write"):
             pictures.save(pictures.position_table(WEIGHTS), path)
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["file", "folder.png"]
 
@@ -195,8 +195,8 @@ def test_a_full_disk_leaves_the_old_picture_and_no_half(tmp_path, monkeypatch):
     path.write_bytes(b"old")
     figure = pictures.position_table(WEIGHTS)
 
-    def fill(file, **settings):
-        file.write(b"half")
+    def fill(path, **settings):
+        path.write_bytes(b"half")
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(figure, "savefig", fill)

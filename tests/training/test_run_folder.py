@@ -124,9 +124,9 @@ def test_versions_are_in_the_configuration(tiny, tmp_path):
     [
         ({"epochs": 0}, "epochs must be at least 1"),
         ({"clip": -1.0}, "clip must be at least 0"),
-        ({"learning_rate": float("nan")}, "learning_rate must be above 0"),
+        ({"learning_rate": float("nan")}, "learning_rate must be a finite number"),
         ({"label_smoothing": 1.0}, "label_smoothing must be in"),
-        ({"tokens_per_batch": 0}, "tokens_per_batch must be at least 1"),
+        ({"tokens_per_batch": 0}, "tokens_per_batch must be from 1 to"),
         ({"max_minutes": float("nan")}, "max_minutes"),
     ],
 )
@@ -140,9 +140,9 @@ def test_unknown_names_and_contradictions():
         TrainingConfig(schedule="cosinus")
     with pytest.raises(UnknownNameError, match="precision"):
         TrainingConfig(precision="64")
-    with pytest.raises(ArgumentError, match="either a path"):
+    with pytest.raises(ArgumentError, match="nothing to train on"):
         DataConfig()
-    with pytest.raises(ArgumentError, match="either a path"):
+    with pytest.raises(ArgumentError, match="--bundled"):
         DataConfig(train="pairs.tsv", bundled=3)
     with pytest.raises(RunError, match="must have data"):
         RunConfig.from_dict(None, "here", TASK)

@@ -57,7 +57,7 @@ def test_other_types_are_named(content, message):
 def test_unknown_choices_have_neighbours():
     with pytest.raises(UnknownNameError, match="unknown kind 'rond'; did you mean 'round'"):
         Section("a", kind="rond")
-    with pytest.raises(UnknownNameError, match="unknown shade 'darker'; did you mean 'dark'"):
+    with pytest.raises(RunError, match="shade must be one of dark, light or null; it is 'darker'"):
         build_section(Section, {"path": "a", "shade": "darker"}, "here")
 
 

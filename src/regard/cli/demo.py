@@ -29,7 +29,7 @@ class DemoOptions:
     runs: Path = Path("runs")
     """Folder that holds the run folders."""
     overwrite: bool = False
-    """Delete the run of that name first."""
+    """Replace the run of that name; the new run takes its place when it is complete."""
     threads: Threads = 0
     """CPU threads; 0: PyTorch's own number."""
     seed: Seed = 1

@@ -29,6 +29,7 @@ def dry_run(task: "Task", config: "RunConfig[Any, Any, Any]") -> None:
     """
     import torch
 
+    from regard.training.loggers import logger_classes
     from regard.training.randomness import seed_step
     from regard.training.run_folder import RunFolder
     from regard.training.trainer import make_trainer
@@ -39,6 +40,7 @@ def dry_run(task: "Task", config: "RunConfig[Any, Any, Any]") -> None:
     with tempfile.TemporaryDirectory(prefix="regard-") as temporary:
         folder = RunFolder(temporary)
         trainer = make_trainer(training, folder)
+        logger_classes(training.loggers)
         seed_step(training.seed, -1)
         experiment = task.prepare(config, folder)
         batches = experiment.batches(0, 1)

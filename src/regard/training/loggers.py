@@ -33,10 +33,9 @@ def make_loggers(names: list[str], folder: RunFolder) -> list[Any]:
         "wandb": {"project": "regard", "name": run, "save_dir": folder.path},
     }
     loggers = []
-    for name in dict.fromkeys(names):
-        module, kind = _CLASSES[name]
+    for name, kind in logger_classes(names).items():
         try:
-            logger = getattr(import_module(module), kind)(**arguments[name])
+            logger = kind(**arguments[name])
             _ = logger.experiment  # begins here, not at the first validation
         except ModuleNotFoundError as error:
             raise MissingPartError(name, name) from error
@@ -45,3 +44,19 @@ def make_loggers(names: list[str], folder: RunFolder) -> list[Any]:
             raise RunError(f"the logger {name} cannot be used ({reason}); choose others with --logger") from error
         loggers.append(logger)
     return loggers
+
+
+def logger_classes(names: list[str]) -> dict[str, type[Any]]:
+    """The classes of loggers by name, each once.
+
+    Raises:
+        MissingPartError: the package of a logger is not installed.
+    """
+    found = {}
+    for name in names:
+        module, kind = _CLASSES[name]
+        try:
+            found[name] = getattr(import_module(module), kind)
+        except ModuleNotFoundError as error:
+            raise MissingPartError(name, name) from error
+    return found

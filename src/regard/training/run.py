@@ -84,6 +84,7 @@ def _train(
 ) -> TrainedRun:
     from regard.training.checkpoint_io import last_checkpoint
     from regard.training.disk_space import require_space
+    from regard.training.loggers import make_loggers
     from regard.training.module import TrainingModule
     from regard.training.run_callback import RunCallback
 
@@ -91,6 +92,8 @@ def _train(
     first = trainer.global_rank == 0 and not is_child()
     checkpoint = last_checkpoint(folder) if resume else None
     initial = _initial_run(task, training.init_from) if training.init_from is not None and not checkpoint else None
+    with lightning_silenced():
+        trainer.loggers = make_loggers(training.loggers, folder)
     seed_step(training.seed, -1)
     experiment = task.prepare(config, folder)
     progress = Progress()

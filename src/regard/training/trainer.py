@@ -12,11 +12,11 @@ from regard.training.run_folder import RunFolder
 
 
 def make_trainer(training: TrainingConfig, folder: RunFolder) -> Any:
-    """The trainer of a run.
+    """The trainer of a run, without its loggers, which write into the folder when they begin.
 
     Raises:
         ArgumentError: this machine has no such accelerator, devices or strategy.
-        MissingPartError: Lightning or the package of a logger is not installed.
+        MissingPartError: Lightning is not installed.
     """
     _require_lightning()
     with lightning_silenced():
@@ -24,9 +24,7 @@ def make_trainer(training: TrainingConfig, folder: RunFolder) -> Any:
         from lightning.pytorch.utilities.exceptions import MisconfigurationException
 
         from regard.training.checkpoint_io import SafeCheckpointIO
-        from regard.training.loggers import make_loggers
 
-        loggers = make_loggers(training.loggers, folder)
         try:
             return Trainer(
                 accelerator=training.accelerator,
@@ -35,7 +33,7 @@ def make_trainer(training: TrainingConfig, folder: RunFolder) -> Any:
                 precision={"32": "32-true"}.get(training.precision, training.precision),  # pyright: ignore
                 max_epochs=-1,
                 gradient_clip_val=training.clip or None,
-                logger=loggers or False,
+                logger=False,
                 plugins=[SafeCheckpointIO(folder.manifest)],
                 default_root_dir=folder.path,
                 num_sanity_val_steps=0,

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from regard.data.text import readers
+from regard.data.text import readers, sources
 from regard.data.text.sources import open_pairs
 from regard.errors import ArgumentError, DataError
 
@@ -290,6 +290,7 @@ class TestHub:
         def load_dataset(*_, **__):
             raise RuntimeError("no network\nand more")
 
+        monkeypatch.setattr(sources, "_hub_answers", lambda: True)
         monkeypatch.setattr(datasets, "load_dataset", load_dataset)
         message = error_of("owner/name", "a", "b")
         assert message.startswith("owner/name: no such file, and no Hugging Face data set of that name could be loaded")

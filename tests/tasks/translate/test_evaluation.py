@@ -100,8 +100,8 @@ def test_unknown_words_are_shown_as_they_are_written(runs, corpus, replace_unkno
     for translator in runs.values():
         unknown, same = translator.translate([f"Zzyzx {known} Ωμέγα", known], replace_unknown=replace_unknown)
         assert unknown.source_tokens == ["Zzyzx", *same.source_tokens, "Ωμέγα"]
-        assert unknown.unknown_words == ["Zzyzx", "Ωμέγα"]
-        assert same.unknown_words == []
+        assert unknown.unknown_words == ("Zzyzx", "Ωμέγα")
+        assert same.unknown_words == ()
         if replace_unknown and unknown.weights is not None:
             assert "⁇" not in unknown.text
             assert "<unk>" not in unknown.target_tokens

@@ -14,6 +14,7 @@ import regard
 from regard.errors import RunError
 from regard.tasks.translate.task import TASK, tokenizer_path
 from regard.training.checkpoint_io import SafeCheckpointIO, list_checkpoints
+from regard.training.manifest import ManifestFile
 from regard.training.reporter import SilentReporter
 from regard.training.run import train
 from regard.training.run_folder import RunFolder
@@ -48,6 +49,7 @@ def make_old(folder, tensorboard=False):
         "task": "translate",
     }
     folder.config.write_text(yaml.safe_dump(content, sort_keys=False))
+    (folder.path / ManifestFile.NAME).unlink()
     for side in ("source", "target"):
         path = tokenizer_path(folder, side)
         model = json.loads(path.read_text())["model"]
@@ -125,5 +127,6 @@ def test_a_checkpoint_of_a_later_version_is_refused(whole, tiny, tmp_path):
     checkpoint = SafeCheckpointIO().load_checkpoint(path)
     checkpoint["regard"]["format"] = 99
     torch.save(checkpoint, path)
+    (folder.path / ManifestFile.NAME).unlink()
     with pytest.raises(RunError, match="format 99"):
         train(TASK, tiny(), folder, resume=True, reporter=SilentReporter())
