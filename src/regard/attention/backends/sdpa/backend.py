@@ -47,10 +47,11 @@ class ScaledDotProduct(Backend):
     def declines(self, problem: Problem) -> str | None:
         if problem.pairs == 0:
             return "there are no pairs"
-        row = problem.row
+        lowered = problem.lowered
+        row = lowered.row
         if row is None or row.kind != "softmax" or row.sink is not None or row.center is not None:
             return "the normalizer is not a plain softmax"
-        obstacle = CAPABILITIES.obstacle(problem.lowered)
+        obstacle = CAPABILITIES.obstacle(lowered)
         if obstacle is not None:
             return obstacle
         transform = active_transform()
@@ -66,7 +67,7 @@ class ScaledDotProduct(Backend):
         prepared = problem.prepared
         if prepared.key.shape[2] < SHORT and not is_finite(prepared.query):
             return attend_in_blocks(problem)
-        if problem.lowered.needs_no_mask:
+        if not problem.may_hide or problem.lowered.needs_no_mask:
             output = _kernel(problem, prepared, problem.value, is_causal=problem.mask is not None)
         else:
             output = _in_slices(problem)
