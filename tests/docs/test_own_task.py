@@ -1,6 +1,5 @@
 """The task of docs/own-task.md, in a package of its own, trained and used through the commands and in Python."""
 
-import importlib.util
 import itertools
 import os
 import re
@@ -16,11 +15,6 @@ PAGE = (ROOT / "docs" / "own-task.md").read_text(encoding="utf-8")
 FILES = {match[1]: match[2] for match in re.finditer(r"```python\n# (\S+)\n(.*?)```", PAGE, re.S)}
 COMMANDS = [shlex.split(line) for line in re.findall(r"^regard .*", PAGE, re.M)]
 ENTRY_POINT = re.search(r'\[project.entry-points."(.*?)"\]\n(\w+) = "(.*?)"', PAGE)
-
-generic = pytest.mark.skipif(
-    importlib.util.find_spec("regard.cli.train_translate") is not None,
-    reason="the command train does not yet list the tasks of the registry",
-)
 
 
 @pytest.fixture(scope="module")
@@ -97,7 +91,6 @@ def test_in_python(place):
     (place / "runs" / "fruit").rename(place / "runs" / "python")
 
 
-@generic
 @pytest.mark.slow
 def test_by_the_commands(place):
     train, evaluate, predict = COMMANDS

@@ -31,7 +31,9 @@ SMALL_PAIRS = 1 << 17
 
 def pytorch_is_slower(problem: Problem, backends: Mapping[str, Backend]) -> str | None:
     """For `sdpa`: whether another backend is faster."""
-    plain = problem.mask is None and problem.bias is None
+    plain = not problem.may_hide
+    if plain and problem.pairs < WIDE_PAIRS:
+        return None
     if problem.pairs < SMALL_PAIRS and not plain and not problem.lowered.needs_no_mask:
         return f"with a mask or a bias made dense 'reference' is faster below {SMALL_PAIRS:,} pairs"
     limit = WIDE_PAIRS if plain and not _wants_gradient(problem) else FUSED_PAIRS

@@ -14,6 +14,8 @@ from regard.shapes import accurate
 from regard.summaries import parameter_summary
 from regard.transforms import reverse_mode_only
 
+_PLAIN = RowPrimitive("softmax")
+
 
 class Softmax(Normalizer):
     """Weights in proportion to the exponentials of the scores.
@@ -47,7 +49,10 @@ class Softmax(Normalizer):
         return log_sum_exp(tempered(accurate(scores), self.temperature, -1)).to(scores.dtype)
 
     def lower(self) -> RowPrimitive | None:
-        return RowPrimitive("softmax", temperature=self.temperature)
+        temperature = self.temperature
+        if type(temperature) is float and temperature == 1.0:
+            return _PLAIN
+        return RowPrimitive("softmax", temperature=temperature)
 
     def extra_repr(self) -> str:
         plain = not isinstance(self.temperature, Tensor) and self.temperature == 1.0

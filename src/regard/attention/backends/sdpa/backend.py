@@ -64,11 +64,12 @@ class ScaledDotProduct(Backend):
         return None
 
     def run(self, problem: Problem, gatherer: Gatherer | None = None) -> Tensor:
-        prepared = problem.prepared
+        lowered = problem.lowered
+        prepared = lowered.score
         if prepared.key.shape[2] < SHORT and not is_finite(prepared.query):
             return attend_in_blocks(problem)
-        if not problem.may_hide or problem.lowered.needs_no_mask:
-            output = _kernel(problem, prepared, problem.value, is_causal=problem.mask is not None)
+        if not problem.may_hide or lowered.needs_no_mask:
+            output = _kernel(problem, prepared, problem.value, None, problem.mask is not None)
         else:
             output = _in_slices(problem)
         if output is None:
@@ -155,9 +156,7 @@ def _kernel(
         value = F.pad(value, (0, width - value_dim))
     elif width < value_dim:
         query, key = F.pad(query, (0, value_dim - width)), F.pad(key, (0, value_dim - width))
-    output = F.scaled_dot_product_attention(
-        query, key, value, attn_mask=attn_mask, dropout_p=problem.dropout, is_causal=is_causal, scale=scale
-    )
+    output = F.scaled_dot_product_attention(query, key, value, attn_mask, problem.dropout, is_causal, scale=scale)
     if output.requires_grad and _loses_digits(output):
         return None
     if value_dim < width:
