@@ -6,14 +6,17 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
+from regard.atomic_file import write_atomically
 from regard.cli.explain_options import AttentionOptions, Matrices, Shown, Source
+from regard.cli.option_names import options_named
 from regard.cli.typed_options import typed_options
-from regard.errors import ArgumentError, DataError
+from regard.errors import ArgumentError, RegardError
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from regard.explanations.worked_calculation import WorkedCalculation
+    from regard.masks import Mask
 
 SENTENCE = "Words that attend to each other, with random embeddings and weights of two decimals from --seed."
 
@@ -52,7 +55,7 @@ def _worked(
     """The calculation of the options."""
     import torch
 
-    from regard.cli.attention_options import make_mask, make_normalizer, make_score
+    from regard.cli.attention_options import make_normalizer, make_score
     from regard.cli.matrices import read_matrix
     from regard.cli.seeded_sentence import seeded_sentence
     from regard.explanations.worked import work_through
@@ -103,11 +106,23 @@ def _worked(
             normalizer=make_normalizer(
                 attention.normalizer, temperature=attention.temperature, alpha=attention.alpha, sink=attention.sink
             ),
-            mask=None if attention.mask is None else make_mask(attention.mask),
+            mask=None if attention.mask is None else _mask(attention.mask, heads, query_rows.shape[-2], keys),
             query_labels=_labels(shown.query_labels),
             key_labels=words or _labels(shown.labels),
             input_name="input" if words is None else "embedding",
         )  # fmt: skip
+
+
+def _mask(text: str, heads: int, queries: int, keys: int) -> "Mask":
+    from regard.cli.attention_options import make_mask
+    from regard.shapes import Grid
+
+    mask = make_mask(text)
+    try:
+        mask.check(Grid.whole(1, heads, queries, keys))
+    except RegardError as error:
+        raise ArgumentError(f"--mask {text!r} does not fit {queries} queries and {keys} keys: {error}") from error
+    return mask
 
 
 def _one_source(sentence: str | None, source: Source, matrices: Matrices) -> None:
@@ -186,7 +201,16 @@ def _show(worked: "WorkedCalculation", shown: Shown, *, table: bool = False) -> 
     selected = worked.only(head, names)
     spelled = None
     if shown.row is not None and worked.explanation is not None:
+        rows = worked.explanation.weights.shape[-2]
+        if not 1 <= shown.row <= rows:
+            raise ArgumentError(f"--row must be from 1 to {rows}, the number of queries; it is {shown.row}")
         spelled = arithmetic(worked.explanation, shown.row - 1, head=head or 0, decimals=shown.decimals)
+    drawn = None
+    if shown.picture is not None:
+        # Before the tables, so that a mistake is not lost below them.
+        figure = position_table(worked["positions"], title=shown.title) if table else selected.figure(shown.title)
+        with options_named({"dpi": "--dpi", "path": "--picture"}):
+            drawn = save(figure, shown.picture, dpi=shown.dpi)
     if shown.json == Path("-"):
         print(worked.to_json())
     else:
@@ -197,14 +221,10 @@ def _show(worked: "WorkedCalculation", shown: Shown, *, table: bool = False) -> 
         if spelled is not None:
             console.print(Text(spelled), soft_wrap=True)
         if shown.json is not None:
-            try:
-                shown.json.write_text(worked.to_json() + "\n", encoding="utf-8")
-            except OSError as error:
-                raise DataError(f"cannot write {shown.json}: {error.strerror or error}") from error
+            write_atomically(shown.json, f"{worked.to_json()}\n".encode("utf-8", "backslashreplace"))
             print(f"numbers: {shown.json}", file=sys.stderr)
-    if shown.picture is not None:
-        figure = position_table(worked["positions"], title=shown.title) if table else selected.figure(shown.title)
-        print(f"picture: {save(figure, shown.picture, dpi=shown.dpi)}", file=sys.stderr)
+    if drawn is not None:
+        print(f"picture: {drawn}", file=sys.stderr)
 
 
 def _plain(name: str) -> str:
