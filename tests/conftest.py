@@ -1,6 +1,7 @@
 """What every test gets: one thread a worker, a fixed seed, and memory that was never written is NaN."""
 
 import os
+import signal
 import sys
 
 import pytest
@@ -12,6 +13,13 @@ settings.load_profile("regard")
 
 if "PYTEST_XDIST_WORKER" in os.environ:
     torch.set_num_threads(1)
+
+
+# A shell that starts the tests in the background lets them ignore these, and the commands that they start too.
+for name, handler in {"SIGINT": signal.default_int_handler, "SIGHUP": signal.SIG_DFL}.items():
+    number = getattr(signal, name, None)
+    if number is not None and signal.getsignal(number) is signal.SIG_IGN:
+        signal.signal(number, handler)
 
 
 @pytest.fixture(autouse=True)
