@@ -247,7 +247,7 @@ BAD = {
     "ragged mask": ([*NUMBERS, "--mask", "keep([[1, 0], [1]])"], "--mask"),
     "labels": ([*NUMBERS, "--labels", "a b"], "keys must have 4 labels; got 2"),
     "row": ([*NUMBERS, "--row", "2"], "--row must be from 1 to 1, the number of queries; it is 2"),
-    "row zero": ([*NUMBERS, "--row", "0"], "it is number 0"),
+    "row zero": ([*NUMBERS, "--row", "0"], "--row must be from 1 to 1, the number of queries; it is 0"),
     "head": (["a b", "--head", "2"], "--head must be 'all' or a number from 1 to 1"),
     "steps": (["a b", "--steps", "wieghts"], "did you mean 'weights'?"),
     "idle": ([*NUMBERS, "--dim", "4"], "--dim does not go with numbers"),
