@@ -22,17 +22,6 @@ def train():
 @pytest.fixture(scope="session")
 def signal_at():
     """A reporter that sends a signal to its own process when a step has been reported so many times."""
-    import os
-
-    from regard.training.reporter import SilentReporter
-
-    class SignalAt(SilentReporter):
-        def __init__(self, step, number):
-            self.left, self.number = step, number
-
-        def step(self, fraction, text):
-            self.left -= 1
-            if self.left == 0:
-                os.kill(os.getpid(), self.number)
+    from signal_at import SignalAt
 
     return SignalAt

@@ -29,6 +29,22 @@ def contents(folder):
     }
 
 
+def killing_after(moment):
+    """Wraps functions, which together run so many times; the next call kills the process instead."""
+    left = [moment]
+
+    def counted(function):
+        def call(*arguments, **options):
+            if left[0] == 0:
+                raise Killed
+            left[0] -= 1
+            return function(*arguments, **options)
+
+        return call
+
+    return counted
+
+
 @pytest.fixture(scope="module")
 def made(tiny, train, tmp_path_factory):
     """A trained run."""
@@ -195,17 +211,7 @@ def test_killed_while_it_replaces(old, tiny, train, signal_at, tmp_path, monkeyp
     os.rename(tmp_path / "y", tmp_path / "x.new")
     new = RunFolder.open(tmp_path / "x.new")
     new.manifest.write(dataclasses.replace(new.manifest.read(), replaces="x"))
-    calls = [moment]
-
-    def counted(function):
-        def call(*arguments, **options):
-            if calls[0] == 0:
-                raise Killed
-            calls[0] -= 1
-            return function(*arguments, **options)
-
-        return call
-
+    counted = killing_after(moment)
     with monkeypatch.context() as patch:
         if not exchanges:
             patch.setattr(run_replacement, "_exchange", lambda one, other: False)
@@ -225,17 +231,7 @@ def test_killed_while_it_replaces(old, tiny, train, signal_at, tmp_path, monkeyp
 
 @pytest.mark.parametrize("moment", range(12))
 def test_killed_while_the_folder_is_made(tiny, tmp_path, monkeypatch, moment):
-    calls = [moment]
-
-    def counted(function):
-        def call(*arguments, **options):
-            if calls[0] == 0:
-                raise Killed
-            calls[0] -= 1
-            return function(*arguments, **options)
-
-        return call
-
+    counted = killing_after(moment)
     with monkeypatch.context() as patch:
         for name in ("rename", "replace", "mkdir"):
             patch.setattr(os, name, counted(getattr(os, name)))
@@ -255,17 +251,7 @@ def test_killed_while_the_folder_is_made(tiny, tmp_path, monkeypatch, moment):
 
 @pytest.mark.parametrize("moment", [1, 3, 5, 7, 9, 12, 16, 21, 27, 34])
 def test_killed_at_any_change_of_a_file(tiny, train, tmp_path, monkeypatch, moment):
-    calls = [moment]
-
-    def counted(function):
-        def call(*arguments, **options):
-            if calls[0] == 0:
-                raise Killed
-            calls[0] -= 1
-            return function(*arguments, **options)
-
-        return call
-
+    counted = killing_after(moment)
     config = tiny(epochs=1, checkpoint_steps=2)
     with monkeypatch.context() as patch:
         for name in ("rename", "replace"):

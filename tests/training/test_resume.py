@@ -22,20 +22,9 @@ from regard.training.module import TrainingModule
 from regard.training.reporter import SilentReporter
 from regard.training.run import train as train_run
 from regard.training.run_folder import RunFolder
+from signal_at import SignalAt
 
 TIMES = ("seconds", "tokens_per_second")
-
-
-class SignalAt(SilentReporter):
-    """Sends a signal to its own process when a step has been reported so many times."""
-
-    def __init__(self, step, number):
-        self.left, self.number = step, number
-
-    def step(self, fraction, text):
-        self.left -= 1
-        if self.left == 0:
-            os.kill(os.getpid(), self.number)
 
 
 def train(config, path, resume=False, reporter=None):
@@ -87,13 +76,15 @@ def test_killed_in_the_middle_of_an_epoch(uninterrupted, tmp_path):
         import json, sys
         import datasets
         datasets.config.HF_DATASETS_CACHE = sys.argv[2]
-        sys.path.insert(0, sys.argv[4])
+        sys.path[:0] = sys.argv[4:]
         from regard.training.config import RunConfig
         from regard.tasks.translate.task import TASK
-        from test_resume import SignalAt, train
+        from signal_at import SignalAt
+        from test_resume import train
         train(RunConfig.from_dict(json.loads(sys.argv[3]), "test", TASK), sys.argv[1], reporter=SignalAt(6, 9))
     """
-    arguments = [tmp_path / "killed", tmp_path / "cache", json.dumps(config.to_dict()), os.path.dirname(__file__)]
+    here = os.path.dirname(__file__)
+    arguments = [tmp_path / "killed", tmp_path / "cache", json.dumps(config.to_dict()), here, os.path.dirname(here)]
     ended = subprocess.run([sys.executable, "-c", textwrap.dedent(script), *map(str, arguments)], check=False)
     assert ended.returncode == -signal.SIGKILL
     assert [path.name for path in list_checkpoints(tmp_path / "killed" / "checkpoints")] == ["step-00000004.ckpt"]

@@ -79,6 +79,11 @@ def field_names(kind: type[Any]) -> tuple[str, ...]:
     return tuple(field.name for field in dataclasses.fields(kind))
 
 
+def options_of(*kinds: type[Any]) -> dict[str, str]:
+    """Field of these configurations → its option."""
+    return {name: option(name) for kind in kinds for name in field_names(kind)}
+
+
 def field_help(kind: type[Any]) -> dict[str, str]:
     """The docstrings under the fields of a dataclass and of its bases, each as one paragraph, fields as options."""
     texts = {}

@@ -1,6 +1,5 @@
 """``regard demo``: trains a small translator and draws its attention weights, in a few minutes."""
 
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -45,6 +44,7 @@ def command(*, options: DemoOptions = DemoOptions()) -> None:
     """
     import torch
 
+    from regard.cli.training import exit_if_stopped
     from regard.tasks.translate.config import DataConfig, ModelConfig, TranslationTrainingConfig
     from regard.tasks.translate.evaluation import evaluate
     from regard.tasks.translate.pictures import draw_alignments
@@ -53,8 +53,6 @@ def command(*, options: DemoOptions = DemoOptions()) -> None:
     from regard.training.config import RunConfig
     from regard.training.run import train
     from regard.training.run_folder import RunFolder
-    from regard.training.run_session import continue_with
-    from regard.training.signal_handler import stopped_line
 
     if options.threads:
         torch.set_num_threads(options.threads)
@@ -80,12 +78,7 @@ def command(*, options: DemoOptions = DemoOptions()) -> None:
     place = options.runs / check_name("--run", options.run)
     trained = train(TASK, config, RunFolder.create(place, options.overwrite))
     folder = trained.folder
-    if trained.interrupted:
-        print(
-            stopped_line(trained.interrupted, trained.progress.step, continue_with(folder.path, TASK.name)),
-            file=sys.stderr,
-        )
-        sys.exit(128 + trained.interrupted)
+    exit_if_stopped(TASK, trained)
     translator = TrainedTranslator(folder)
     found = evaluate(translator, str(bundled_path(folder, "test")), "english", "spanish")
     written = found.write(folder, "test")

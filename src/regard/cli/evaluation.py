@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from regard.cli.config_options import field_names, option
+from regard.cli.config_options import options_of
 from regard.cli.option_names import options_named
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ def evaluate_run(
         given: the options that the user typed, by the names of the fields of the task's ``evaluation_config``.
         device: PyTorch device of the model.
     """
-    with options_named({"device": "--device"} | {name: option(name) for name in field_names(task.evaluation_config)}):
+    with options_named({"device": "--device", **options_of(task.evaluation_config)}):
         trained = task.load(folder, device)
         found = trained.evaluate_with(data, task.evaluation_config(**given))
     files = found.write(folder, name)

@@ -1,14 +1,12 @@
 """Mistakes in options, in one line: which option, what was expected, and what came."""
 
 import difflib
-import types
-import typing
-from enum import Enum
 from pathlib import Path
-from typing import Any
 
 from cyclopts import CycloptsError
 from cyclopts import exceptions as mistakes
+
+from regard.training.sections import kind_name
 
 KINDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a text", Path: "a path"}
 """Python type → what a person calls it."""
@@ -18,7 +16,9 @@ def message(error: CycloptsError) -> str:
     """A mistake that Cyclopts found, as a line of regard: what, where, what to do."""
     match error:
         case mistakes.CoercionError(token=token) if token is not None:
-            return f"{token.keyword or _name(error)} must be {kind_name(error.target_type)}; it is {token.value!r}"
+            return (
+                f"{token.keyword or _name(error)} must be {kind_name(error.target_type, KINDS)}; it is {token.value!r}"
+            )
         case mistakes.ValidationError(exception_message=reason):
             return f"{_name(error)} {reason}"
         case mistakes.UnknownOptionError(token=token, argument_collection=arguments):
@@ -45,21 +45,6 @@ def message(error: CycloptsError) -> str:
         case mistakes.RepeatArgumentError(token=token):
             return f"{token.keyword} is given more than once; give it once"
     return str(error)
-
-
-def kind_name(kind: Any) -> str:
-    """What a person calls a type: ``a whole number`` for int, ``a number or none`` for float | None."""
-    origin = typing.get_origin(kind)
-    if origin is typing.Annotated:
-        return kind_name(typing.get_args(kind)[0])
-    if origin in (typing.Union, types.UnionType):
-        names = [kind_name(part) for part in typing.get_args(kind) if part is not type(None)]
-        return " or ".join(dict.fromkeys(names))
-    if origin is typing.Literal:
-        return "one of " + ", ".join(map(str, typing.get_args(kind)))
-    if isinstance(kind, type) and issubclass(kind, Enum):
-        return "one of " + ", ".join(str(member.value) for member in kind)
-    return KINDS.get(kind, getattr(kind, "__name__", str(kind)))
 
 
 def _name(error: CycloptsError) -> str:

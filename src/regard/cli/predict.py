@@ -2,6 +2,7 @@
 
 import inspect
 import json
+import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from regard.cli.config_options import field_names, option, panel, signature
+from regard.cli.config_options import field_names, options_of, panel, signature
 from regard.cli.option_names import options_named
 from regard.cli.ranges import Threads
 from regard.errors import DataError
@@ -71,8 +72,7 @@ def _predict(task: "Task", run: Path, sentences: list[str] | None, inputs: Input
     folder = RunFolder.open(run)
     if inputs.pictures is not None:
         _require_folder(inputs.pictures)
-    names = field_names(task.prediction_config)
-    with options_named({"device": "--device"} | {name: option(name) for name in names}):
+    with options_named({"device": "--device", **options_of(task.prediction_config)}):
         options = task.prediction_config(**given)
         trained = task.load(folder, inputs.device)
         found = trained.predict_with(read_inputs(sentences, inputs.file), options)
@@ -90,8 +90,6 @@ def _require_folder(path: Path) -> None:
     existing = next(place for place in (path.absolute(), *path.absolute().parents) if place.exists())
     if not existing.is_dir():
         raise DataError(f"--pictures must be a folder; {existing} is a file")
-    import os
-
     if not os.access(existing, os.W_OK | os.X_OK):
         raise DataError(f"--pictures: the folder {existing} cannot be written")
 

@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from regard.cli.config_options import field_names, option
+from regard.cli.config_options import field_names, option, options_of
 from regard.cli.option_names import options_named
-from regard.errors import ArgumentError, DataError, MissingPartError, RunError
+from regard.errors import ArgumentError, DataError, RunError
 
 if TYPE_CHECKING:
     from regard.training.config import RunConfig
@@ -86,12 +86,14 @@ def resumed(task: "Task", old: "RunConfig[Any, Any, Any]", given: Mapping[str, A
 
 def all_options(task: "Task") -> dict[str, str]:
     """Field of a configuration → its option."""
-    return {name: option(name) for kind in _kinds(task).values() for name in field_names(kind)}
+    return options_of(*_kinds(task).values())
 
 
 def as_yaml(config: "RunConfig[Any, Any, Any]") -> str:
     """A configuration as the text of a file for ``--config``."""
-    return _yaml().safe_dump(config.to_dict(), sort_keys=False, allow_unicode=True)
+    from regard.training.yaml_file import yaml_text
+
+    return yaml_text(config.to_dict())
 
 
 def _kinds(task: "Task") -> dict[str, type[Any]]:
@@ -99,15 +101,12 @@ def _kinds(task: "Task") -> dict[str, type[Any]]:
 
 
 def _read(file: Path, task: "Task") -> dict[str, Any]:
-    yaml = _yaml()
+    from regard.training.yaml_file import read_yaml
+
     try:
-        content = yaml.safe_load(file.read_text("utf-8"))
-    except OSError as error:
-        raise DataError(f"--config: cannot read {file}: {error.strerror or error}") from error
-    except UnicodeDecodeError as error:
-        raise DataError(f"--config: {file} is not UTF-8 text (byte {error.start})") from error
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise DataError(f"--config: {file} is not valid YAML: {str(error).splitlines()[0]}") from error
+        content = read_yaml(file)
+    except RunError as error:
+        raise DataError(f"--config: {error}") from error
     if not isinstance(content, dict):
         raise RunError(f"--config: {file} must have sections: {', '.join(SECTIONS)}")
     for name in content:
@@ -116,11 +115,3 @@ def _read(file: Path, task: "Task") -> dict[str, Any]:
     if content.get("task", task.name) != task.name:
         raise RunError(f"--config: {file} is for the task {content['task']!r}, not for {task.name!r}")
     return content
-
-
-def _yaml() -> Any:
-    try:
-        import yaml
-    except ImportError as error:
-        raise MissingPartError("pyyaml", "train") from error
-    return yaml

@@ -1,9 +1,6 @@
 """What ``regard train TASK`` does: starts, resumes, describes or only checks a run."""
 
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from regard.cli.option_names import options_named
@@ -36,7 +33,7 @@ def train_task(task: "Task", place: "Place", given: dict[str, Any]) -> None:
         print(as_yaml(config), end="")
         return
     name = check_name("--run", place.run if place.run is not None else task.run_name(config))
-    with options_named(all_options(task)), _no_empty_folder(place.runs):
+    with options_named(all_options(task)):
         if place.dry_run:
             from regard.cli.dry_run import dry_run
 
@@ -49,19 +46,6 @@ def train_task(task: "Task", place: "Place", given: dict[str, Any]) -> None:
         folder = (RunFolder.begun if is_child() else RunFolder.create)(path, place.overwrite)
         trained = train(task, config, folder)
     finish(task, trained)
-
-
-@contextmanager
-def _no_empty_folder(path: Path) -> Iterator[None]:
-    """Remove a folder that was made in the block and is empty, if the block ends with an error."""
-    existed = path.exists()
-    try:
-        yield
-    except BaseException:
-        if not existed:
-            with suppress(OSError):
-                path.rmdir()
-        raise
 
 
 def _resume(task: "Task", place: "Place", given: dict[str, Any]) -> None:
@@ -90,20 +74,17 @@ def finish(task: "Task", trained: "TrainedRun") -> None:
     """Print the result of a training, draw its pictures, and evaluate it on the test data if there are any."""
     from regard.training.run import is_child
     from regard.training.run_session import continue_with
-    from regard.training.signal_handler import advising, stopped_line
+    from regard.training.signal_handler import advising
 
     if is_child():  # only the first process of a distributed run prints
         return
     folder, progress = trained.folder, trained.progress
-    advice = continue_with(folder.path, task.name)
-    if trained.interrupted:
-        print(stopped_line(trained.interrupted, progress.step, advice), file=sys.stderr)
-        sys.exit(128 + trained.interrupted)
+    exit_if_stopped(task, trained)
     best = "" if progress.best is None else (
         f"; best validation {task.metrics[0].text(progress.best)} at step {progress.best_step}"
     )  # fmt: skip
     print(f"{progress.finished}{best} · {folder.path}")
-    with advising(lambda: advice):
+    with advising(lambda: continue_with(folder.path, task.name)):
         for picture in task.report(folder):
             print(f"picture: {picture}")
         data = task.test_data(folder, folder.read_config(task))
@@ -111,3 +92,14 @@ def finish(task: "Task", trained: "TrainedRun") -> None:
             from regard.cli.evaluation import evaluate_run
 
             evaluate_run(task, folder, data, "test", {})
+
+
+def exit_if_stopped(task: "Task", trained: "TrainedRun") -> None:
+    """Where a signal stopped the training, say how to continue, and exit with its code."""
+    from regard.training.run_session import continue_with
+    from regard.training.signal_handler import stopped_line
+
+    if trained.interrupted:
+        advice = continue_with(trained.folder.path, task.name)
+        print(stopped_line(trained.interrupted, trained.progress.step, advice), file=sys.stderr)
+        sys.exit(128 + trained.interrupted)

@@ -8,7 +8,6 @@ from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.table import Table
 from rich.text import Text
-from torch import Tensor
 
 from regard.explanations.matrix_texts import LIMIT, MatrixTexts, shortened
 from regard.explanations.step import Step
@@ -68,26 +67,16 @@ def as_text(renderable: RenderableType, width: int = 160) -> str:
     return "\n".join(line.rstrip() for line in file.getvalue().splitlines())
 
 
-class MatrixTable:
-    """A matrix with labels, as wide as the terminal allows: columns of its middle are left out, never digits.
-
-    Args:
-        matrix: ``[rows, columns]``.
-        rows: a label for each row.
-        columns: a label for each column.
-        decimals: most digits after the point; as few are written as say every number exactly.
-    """
-
-    def __init__(self, matrix: Tensor, rows: Sequence[str], columns: Sequence[str], *, decimals: int):
-        self.texts = MatrixTexts(matrix, rows, columns, decimals=decimals)
+class MatrixTable(MatrixTexts):
+    """A matrix with labels, as wide as the terminal allows: columns of its middle are left out, never digits."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        labels = self.texts.labels
+        labels = self.labels
         # A column has a space on either side, columns have a third between them, and the table one at either end.
         room = options.max_width - max((cell_len(label) for label in labels), default=0) - 4
         most = LIMIT
         while True:
-            drawn = [self.texts.column(column) for column in shortened(len(self.texts.columns), most)]
+            drawn = [self.column(column) for column in shortened(len(self.columns), most)]
             width = sum(3 + max(map(cell_len, cells)) for cells in drawn)
             if most <= 3 or width <= room:
                 break

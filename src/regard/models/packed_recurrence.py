@@ -20,7 +20,7 @@ Cell = Callable[[Tensor, State, Tensor, Tensor], State]
 
 
 def run_packed(rnn: nn.LSTM | nn.GRU, packed: PackedSequence) -> tuple[PackedSequence, State]:
-    """What ``rnn(packed)`` gives, bit for bit; a first state other than zeros is not supported.
+    """What ``rnn(packed)`` gives, bit for bit; the first state is zeros.
 
     Args:
         rnn: a bidirectional LSTM or GRU with biases and without projections.

@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from regard.atomic_file import write_atomically
-from regard.errors import MissingPartError, RunError
+from regard.errors import RunError
 from regard.training.config import RunConfig, run_sections
 from regard.training.manifest import ManifestFile
 from regard.training.run_replacement import new_place, require_replaceable, restore
 from regard.training.task import Task
 from regard.training.versions import installed_versions
+from regard.training.yaml_file import read_yaml, yaml_text
 
 
 class RunFolder:
@@ -133,12 +134,11 @@ class RunFolder:
     def write_config(self, config: RunConfig[Any, Any, Any]) -> None:
         """Write ``config.yaml``."""
         content = {**config.to_dict(), "versions": installed_versions()}
-        text = _yaml().safe_dump(content, sort_keys=False, allow_unicode=True)
         try:
             self.path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise RunError(f"cannot create the run folder {self.path}: {error.strerror}") from error
-        write_atomically(self.config, text.encode())
+        write_atomically(self.config, yaml_text(content).encode())
 
     def read_config(self, task: Task) -> RunConfig[Any, Any, Any]:
         """Read ``config.yaml``.
@@ -149,7 +149,7 @@ class RunFolder:
         Raises:
             RunError: the file is missing, is not YAML, or is not the configuration of a run of this task.
         """
-        return RunConfig.from_dict(self._read_yaml(), str(self.config), task)
+        return RunConfig.from_dict(read_yaml(self.config), str(self.config), task)
 
     def read_sections(self) -> dict[str, Any]:
         """The task and the sections of ``config.yaml`` as plain values.
@@ -157,15 +157,7 @@ class RunFolder:
         Raises:
             RunError: the file is missing, is not YAML, or is not the configuration of a run.
         """
-        return run_sections(self._read_yaml(), str(self.config))
-
-    def _read_yaml(self) -> Any:
-        try:
-            return _yaml().safe_load(self.config.read_text("utf-8"))
-        except OSError as error:
-            raise RunError(f"cannot read {self.config}: {error.strerror}") from error
-        except (_yaml().YAMLError, UnicodeDecodeError) as error:
-            raise RunError(f"{self.config} is not valid YAML: {str(error).splitlines()[0]}") from error
+        return run_sections(read_yaml(self.config), str(self.config))
 
     def read_metrics(self) -> list[dict[str, float]]:
         """The rows of ``metrics.csv``, oldest first."""
@@ -230,11 +222,3 @@ def _is_empty(folder: Path) -> bool:
 
 def _number(value: float) -> str:
     return repr(value) if isinstance(value, int) else f"{value:.6g}"
-
-
-def _yaml() -> Any:
-    try:
-        import yaml
-    except ImportError as error:
-        raise MissingPartError("pyyaml", "train") from error
-    return yaml

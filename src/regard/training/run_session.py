@@ -49,6 +49,8 @@ class RunSession:
     def __enter__(self) -> "RunSession":
         with contextlib.ExitStack() as exits:
             self._exits = exits
+            if not self.folder.path.parent.exists():
+                exits.callback(_remove_if_empty, self.folder.path.parent)
             self._old = self._replaced() if self._resume else self.folder.replaces
             if self._old and self._old.is_dir():
                 self._lock(self._old)
@@ -139,6 +141,11 @@ def continue_with(path: Path, task: str) -> str:
     """How to continue a run, with a command that a shell takes."""
     place = f"--runs {shlex.quote(str(path.parent))} --run {shlex.quote(path.name)}"
     return f"continue with: regard train {shlex.quote(task)} {place} --resume"
+
+
+def _remove_if_empty(path: Path) -> None:
+    with contextlib.suppress(OSError):  # it has contents, or was never made
+        path.rmdir()
 
 
 def _remove_stale(path: Path) -> None:

@@ -5,13 +5,16 @@ import difflib
 import math
 import types
 import typing
-from typing import Any, Literal, TypeVar, Union
+from collections.abc import Mapping
+from enum import Enum
+from typing import Annotated, Any, Literal, TypeVar, Union
 
 from regard.errors import ArgumentError, MissingPartError, RunError, UnknownNameError
 
 T = TypeVar("T")
 
 _KINDS = {bool: "true or false", int: "a whole number", float: "a number", str: "text", type(None): "null"}
+"""Python type → what a person calls it in a file."""
 
 
 def check_choices(section: Any) -> None:
@@ -97,7 +100,7 @@ def checked_fields(kind: type[Any], content: object, where: str) -> dict[str, An
         try:
             TypeAdapter(hints[name], config=ConfigDict(strict=True)).validate_python(value)
         except ValidationError:
-            raise RunError(f"{where}.{name} must be {_described(hints[name])}; it is {value!r}") from None
+            raise RunError(f"{where}.{name} must be {kind_name(hints[name], _KINDS)}; it is {value!r}") from None
     return content
 
 
@@ -116,12 +119,23 @@ def _choices(hint: Any) -> tuple[Any, ...]:
     return ()
 
 
-def _described(hint: Any) -> str:
+def kind_name(hint: Any, names: Mapping[Any, str]) -> str:
+    """What a person calls a type: ``a whole number`` for int, ``a number or null`` for float | None.
+
+    Args:
+        hint: the type.
+        names: type → its name. Without a name for ``NoneType``, None is no part of a union.
+    """
+    if typing.get_origin(hint) is Annotated:
+        return kind_name(typing.get_args(hint)[0], names)
     if _is_union(hint):
-        return " or ".join(_described(part) for part in typing.get_args(hint))
+        parts = [part for part in typing.get_args(hint) if part is not type(None) or part in names]
+        return " or ".join(dict.fromkeys(kind_name(part, names) for part in parts))
     if typing.get_origin(hint) is Literal:
         return "one of " + ", ".join(map(str, typing.get_args(hint)))
-    return _KINDS.get(hint, getattr(hint, "__name__", str(hint)))
+    if isinstance(hint, type) and issubclass(hint, Enum):
+        return "one of " + ", ".join(str(member.value) for member in hint)
+    return names.get(hint, getattr(hint, "__name__", str(hint)))
 
 
 def _is_union(hint: Any) -> bool:

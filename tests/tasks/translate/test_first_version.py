@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import os
 import signal
 
 import pytest
@@ -18,20 +17,9 @@ from regard.training.manifest import ManifestFile
 from regard.training.reporter import SilentReporter
 from regard.training.run import train
 from regard.training.run_folder import RunFolder
+from signal_at import SignalAt
 
 OLD_NAMES = {"embedding": "embedding_dim", "hidden": "hidden_dim", "tied": "tied_embeddings"}
-
-
-class StopAt(SilentReporter):
-    """Interrupts its own process after so many steps."""
-
-    def __init__(self, step):
-        self.left = step
-
-    def step(self, fraction, text):
-        self.left -= 1
-        if self.left == 0:
-            os.kill(os.getpid(), signal.SIGINT)
 
 
 def make_old(folder, tensorboard=False):
@@ -84,7 +72,7 @@ def whole(tiny, tmp_path_factory):
 def test_an_interrupted_run_of_version_0_1_continues(whole, tiny, tmp_path, part):
     expected, trained = whole
     folder = RunFolder.create(tmp_path / "run")
-    stopped = train(TASK, tiny(), folder, reporter=StopAt(int(part * trained.progress.step)))
+    stopped = train(TASK, tiny(), folder, reporter=SignalAt(int(part * trained.progress.step), signal.SIGINT))
     assert stopped.interrupted
     make_old(folder)
     config = folder.read_config(TASK)
@@ -122,7 +110,7 @@ def test_a_configuration_made_in_python_had_200_keys(tmp_path):
 
 def test_a_checkpoint_of_a_later_version_is_refused(whole, tiny, tmp_path):
     folder = RunFolder.create(tmp_path / "run")
-    train(TASK, tiny(), folder, reporter=StopAt(3))
+    train(TASK, tiny(), folder, reporter=SignalAt(3, signal.SIGINT))
     (path,) = list_checkpoints(folder.checkpoints)
     checkpoint = SafeCheckpointIO().load_checkpoint(path)
     checkpoint["regard"]["format"] = 99
