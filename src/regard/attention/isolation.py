@@ -38,7 +38,9 @@ def is_finite(*tensors: Tensor) -> bool:
     for tensor in tensors:
         numbers = tensor.detach() if tensor.requires_grad else tensor
         # Sums in float16 would overflow.
-        if not isfinite((numbers.float() if numbers.dtype == torch.float16 else numbers).sum()):
+        if numbers.dtype is torch.float16:
+            numbers = numbers.float()
+        if not isfinite(numbers.sum()):
             return False
     return True
 

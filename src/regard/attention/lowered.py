@@ -116,7 +116,13 @@ class Capabilities:
         row = lowered.row
         if row is None or row.kind not in self.rows:
             return f"there is no kernel for {type(lowered.normalizer).__name__}"
-        for number, value in enumerate(row):
-            if isinstance(value, Tensor) and row._fields[number] not in self.row_tensors:
-                return f"the normalizer's {row._fields[number]} is a tensor"
+        for value in row:
+            if isinstance(value, Tensor):
+                return self._tensor_obstacle(row)
+        return None
+
+    def _tensor_obstacle(self, row: RowPrimitive) -> str | None:
+        for name, value in zip(row._fields, row, strict=True):
+            if isinstance(value, Tensor) and name not in self.row_tensors:
+                return f"the normalizer's {name} is a tensor"
         return None

@@ -90,6 +90,8 @@ def _one_dtype(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tenso
     check_floating("key", key)
     check_floating("value", value)
     on_cpu = query.is_cpu and key.is_cpu and value.is_cpu
+    if on_cpu and query.dtype is key.dtype is value.dtype:
+        return query, key, value
     if not on_cpu and not key.device == query.device == value.device:
         name, tensor = ("key", key) if key.device != query.device else ("value", value)
         raise KindError(f"{name} must be on query's device, {query.device}; it is on {tensor.device}")

@@ -1,25 +1,21 @@
 """Multi-head attention, in the place of ``torch.nn.MultiheadAttention``."""
 
-from collections.abc import Sequence
-from functools import reduce
-from operator import add, and_
-
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
-from regard.attention.validation import check_dropout, validate
-from regard.attention.verbs import BackendName, Normalizing, Scoring, run
-from regard.biases import AppendedBias, Bias, as_bias
+from regard.attention.validation import check_dropout
+from regard.attention.verbs import BackendName, Normalizing, Scoring
+from regard.biases import Bias, as_bias
 from regard.errors import ArgumentError, KindError, ShapeError
-from regard.masks import AppendedMask, Mask, as_mask, causal, lengths
+from regard.masks import Mask, as_mask, causal, lengths
+from regard.nn.attention_heads import AttentionHeads
 from regard.nn.torch_inputs import check_torch_inputs, read_torch_masks, without_padding
 from regard.normalizers import as_normalizer
 from regard.positions import Rotary
 from regard.scores import as_score
 
 
-class MultiheadAttention(nn.MultiheadAttention):
+class MultiheadAttention(AttentionHeads):
     """A drop-in for `torch.nn.MultiheadAttention`, with any score, normalizer and position, and grouped heads.
 
     .. math:: MultiHead(Q, K, V) = Concat(head_1, …, head_h) W^O, \\quad head_i = Attention(Q W_i^Q, K W_i^K, V W_i^V)
@@ -209,71 +205,24 @@ class MultiheadAttention(nn.MultiheadAttention):
         queries, keys = (t.shape[1 if batched and batch_first else 0] for t in (query, key))
 
         key, value = without_padding(query, key, value, key_padding_mask, batch_first)
-        counts = (self.num_heads, self.kv_heads, self.kv_heads)
-        q, k, v = (
-            _split_heads(projected if batched else projected[None], heads, batch_first)
-            for projected, heads in zip(self._project(query, key, value, input_weights), counts, strict=True)
-        )
+        projected = self.project(query, key, value, input_weights)
+        q, k, v = (self.split(each if batched else each[None], batch_first) for each in projected)
         given_mask, given_bias = read_torch_masks(key_padding_mask, attn_mask, batch, q, keys)
-        masks = [given_mask, causal() if is_causal and attn_mask is None else None, as_mask(mask)]
-        biases = [as_bias(given_bias), as_bias(bias), self.position if isinstance(self.position, Bias) else None]
-        if isinstance(self.position, Rotary):
-            q, k = self.position(q, offset=keys - queries), self.position(k)
-        k, v = self._append_keys_and_values(k, v)
-        problem = validate(
-            q,
-            k,
+        attended = self.attend_heads(
+            self.rotate(q, keys - queries),
+            self.rotate(k),
             v,
-            score=self.score,
-            normalizer=self.normalizer,
-            mask=_intersect(masks, k.shape[2] - keys),
-            bias=_add(biases, k.shape[2] - keys),
-            dropout=self.dropout if self.training else 0.0,
+            masks=[given_mask, causal() if is_causal and attn_mask is None else None, as_mask(mask)],
+            biases=[as_bias(given_bias), as_bias(bias)],
+            need_weights=need_weights,
         )
-        attended = run(problem, self.backend, need_weights=need_weights)
-        output, weights = self.out_proj(_join_heads(attended.output, batch_first)), attended.weights
+        output, weights = self.out_proj(self.join(attended.output, batch_first)), attended.weights
         if weights is not None:
             weights = weights.to(output.dtype)
             weights = weights.mean(dim=1) if average_attn_weights else weights
         if batched:
             return output, weights
         return output[0], None if weights is None else weights[0]
-
-    def _input_weights(self) -> tuple[Tensor, ...]:
-        """The packed weight of the three input projections, or the three of them, as `_qkv_same_embed_dim` says."""
-        names = ("in_proj_weight",) if self._qkv_same_embed_dim else ("q_proj_weight", "k_proj_weight", "v_proj_weight")
-        weights = tuple(getattr(self, name) for name in names)
-        for name, weight in zip(names, weights, strict=True):
-            if weight is None:
-                raise ArgumentError(f"{name} is None although _qkv_same_embed_dim is {self._qkv_same_embed_dim}")
-        return weights
-
-    def _project(
-        self, query: Tensor, key: Tensor, value: Tensor, weights: tuple[Tensor, ...]
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """The three inputs, projected: by one product if they are one tensor and their weights are packed."""
-        widths = [self.embed_dim, self.kv_heads * self.head_dim, self.kv_heads * self.head_dim]
-        if len(weights) == 1 and query is key and key is value:
-            q, k, v = F.linear(query, weights[0], self.in_proj_bias).split(widths, dim=-1)
-            return q, k, v
-        biases = (None, None, None) if self.in_proj_bias is None else self.in_proj_bias.split(widths)
-        separate = weights[0].split(widths) if len(weights) == 1 else weights
-        q, k, v = map(F.linear, (query, key, value), separate, biases)
-        return q, k, v
-
-    def _append_keys_and_values(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-        """``[batch, kv_heads, keys, head_dim]`` with ``bias_k`` and ``bias_v``, then with ``add_zero_attn``'s zeros."""
-        B, H, _, D = key.shape
-        if (self.bias_k is None) != (self.bias_v is None):
-            raise ArgumentError("bias_k and bias_v must be given together; one of them is None")
-        if self.bias_k is not None and self.bias_v is not None:
-            learned_key, learned_value = (
-                learned.to(key.dtype).view(1, H, 1, D).expand(B, -1, -1, -1) for learned in (self.bias_k, self.bias_v)
-            )
-            key, value = torch.cat((key, learned_key), dim=2), torch.cat((value, learned_value), dim=2)
-        if self.add_zero_attn:
-            key, value = F.pad(key, (0, 0, 0, 1)), F.pad(value, (0, 0, 0, 1))
-        return key, value
 
     def _forward_nested(
         self,
@@ -316,32 +265,3 @@ MultiHeadAttention = MultiheadAttention
 
 def _require_forward(module: nn.Module, args: tuple[object, ...]) -> None:
     """A forward pre-hook that does nothing: `torch.nn.TransformerEncoderLayer` calls modules that have hooks."""
-
-
-def _split_heads(projected: Tensor, heads: int, batch_first: bool) -> Tensor:
-    """``[batch, heads, length, head_dim]`` of ``[batch, length, features]`` or of ``[length, batch, features]``."""
-    split = projected.unflatten(-1, (heads, -1))
-    return split.transpose(1, 2) if batch_first else split.permute(1, 2, 0, 3)
-
-
-def _join_heads(heads: Tensor, batch_first: bool) -> Tensor:
-    """The inverse of `_split_heads`."""
-    return (heads.transpose(1, 2) if batch_first else heads.permute(2, 0, 1, 3)).flatten(-2)
-
-
-def _intersect(masks: Sequence[Mask | None], appended: int) -> Mask | None:
-    """Pairs that every mask allows, and all pairs with appended keys; None if there is no mask."""
-    given = [mask for mask in masks if mask is not None]
-    if not given:
-        return None
-    combined = reduce(and_, given)
-    return AppendedMask(combined, appended) if appended else combined
-
-
-def _add(biases: Sequence[Bias | None], appended: int) -> Bias | None:
-    """The sum of the biases, 0 for appended keys; None if there is no bias."""
-    given = [bias for bias in biases if bias is not None]
-    if not given:
-        return None
-    total = reduce(add, given)
-    return AppendedBias(total, appended) if appended else total

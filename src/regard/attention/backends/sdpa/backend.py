@@ -139,6 +139,21 @@ def _kernel(
         query, key = accurate(query) * prepared.scale, accurate(key)
     else:
         scale *= prepared.scale
+    dtype, value_dim = value.dtype, value.shape[3]
+    if dtype != query.dtype:
+        value = value.to(query.dtype)
+    if not query.shape == key.shape == value.shape:
+        query, key, value = _of_one_width(query, key, value)
+    output = F.scaled_dot_product_attention(query, key, value, attn_mask, problem.dropout, is_causal, scale=scale)
+    if output.requires_grad and _loses_digits(output):
+        return None
+    if value_dim != value.shape[3]:
+        output = output[..., :value_dim]
+    return output if dtype == query.dtype else output.to(dtype)
+
+
+def _of_one_width(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Query, key and value with equal batches and heads, and with one width, by zeros at the end."""
     batch, heads, _, width = query.shape
     key_batch, key_heads, _, _ = key.shape
     _, value_heads, _, value_dim = value.shape
@@ -148,20 +163,12 @@ def _kernel(
         key = spread_heads(key, heads)
     if value_heads != heads:
         value = spread_heads(value, heads)
-    dtype = value.dtype
-    if dtype != query.dtype:
-        value = value.to(query.dtype)
     # The kernel with linear memory wants one width for queries and values; zeros change neither products nor mixtures.
     if value_dim < width:
         value = F.pad(value, (0, width - value_dim))
     elif width < value_dim:
         query, key = F.pad(query, (0, value_dim - width)), F.pad(key, (0, value_dim - width))
-    output = F.scaled_dot_product_attention(query, key, value, attn_mask, problem.dropout, is_causal, scale=scale)
-    if output.requires_grad and _loses_digits(output):
-        return None
-    if value_dim < width:
-        output = output[..., :value_dim]
-    return output if dtype == query.dtype else output.to(dtype)
+    return query, key, value
 
 
 def _loses_digits(output: Tensor) -> bool:

@@ -1,0 +1,110 @@
+"""Projected keys and values: of an encoder, computed once; of the tokens so far, a cache that grows."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from regard import masks
+from regard.masks import Mask
+
+
+@dataclass(frozen=True)
+class KeyValues:
+    """The keys and values of one attention layer, projected and split into heads.
+
+    Attributes:
+        key: ``[batch, kv_heads, keys, head_dim]``.
+        value: ``[batch, kv_heads, keys, head_dim]``.
+        lengths: ``int64 [batch]``, keys of each sequence that may be attended to; None: all.
+    """
+
+    key: Tensor
+    value: Tensor
+    lengths: Tensor | None = None
+
+    @property
+    def mask(self) -> Mask | None:
+        """The mask that ``lengths`` gives."""
+        return None if self.lengths is None else masks.lengths(self.lengths)
+
+    def select(self, index: Tensor) -> "KeyValues":
+        """These batch rows ``index [rows]``, in that order; a row may occur several times."""
+        lengths = None if self.lengths is None else self.lengths[index]
+        return KeyValues(self.key[index], self.value[index], lengths)
+
+
+class _Buffer:
+    """Memory for keys and values, of which a part is written."""
+
+    def __init__(self, key: Tensor, value: Tensor, capacity: int):
+        self.key, self.value = (
+            tensor.new_empty(*tensor.shape[:2], capacity, tensor.shape[3]) for tensor in (key, value)
+        )
+        self.capacity = capacity
+        self.written = 0
+
+    def write(self, start: int, key: Tensor, value: Tensor) -> None:
+        stop = start + key.shape[2]
+        self.key[:, :, start:stop] = key
+        self.value[:, :, start:stop] = value
+        self.written = stop
+
+
+class KeyValueCache:
+    """The keys and values of the tokens so far, for decoding token by token.
+
+    A cache is a value: `append` gives another cache and leaves this one as it is, so that a search can continue from
+    any earlier state. Both share memory where that is possible: a token is written behind the others, into memory that
+    is doubled when it is full, and it is copied only if another token was appended to the same cache before.
+
+    Args:
+        key: ``[batch, kv_heads, keys, head_dim]``; None: the cache is empty.
+        value: ``[batch, kv_heads, keys, head_dim]``.
+    """
+
+    def __init__(self, key: Tensor | None = None, value: Tensor | None = None):
+        self.length = 0
+        self._buffer: _Buffer | None = None
+        if key is not None and value is not None:
+            self._buffer = _Buffer(key, value, max(16, 2 * key.shape[2]))
+            self._buffer.write(0, key, value)
+            self.length = key.shape[2]
+
+    @property
+    def key(self) -> Tensor:
+        """``[batch, kv_heads, length, head_dim]``; the cache must not be empty."""
+        assert self._buffer is not None
+        return self._buffer.key[:, :, : self.length]
+
+    @property
+    def value(self) -> Tensor:
+        """As `key`."""
+        assert self._buffer is not None
+        return self._buffer.value[:, :, : self.length]
+
+    @torch.no_grad()
+    def append(self, key: Tensor, value: Tensor) -> "KeyValueCache":
+        """The cache with more tokens.
+
+        Args:
+            key: ``[batch, kv_heads, new, head_dim]``.
+            value: ``[batch, kv_heads, new, head_dim]``.
+        """
+        if self._buffer is None:
+            return KeyValueCache(key, value)
+        total = self.length + key.shape[2]
+        buffer = self._buffer
+        if buffer.written != self.length or total > buffer.capacity:
+            buffer = _Buffer(key, value, max(2 * self.length, total, 16))
+            buffer.write(0, self.key, self.value)
+        buffer.write(self.length, key, value)
+        longer = KeyValueCache()
+        longer._buffer, longer.length = buffer, total
+        return longer
+
+    def select(self, index: Tensor) -> "KeyValueCache":
+        """The batch rows ``index [rows]``, in that order; a row may occur several times."""
+        if self._buffer is None:
+            return self
+        return KeyValueCache(self.key[index], self.value[index])

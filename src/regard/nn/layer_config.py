@@ -1,0 +1,95 @@
+"""How the layers of a Transformer are made: their sizes, and the kind of their attention."""
+
+from dataclasses import dataclass
+
+from regard import scores
+from regard.biases import Bias, RelativeBias, RelativePosition, alibi
+from regard.errors import ArgumentError, UnknownNameError
+from regard.nn.multihead import MultiheadAttention
+from regard.nn.transformer_layers import TransformerDecoderLayer, TransformerEncoderLayer
+from regard.positions import Rotary
+
+RELATIVE_POSITIONS = ("none", "rotary", "alibi", "t5", "shaw")
+SHAW_DISTANCE = 16
+"""Largest distance with an own vector (Shaw et al. 2018, section 4.1)."""
+
+
+@dataclass(frozen=True)
+class LayerConfig:
+    """How the layers of a stack are made."""
+
+    dim: int = 512
+    """Features of a token."""
+    heads: int = 8
+    """Query heads; a divisor of ``dim``."""
+    feedforward: int = 2048
+    """Units of the hidden layer of the feedforward network."""
+    dropout: float = 0.1
+    """Rate after each part, in the feedforward network, and of attention weights; in [0, 1)."""
+    activation: str = "relu"
+    """``relu``, ``gelu`` or ``silu``."""
+    norm_first: bool = False
+    """Layer normalization before each part (pre-norm) instead of after the sum (post-norm)."""
+    kv_heads: int | None = None
+    """Key and value heads, a divisor of ``heads``; None: as many as ``heads``."""
+    score: str = "scaled_dot"
+    """A name of `regard.scores.create`; each attention has its own weights of the score."""
+    normalizer: str = "softmax"
+    """A name of a normalizer."""
+    position: str = "none"
+    """Positions in self-attention: ``none``, ``rotary`` (Su et al. 2021), ``alibi`` (Press et al. 2022), ``t5`` (a bias
+    for each range of distances, Raffel et al. 2020) or ``shaw`` (Shaw et al. 2018)."""
+    backend: str = "auto"
+    """Backend of every attention."""
+
+    def __post_init__(self) -> None:
+        if self.position not in RELATIVE_POSITIONS:
+            raise UnknownNameError("position", self.position, RELATIVE_POSITIONS)
+        if self.dim < 1 or self.heads < 1 or self.dim % self.heads:
+            raise ArgumentError(f"heads must divide dim; heads is {self.heads} and dim is {self.dim}")
+        if self.position == "rotary" and self.dim // self.heads % 2:
+            raise ArgumentError(
+                f"position 'rotary' needs an even number of features a head; dim / heads is {self.dim // self.heads}"
+            )
+
+    def encoder_layer(self, bidirectional: bool = True) -> TransformerEncoderLayer:
+        """A new layer of self-attention.
+
+        Args:
+            bidirectional: whether tokens may see later ones; without, ``t5`` has buckets for earlier ones only.
+        """
+        return TransformerEncoderLayer(self._self_attention(bidirectional), *self._rest())
+
+    def decoder_layer(self) -> TransformerDecoderLayer:
+        """A new layer of self-attention and attention to an encoder's output, which has no positions."""
+        return TransformerDecoderLayer(self._self_attention(False), self._attention(None), *self._rest())
+
+    def _rest(self) -> tuple[int, float, str, bool]:
+        return self.feedforward, self.dropout, self.activation, self.norm_first
+
+    def _self_attention(self, bidirectional: bool) -> MultiheadAttention:
+        size = self.dim // self.heads
+        position: Rotary | Bias | None = None
+        if self.position == "rotary":
+            position = Rotary(size)
+        elif self.position == "alibi":
+            position = alibi(self.heads)
+        elif self.position == "t5":
+            position = RelativeBias(self.heads, bidirectional=bidirectional)
+        elif self.position == "shaw":
+            position = RelativePosition(size, SHAW_DISTANCE)
+        return self._attention(position)
+
+    def _attention(self, position: Rotary | Bias | None) -> MultiheadAttention:
+        size = self.dim // self.heads
+        return MultiheadAttention(
+            self.dim,
+            self.heads,
+            self.dropout,
+            batch_first=True,
+            score=scores.create(self.score, size, size),
+            normalizer=self.normalizer,
+            kv_heads=self.kv_heads,
+            position=position,
+            backend=self.backend,
+        )

@@ -1,0 +1,96 @@
+"""The tokens of a batch of sequences of different lengths as the rows of one matrix, without padding."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from regard.errors import ArgumentError, ShapeError
+
+
+class Packing:
+    """Where the tokens of a padded batch are.
+
+    Whatever treats each token by itself (a projection, a feedforward layer, a normalization, a loss) can run on the
+    packed rows, which are fewer. Attention needs the padded form::
+
+        packing = Packing(lengths, length=17)
+        rows = packing.pack(padded)      # [tokens, ...] of [batch, length, ...]
+        packing.pad(rows)                # [batch, length, ...] again, with zeros for padding
+
+    Args:
+        lengths: integers ``[batch]``, tokens of each sequence, 0 to ``length``.
+        length: length of the padded sequences.
+
+    Attributes:
+        shape: ``(batch, length)``.
+        index: ``int64 [tokens]``: position of each token in the flattened batch; None if there is no padding.
+
+    Raises:
+        ShapeError: ``lengths`` is not a vector.
+        ArgumentError: a length is outside 0 to ``length``.
+    """
+
+    def __init__(self, lengths: Tensor, length: int):
+        if lengths.dim() != 1:
+            raise ShapeError(f"lengths must be [batch]; it has shape {list(lengths.shape)}")
+        if len(lengths) and not 0 <= int(lengths.min()) <= int(lengths.max()) <= length:
+            raise ArgumentError(f"lengths must be in 0..{length}; they reach from {lengths.min()} to {lengths.max()}")
+        self.shape = len(lengths), length
+        is_token = torch.arange(length, device=lengths.device) < lengths[:, None]
+        index = is_token.flatten().nonzero().squeeze(1)
+        self.index: Tensor | None = None if len(index) == is_token.numel() else index
+
+    @classmethod
+    def full(cls, batch: int, length: int) -> "Packing":
+        """The packing of a batch without padding."""
+        packing = cls.__new__(cls)
+        packing.shape, packing.index = (batch, length), None
+        return packing
+
+    def pack(self, padded: Tensor) -> Tensor:
+        """``[tokens, ...]`` of ``[batch, length, ...]``."""
+        flat = padded.flatten(0, 1)
+        return flat if self.index is None else _Pack.apply(flat, self.index)
+
+    def pad(self, rows: Tensor) -> Tensor:
+        """``[batch, length, ...]`` of ``[tokens, ...]``; padding is 0."""
+        batch, length = self.shape
+        flat = rows if self.index is None else _Pad.apply(rows, self.index, batch * length)
+        return flat.unflatten(0, self.shape)
+
+
+class _Pack(torch.autograd.Function):
+    """Rows of a matrix at different positions. The gradient of `index_select` adds; here no row is taken twice."""
+
+    @staticmethod
+    def forward(ctx: Any, flat: Tensor, index: Tensor) -> Tensor:
+        ctx.save_for_backward(index)
+        ctx.rows = flat.shape[0]
+        return flat.index_select(0, index)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad_rows: Tensor) -> tuple[Tensor, None]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        (index,) = ctx.saved_tensors
+        return _spread(grad_rows, index, ctx.rows), None
+
+
+class _Pad(torch.autograd.Function):
+    """The inverse of `_Pack`."""
+
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, index: Tensor, size: int) -> Tensor:
+        ctx.save_for_backward(index)
+        return _spread(rows, index, size)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad_flat: Tensor) -> tuple[Tensor, None, None]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        (index,) = ctx.saved_tensors
+        return grad_flat.index_select(0, index), None, None
+
+
+def _spread(rows: Tensor, index: Tensor, size: int) -> Tensor:
+    return rows.new_zeros(size, *rows.shape[1:]).index_copy_(0, index, rows)

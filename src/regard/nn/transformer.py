@@ -1,0 +1,271 @@
+"""Stacks of Transformer layers: encoder, decoder, and both."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from torch import Tensor, nn
+
+from regard import masks
+from regard.errors import ArgumentError
+from regard.masks import Mask
+from regard.nn.key_values import KeyValueCache, KeyValues
+from regard.nn.layer_config import LayerConfig
+from regard.nn.packing import Packing
+from regard.nn.transformer_layers import TransformerDecoderLayer, TransformerEncoderLayer, packing_of, without_padding
+
+
+class TransformerEncoder(nn.Module):
+    """A stack of encoder layers, with a layer normalization at the end (Vaswani et al. 2017, section 3.1).
+
+    Args:
+        layers: the layers, at least one.
+        norm: whether to normalize the output; pre-norm layers need it.
+    """
+
+    def __init__(self, layers: Sequence[TransformerEncoderLayer], norm: bool = True):
+        super().__init__()
+        self.layers = nn.ModuleList(layers)
+        self.norm = nn.LayerNorm(_dim(layers)) if norm else None
+
+    @classmethod
+    def create(
+        cls, layers: int = 6, config: LayerConfig | None = None, *, bidirectional: bool = True
+    ) -> "TransformerEncoder":
+        """A stack of new layers.
+
+        Args:
+            layers: their number.
+            config: how they are made; None: with the defaults.
+            bidirectional: as in `LayerConfig.encoder_layer`.
+        """
+        config = config or LayerConfig()
+        return cls([config.encoder_layer(bidirectional) for _ in range(_count(layers))])
+
+    def forward(self, input: Tensor, lengths: Tensor | None = None, mask: Mask | None = None) -> Tensor:
+        """Run the stack on a padded batch.
+
+        Args:
+            input: ``[batch, length, dim]``.
+            lengths: integers ``[batch]``, tokens of each sequence; None: all. Padding is not computed: it gives 0.
+            mask: who may see whom, besides ``lengths``.
+
+        Returns:
+            ``[batch, length, dim]``.
+        """
+        packing = packing_of(input, lengths)
+        return packing.pad(self.run(packing.pack(input), packing, without_padding(mask, packing, lengths)))
+
+    def run(self, rows: Tensor, packing: Packing, mask: Mask | None) -> Tensor:
+        """Run the stack on packed rows ``[tokens, dim]``; the mask must hide padding."""
+        for layer in self.layers:
+            rows = layer.run(rows, packing, mask).rows
+        return self._normalized(rows)
+
+    def step(self, input: Tensor, caches: Sequence[KeyValueCache]) -> tuple[Tensor, list[KeyValueCache]]:
+        """Run the stack on the next tokens of each sequence, which see themselves and all earlier tokens.
+
+        Args:
+            input: ``[batch, new, dim]``.
+            caches: for each layer the keys and values of the earlier tokens.
+
+        Returns:
+            ``[batch, new, dim]``, and the caches with the new tokens.
+        """
+        packing, mask = packing_of(input, None), _causal(input)
+        rows, longer = packing.pack(input), []
+        for layer, cache in zip(self.layers, caches, strict=True):
+            rows, after = layer.run(rows, packing, mask, cache)
+            longer.append(after)
+        return packing.pad(self._normalized(rows)), longer
+
+    def _normalized(self, rows: Tensor) -> Tensor:
+        return rows if self.norm is None else self.norm(rows)
+
+
+class DecoderOutput(NamedTuple):
+    """The output of a decoder stack.
+
+    Attributes:
+        rows: packed, ``[tokens, dim]``.
+        caches: for each layer the keys and values of all tokens; empty without caches.
+        weights: ``[batch, heads, target, source]`` of the layer that was asked for, or None.
+    """
+
+    rows: Tensor
+    caches: list[KeyValueCache]
+    weights: Tensor | None
+
+
+class TransformerDecoder(nn.Module):
+    """A stack of decoder layers, with a layer normalization at the end (Vaswani et al. 2017, section 3.1).
+
+    Args:
+        layers: the layers, at least one.
+        norm: whether to normalize the output; pre-norm layers need it.
+    """
+
+    def __init__(self, layers: Sequence[TransformerDecoderLayer], norm: bool = True):
+        super().__init__()
+        self.layers = nn.ModuleList(layers)
+        self.norm = nn.LayerNorm(_dim(layers)) if norm else None
+
+    @classmethod
+    def create(cls, layers: int = 6, config: LayerConfig | None = None) -> "TransformerDecoder":
+        """A stack of new layers.
+
+        Args:
+            layers: their number.
+            config: how they are made; None: with the defaults.
+        """
+        config = config or LayerConfig()
+        return cls([config.decoder_layer() for _ in range(_count(layers))])
+
+    def forward(
+        self,
+        input: Tensor,
+        memory: Tensor,
+        lengths: Tensor | None = None,
+        memory_lengths: Tensor | None = None,
+        mask: Mask | None = None,
+    ) -> Tensor:
+        """Run the stack on a padded batch.
+
+        Args:
+            input: ``[batch, target, dim]``.
+            memory: the encoder's output, ``[batch, source, dim]``.
+            lengths: integers ``[batch]``, tokens of each target; None: all. Padding is not computed: it gives 0.
+            memory_lengths: integers ``[batch]``, tokens of each source; None: all.
+            mask: which target tokens each target token may see, besides ``lengths``; None: `regard.masks.causal`.
+
+        Returns:
+            ``[batch, target, dim]``.
+        """
+        packing = packing_of(input, lengths)
+        visible = without_padding(masks.causal() if mask is None else mask, packing, lengths)
+        remembered = self.remember(memory, memory_lengths)
+        return packing.pad(self.run(packing.pack(input), packing, remembered, visible).rows)
+
+    def remember(self, memory: Tensor, lengths: Tensor | None = None) -> list[KeyValues]:
+        """For each layer the keys and values of an encoder's output.
+
+        Args:
+            memory: ``[batch, source, dim]``.
+            lengths: integers ``[batch]``, tokens of each source; None: all.
+        """
+        packing = packing_of(memory, lengths)
+        rows = packing.pack(memory)
+        return [layer.remember(rows, packing, lengths) for layer in self.layers]
+
+    def run(
+        self,
+        rows: Tensor,
+        packing: Packing,
+        memory: Sequence[KeyValues],
+        mask: Mask | None,
+        caches: Sequence[KeyValueCache] | None = None,
+        weights_of: int | None = None,
+    ) -> DecoderOutput:
+        """Run the stack on packed rows.
+
+        Args:
+            rows: ``[tokens, dim]``.
+            packing: where the tokens are.
+            memory: what `remember` gave.
+            mask: which target tokens each target token may see, padding included.
+            caches: for each layer the keys and values of earlier target tokens; None: there are none.
+            weights_of: the layer whose weights of the attention to the encoder's output are wanted; None: of no layer.
+        """
+        longer, weights = [], None
+        for number, (layer, remembered) in enumerate(zip(self.layers, memory, strict=True)):
+            cache = None if caches is None else caches[number]
+            found = layer.run(rows, packing, remembered, mask, cache, number == weights_of)
+            rows = found.rows
+            weights = found.weights if found.weights is not None else weights
+            if found.cache is not None:
+                longer.append(found.cache)
+        return DecoderOutput(rows if self.norm is None else self.norm(rows), longer, weights)
+
+    def step(
+        self,
+        input: Tensor,
+        memory: Sequence[KeyValues],
+        caches: Sequence[KeyValueCache],
+        weights_of: int | None = None,
+    ) -> DecoderOutput:
+        """Run the stack on the next tokens of each target, which see themselves and all earlier tokens.
+
+        Args:
+            input: ``[batch, new, dim]``.
+            memory: what `remember` gave.
+            caches: for each layer the keys and values of the earlier tokens.
+            weights_of: as in `run`.
+        """
+        packing = packing_of(input, None)
+        return self.run(packing.pack(input), packing, memory, _causal(input), caches, weights_of)
+
+
+class Transformer(nn.Module):
+    """An encoder and a decoder (Vaswani et al. 2017, figure 1), without embeddings and output matrix.
+
+    With the default `LayerConfig` the ``state_dict`` is that of `torch.nn.Transformer` with the same sizes: weights
+    load from one into the other.
+
+    Args:
+        encoder: the encoder.
+        decoder: the decoder.
+    """
+
+    def __init__(self, encoder: TransformerEncoder, decoder: TransformerDecoder):
+        super().__init__()
+        self.encoder = encoder
+        self.decoder = decoder
+
+    @classmethod
+    def create(
+        cls, encoder_layers: int = 6, decoder_layers: int = 6, config: LayerConfig | None = None
+    ) -> "Transformer":
+        """A Transformer of new layers; ``config`` says how they are made."""
+        return cls(TransformerEncoder.create(encoder_layers, config), TransformerDecoder.create(decoder_layers, config))
+
+    def forward(
+        self,
+        source: Tensor,
+        target: Tensor,
+        source_lengths: Tensor | None = None,
+        target_lengths: Tensor | None = None,
+        *,
+        source_mask: Mask | None = None,
+        target_mask: Mask | None = None,
+    ) -> Tensor:
+        """Encode the source, and decode the target with attention to it.
+
+        Args:
+            source: ``[batch, source, dim]``.
+            target: ``[batch, target, dim]``.
+            source_lengths: integers ``[batch]``; None: all tokens.
+            target_lengths: integers ``[batch]``; None: all tokens.
+            source_mask: which source tokens each source token may see; None: all.
+            target_mask: which target tokens each target token may see; None: `regard.masks.causal`.
+
+        Returns:
+            ``[batch, target, dim]``.
+        """
+        memory = self.encoder(source, source_lengths, source_mask)
+        return self.decoder(target, memory, target_lengths, source_lengths, target_mask)
+
+
+def _causal(input: Tensor) -> Mask | None:
+    # One new token sees every earlier one: nothing is hidden from it.
+    return masks.causal() if input.shape[1] > 1 else None
+
+
+def _dim(layers: Sequence[TransformerEncoderLayer] | Sequence[TransformerDecoderLayer]) -> int:
+    if not layers:
+        raise ArgumentError("layers must hold at least one layer; it is empty")
+    return layers[0].self_attn.embed_dim
+
+
+def _count(layers: int) -> int:
+    if layers < 1:
+        raise ArgumentError(f"layers must be at least 1; it is {layers}")
+    return layers

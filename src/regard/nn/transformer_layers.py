@@ -1,0 +1,277 @@
+"""The layers of a Transformer: self-attention, attention to an encoder's output, and a feedforward network."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from regard import masks
+from regard.errors import ArgumentError, UnknownNameError
+from regard.masks import Mask
+from regard.nn.key_values import KeyValueCache, KeyValues
+from regard.nn.multihead import MultiheadAttention
+from regard.nn.packing import Packing
+
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.gelu, "silu": F.silu}
+
+
+class EncoderRows(NamedTuple):
+    """The output of an encoder layer.
+
+    Attributes:
+        rows: ``[tokens, dim]``.
+        cache: the cache with the keys and values of these tokens; None without a cache.
+    """
+
+    rows: Tensor
+    cache: KeyValueCache | None
+
+
+class DecoderRows(NamedTuple):
+    """The output of a decoder layer.
+
+    Attributes:
+        rows: ``[tokens, dim]``.
+        cache: the cache with the keys and values of these tokens; None without a cache.
+        weights: weights of the attention to the encoder's output, ``[batch, heads, target, source]``; None where they
+            were not asked for.
+    """
+
+    rows: Tensor
+    cache: KeyValueCache | None
+    weights: Tensor | None
+
+
+class TransformerLayer(nn.Module):
+    """What encoder and decoder layers share: self-attention and the feedforward network.
+
+    Each part has a residual connection, dropout and a layer normalization: after the sum (post-norm, Vaswani et al.
+    2017, section 3.1) or before the part (pre-norm, Xiong et al. 2020).
+
+    Args:
+        attention: the self-attention.
+        feedforward: units of the hidden layer of the feedforward network.
+        dropout: rate after each part, and in the feedforward network; in [0, 1).
+        activation: ``relu``, ``gelu`` or ``silu``.
+        norm_first: pre-norm instead of post-norm.
+    """
+
+    def __init__(
+        self,
+        attention: MultiheadAttention,
+        feedforward: int,
+        dropout: float,
+        activation: str,
+        norm_first: bool,
+    ):
+        super().__init__()
+        if feedforward < 1:
+            raise ArgumentError(f"feedforward must be at least 1; it is {feedforward}")
+        if activation not in ACTIVATIONS:
+            raise UnknownNameError("activation", activation, ACTIVATIONS)
+        dim = attention.embed_dim
+        self.norm_first = norm_first
+        self.activation = activation
+        self.self_attn = attention
+        self.linear1 = nn.Linear(dim, feedforward)
+        self.linear2 = nn.Linear(feedforward, dim)
+        self.norm1 = nn.LayerNorm(dim)
+        self.norm2 = nn.LayerNorm(dim)
+        self.dropout = nn.Dropout(dropout)
+        for linear in (self.linear1, self.linear2):
+            nn.init.xavier_uniform_(linear.weight)
+            nn.init.zeros_(linear.bias)
+
+    def _before(self, rows: Tensor, norm: nn.LayerNorm) -> Tensor:
+        """The input of a part."""
+        return norm(rows) if self.norm_first else rows
+
+    def _after(self, rows: Tensor, output: Tensor, norm: nn.LayerNorm) -> Tensor:
+        """The sum of the input and the output of a part: the input of the next part."""
+        total = rows + self.dropout(output)
+        return total if self.norm_first else norm(total)
+
+    def _attend_to_self(
+        self, rows: Tensor, packing: Packing, mask: Mask | None, cache: KeyValueCache | None
+    ) -> EncoderRows:
+        attention = self.self_attn
+        query, key, value = (attention.split(packing.pad(each)) for each in attention.project(rows, rows, rows))
+        first = 0 if cache is None else cache.length
+        query, key = attention.rotate(query, first), attention.rotate(key, first)
+        if cache is not None:
+            cache = cache.append(key, value)
+            key, value = cache.key, cache.value
+        attended = attention.attend_heads(query, key, value, masks=[mask])
+        return EncoderRows(attention.out_proj(packing.pack(attention.join(attended.output))), cache)
+
+    def _feedforward(self, rows: Tensor) -> Tensor:
+        """``W_2 dropout(activation(W_1 x))`` (Vaswani et al. 2017, eq. 2)."""
+        return self.linear2(self.dropout(ACTIVATIONS[self.activation](self.linear1(rows))))
+
+
+class TransformerEncoderLayer(TransformerLayer):
+    """Self-attention and a feedforward network (Vaswani et al. 2017, section 3.1).
+
+    With a causal mask it is the layer of a language model. Its parameters have the names and shapes of those of
+    `torch.nn.TransformerEncoderLayer`, if ``attention`` has no grouped heads, positions or weights of a score.
+
+    Args:
+        attention: the self-attention, with its heads, score, normalizer and position.
+        feedforward: units of the hidden layer of the feedforward network.
+        dropout: rate after each part, and in the feedforward network; in [0, 1).
+        activation: ``relu``, ``gelu`` or ``silu``.
+        norm_first: layer normalization before each part (Xiong et al. 2020) instead of after the sum.
+    """
+
+    def __init__(
+        self,
+        attention: MultiheadAttention,
+        feedforward: int = 2048,
+        dropout: float = 0.1,
+        activation: str = "relu",
+        norm_first: bool = False,
+    ):
+        super().__init__(attention, feedforward, dropout, activation, norm_first)
+
+    def forward(self, input: Tensor, lengths: Tensor | None = None, mask: Mask | None = None) -> Tensor:
+        """Run the layer on a padded batch.
+
+        Args:
+            input: ``[batch, length, dim]``.
+            lengths: integers ``[batch]``, tokens of each sequence; None: all. Padding is not computed: it gives 0.
+            mask: who may see whom, besides ``lengths``.
+        """
+        packing = packing_of(input, lengths)
+        visible = without_padding(mask, packing, lengths)
+        return packing.pad(self.run(packing.pack(input), packing, visible).rows)
+
+    def run(self, rows: Tensor, packing: Packing, mask: Mask | None, cache: KeyValueCache | None = None) -> EncoderRows:
+        """Run the layer on packed rows.
+
+        Args:
+            rows: ``[tokens, dim]``.
+            packing: where the tokens are.
+            mask: who may see whom, padding included.
+            cache: keys and values of earlier tokens, which are attended to as well.
+        """
+        attended = self._attend_to_self(self._before(rows, self.norm1), packing, mask, cache)
+        rows = self._after(rows, attended.rows, self.norm1)
+        rows = self._after(rows, self._feedforward(self._before(rows, self.norm2)), self.norm2)
+        return EncoderRows(rows, attended.cache)
+
+
+class TransformerDecoderLayer(TransformerLayer):
+    """Self-attention, attention to an encoder's output, and a feedforward network (Vaswani et al. 2017, section 3.1).
+
+    Its parameters have the names and shapes of those of `torch.nn.TransformerDecoderLayer`, if the attentions have no
+    grouped heads, positions or weights of a score.
+
+    Args:
+        attention: the self-attention.
+        cross_attention: the attention to the encoder's output.
+        feedforward: units of the hidden layer of the feedforward network.
+        dropout: rate after each part, and in the feedforward network; in [0, 1).
+        activation: ``relu``, ``gelu`` or ``silu``.
+        norm_first: layer normalization before each part (Xiong et al. 2020) instead of after the sum.
+    """
+
+    def __init__(
+        self,
+        attention: MultiheadAttention,
+        cross_attention: MultiheadAttention,
+        feedforward: int = 2048,
+        dropout: float = 0.1,
+        activation: str = "relu",
+        norm_first: bool = False,
+    ):
+        super().__init__(attention, feedforward, dropout, activation, norm_first)
+        self.multihead_attn = cross_attention
+        self.norm3 = nn.LayerNorm(attention.embed_dim)
+
+    def forward(
+        self,
+        input: Tensor,
+        memory: Tensor,
+        lengths: Tensor | None = None,
+        memory_lengths: Tensor | None = None,
+        mask: Mask | None = None,
+    ) -> Tensor:
+        """Run the layer on a padded batch.
+
+        Args:
+            input: ``[batch, target, dim]``.
+            memory: the encoder's output, ``[batch, source, dim]``.
+            lengths: integers ``[batch]``, tokens of each target; None: all. Padding is not computed: it gives 0.
+            memory_lengths: integers ``[batch]``, tokens of each source; None: all.
+            mask: which target tokens each target token may see, besides ``lengths``; `regard.masks.causal` for a
+                decoder that predicts the next token.
+        """
+        packing = packing_of(input, lengths)
+        source = packing_of(memory, memory_lengths)
+        remembered = self.remember(source.pack(memory), source, memory_lengths)
+        visible = without_padding(mask, packing, lengths)
+        return packing.pad(self.run(packing.pack(input), packing, remembered, visible).rows)
+
+    def remember(self, rows: Tensor, packing: Packing, lengths: Tensor | None) -> KeyValues:
+        """The keys and values of an encoder's output, for `run`.
+
+        Args:
+            rows: the encoder's output, ``[source tokens, dim]``.
+            packing: where the source tokens are.
+            lengths: ``int64 [batch]``, tokens of each source; None: all.
+        """
+        attention = self.multihead_attn
+        key, value = (attention.split(packing.pad(each)) for each in attention.project_memory(rows, rows))
+        return KeyValues(attention.rotate(key), value, None if packing.index is None else lengths)
+
+    def run(
+        self,
+        rows: Tensor,
+        packing: Packing,
+        memory: KeyValues,
+        mask: Mask | None,
+        cache: KeyValueCache | None = None,
+        need_weights: bool = False,
+    ) -> DecoderRows:
+        """Run the layer on packed rows.
+
+        Args:
+            rows: ``[tokens, dim]``.
+            packing: where the tokens are.
+            memory: what `remember` gave.
+            mask: which target tokens each target token may see, padding included.
+            cache: keys and values of earlier target tokens, which are attended to as well.
+            need_weights: whether to give the weights of the attention to the encoder's output; the rows are the same,
+                bit for bit.
+        """
+        attended = self._attend_to_self(self._before(rows, self.norm1), packing, mask, cache)
+        rows = self._after(rows, attended.rows, self.norm1)
+        crossed, weights = self._attend_to_memory(self._before(rows, self.norm2), packing, memory, need_weights)
+        rows = self._after(rows, crossed, self.norm2)
+        rows = self._after(rows, self._feedforward(self._before(rows, self.norm3)), self.norm3)
+        return DecoderRows(rows, attended.cache, weights)
+
+    def _attend_to_memory(
+        self, rows: Tensor, packing: Packing, memory: KeyValues, need_weights: bool
+    ) -> tuple[Tensor, Tensor | None]:
+        attention = self.multihead_attn
+        query = attention.rotate(attention.split(packing.pad(attention.project_query(rows))))
+        attended = attention.attend_heads(
+            query, memory.key, memory.value, masks=[memory.mask], need_weights=need_weights
+        )
+        return attention.out_proj(packing.pack(attention.join(attended.output))), attended.weights
+
+
+def packing_of(padded: Tensor, lengths: Tensor | None) -> Packing:
+    """The packing of a batch ``[batch, length, dim]`` with these lengths; None: without padding."""
+    batch, length = padded.shape[:2]
+    return Packing.full(batch, length) if lengths is None else Packing(lengths, length)
+
+
+def without_padding(mask: Mask | None, packing: Packing, lengths: Tensor | None) -> Mask | None:
+    """The mask that hides the padding as well."""
+    if lengths is None or packing.index is None:
+        return mask
+    present = masks.lengths(lengths)
+    return present if mask is None else mask & present
