@@ -10,7 +10,7 @@ from torch.nn import functional as F
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from regard.data.text.batches import PairBatch
-from regard.models.translator import RecurrentTranslator, TranslatorConfig
+from regard.models.recurrent_translator import RecurrentTranslator, TranslatorConfig
 
 SMOOTHING = 0.1
 DECAY = 0.9  # of the baseline of REINFORCE

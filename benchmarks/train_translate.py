@@ -25,7 +25,7 @@ from regard.data.text.batches import BatchLoader, PairBatch, encode_pairs
 from regard.data.text.generated import write_corpus
 from regard.data.text.sources import open_pairs
 from regard.data.text.tokenizers import Tokenizer
-from regard.models.translator import RecurrentTranslator, TranslatorConfig
+from regard.models.recurrent_translator import RecurrentTranslator, TranslatorConfig
 
 KINDS = {
     "none": {"attention": "none"},

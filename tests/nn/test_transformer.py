@@ -170,7 +170,7 @@ def test_packing(lengths):
 
 
 def test_bad_use_is_named():
-    with pytest.raises(ArgumentError, match="lengths must be in 0..3"):
+    with pytest.raises(ArgumentError, match=r"lengths must be in 0\.\.3"):
         nn.Packing(torch.tensor([4]), 3)
     with pytest.raises(ShapeError, match=r"lengths must be \[batch\]"):
         nn.Packing(torch.tensor([[4]]), 3)

@@ -10,7 +10,7 @@ import signal
 import pytest
 
 from regard.errors import RegardError, RunError, TrainingError
-from regard.models.translator import RecurrentTranslator
+from regard.models.recurrent_translator import RecurrentTranslator
 from regard.tasks.translate.task import TASK
 from regard.training import run_replacement
 from regard.training.checkpoint_io import list_checkpoints

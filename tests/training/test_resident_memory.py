@@ -80,7 +80,7 @@ def test_memory_in_use_is_flat_over_batches_of_all_lengths():
     """After the first passes over all lengths, nothing that the steps allocated is still in use."""
     found = run_fresh("""
         import gc, torch
-        from regard.models.translator import RecurrentTranslator, TranslatorConfig
+        from regard.models.recurrent_translator import RecurrentTranslator, TranslatorConfig
 
         torch.set_num_threads(1)
         for attention in ("none", "bahdanau", "luong", "hard"):

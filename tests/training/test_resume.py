@@ -15,7 +15,7 @@ import torch
 from safetensors.torch import load_file
 
 from regard.errors import DataError, RunError, TrainingError
-from regard.models.translator import RecurrentTranslator
+from regard.models.recurrent_translator import RecurrentTranslator
 from regard.tasks.translate.task import TASK
 from regard.training.checkpoint_io import SafeCheckpointIO, list_checkpoints
 from regard.training.module import TrainingModule

@@ -6,11 +6,16 @@ from regard.models.encoders import Encoded, RecurrentEncoder
 from regard.models.hard_attention import HardChoice
 from regard.models.luong_decoder import LuongDecoder
 from regard.models.recurrent_decoder import BottleneckDecoder, RecurrentDecoder
+from regard.models.recurrent_translator import RecurrentTranslator, TranslatorConfig
 from regard.models.search import Hypothesis, SearchableDecoder, beam, greedy, replace_unknown, sample
-from regard.models.translator import Loss, RecurrentTranslator, TranslatorConfig, TranslatorOutput
+from regard.models.transformer_translator import TransformerConfig, TransformerTranslator
+from regard.models.translator import Loss, Translator, TranslatorOutput
 from regard.models.vocabulary_loss import vocabulary_loss
 
 __all__ = [
+    "Translator",
+    "TransformerTranslator",
+    "TransformerConfig",
     "RecurrentTranslator",
     "TranslatorConfig",
     "TranslatorOutput",

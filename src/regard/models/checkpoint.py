@@ -12,10 +12,14 @@ from torch import Tensor, nn
 
 from regard.atomic_file import AtomicFile
 from regard.errors import ArgumentError, MissingPartError, RunError, TrainingError, WriteError
-from regard.models.translator import RecurrentTranslator, TranslatorConfig
+from regard.models.recurrent_translator import RecurrentTranslator, TranslatorConfig
+from regard.models.transformer_translator import TransformerConfig, TransformerTranslator
 
 FILE_NAME = "model.safetensors"
-MODELS: dict[str, tuple[type[Any], type[Any]]] = {"recurrent_translator": (RecurrentTranslator, TranslatorConfig)}
+MODELS: dict[str, tuple[type[Any], type[Any]]] = {
+    "recurrent_translator": (RecurrentTranslator, TranslatorConfig),
+    "transformer_translator": (TransformerTranslator, TransformerConfig),
+}
 """Name in the file → (model, its configuration)."""
 
 

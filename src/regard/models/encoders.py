@@ -18,12 +18,13 @@ class Encoded:
     Attributes:
         annotations: ``[batch, source, dim]``; zero after the end of a row.
         lengths: ``int64 [batch]``, number of annotations of each row.
-        summary: ``[batch, summary_dim]``: the encoder's last state, from which the decoder's first state is computed.
+        summary: ``[batch, summary_dim]``: the encoder's last state, from which the first state of a recurrent decoder
+            is computed; None for an encoder without states.
     """
 
     annotations: Tensor
     lengths: Tensor
-    summary: Tensor
+    summary: Tensor | None = None
 
 
 class RecurrentEncoder(nn.Module):

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from regard.errors import ArgumentError
 from regard.models.encoders import Encoded
 from regard.models.readout import Readout
 from regard.models.recurrence import LayerState, Recurrence
@@ -121,6 +122,8 @@ class RecurrentDecoder(nn.Module, ABC):
 
     def start(self, encoded: Encoded) -> DecoderState:
         """The state before the first token: ``tanh(W summary)`` for each layer (Bahdanau et al. 2015, A.2.2)."""
+        if encoded.summary is None:
+            raise ArgumentError("a recurrent decoder needs an encoder with a summary; this one has none")
         first = self.bridge(encoded.summary).tanh()
         parts = first.chunk(self.recurrence.layers * self.recurrence.states, dim=-1)
         states = self.recurrence.states

@@ -6,6 +6,7 @@ from torch import Tensor, nn
 
 from regard import masks
 from regard.attention import Attended, Plan, Problem
+from regard.attention.isolation import is_finite
 from regard.attention.memory import CachedMemory
 from regard.attention.planner import BACKENDS, make_plan
 from regard.attention.validation import check_dropout
@@ -17,6 +18,7 @@ from regard.nn.memory import Memory
 from regard.normalizers import as_normalizer
 from regard.scores import LocationAware, Scoring, as_score, create
 from regard.shapes import Grid, accurate, check_floating
+from regard.transforms import can_branch_on
 
 
 class Attention(nn.Module):
@@ -117,8 +119,7 @@ class Attention(nn.Module):
             grid = Grid.whole(batch, 1, 1, keys, annotations.device)
             visible.check(grid)
             seen = visible.dense(grid)[:, 0, 0]
-            # What is hidden may hold anything, and must reach neither products nor their gradients (contract 10).
-            annotations, value = (t.masked_fill(~seen[..., None], 0.0) for t in (annotations, value))
+            annotations, value = _without_hidden(annotations, value, seen)
         key = self.score.project_key(annotations[:, None])[:, 0]
         # Half precision is scored in float32 anyway: once here, and not again at each step.
         key, value, score = accurate(key), accurate(value), self.score.projected()
@@ -241,6 +242,19 @@ class Attention(nn.Module):
             # The same keys and values, as they were before they were cached, serve every problem.
             problem.memory = None
         return problem
+
+
+def _without_hidden(annotations: Tensor, value: Tensor, seen: Tensor) -> tuple[Tensor, Tensor]:
+    """Both with zeros where a key is hidden, unless all numbers are finite anyway.
+
+    What is hidden may hold anything, and must reach neither products nor their gradients (contract 10); a finite number
+    has weight 0 and gradient 0.
+    """
+    one = value is annotations
+    if can_branch_on(annotations) and can_branch_on(value) and is_finite(annotations) and (one or is_finite(value)):
+        return annotations, value
+    clean = annotations.masked_fill(~seen[..., None], 0.0)
+    return clean, clean if one else value.masked_fill(~seen[..., None], 0.0)
 
 
 Given = TypeVar("Given")

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from regard.data.text.batches import BatchLoader, PairBatch
 from regard.models.checkpoint import save_model
-from regard.models.translator import RecurrentTranslator, TranslatorConfig
+from regard.models.recurrent_translator import RecurrentTranslator, TranslatorConfig
 from regard.tasks.translate.corpora import Corpora, open_corpora
 from regard.tasks.translate.task import TranslationRun
 from regard.tasks.translate.text_metrics import text_scores

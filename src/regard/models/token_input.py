@@ -1,0 +1,47 @@
+"""Tokens as vectors with positions: the input of a Transformer."""
+
+import math
+
+from torch import Tensor, nn
+
+from regard.errors import UnknownNameError
+from regard.nn.layer_config import RELATIVE_POSITIONS
+from regard.positions import Learned, Sinusoidal
+
+POSITIONS = ("sinusoidal", "learned", *RELATIVE_POSITIONS)
+"""Positions of a Transformer: added to the input (the first two), or part of self-attention."""
+
+
+class TokenInput(nn.Module):
+    """Embeds tokens, times ``√dim``, adds positions, and drops out (Vaswani et al. 2017, sections 3.4, 3.5 and 5.4).
+
+    Args:
+        embedding: tokens → ``[..., dim]``; may be shared.
+        position: one of `POSITIONS`; those that belong to self-attention add nothing here.
+        max_length: ``learned``: tokens of the longest sequence.
+        dropout: rate on the sum.
+    """
+
+    def __init__(self, embedding: nn.Embedding, position: str, max_length: int, dropout: float):
+        super().__init__()
+        if position not in POSITIONS:
+            raise UnknownNameError("position", position, POSITIONS)
+        dim = embedding.embedding_dim
+        self.embedding = embedding
+        self.scale = math.sqrt(dim)
+        self.position: Sinusoidal | Learned | None = None
+        if position == "sinusoidal":
+            self.position = Sinusoidal(dim)
+        elif position == "learned":
+            self.position = Learned(max_length, dim)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, tokens: Tensor, offset: int = 0) -> Tensor:
+        """``[batch, length, dim]`` of ``int64 [batch, length]``; ``offset``: position of the first token."""
+        embedded = self.embedding(tokens) * self.scale
+        return self.dropout(embedded if self.position is None else self.position(embedded, offset))
+
+
+def relative_position(position: str) -> str:
+    """The part of a name of `POSITIONS` that belongs to self-attention, for a `regard.nn.LayerConfig`."""
+    return position if position in RELATIVE_POSITIONS else "none"
