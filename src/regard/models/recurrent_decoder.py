@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -79,12 +79,12 @@ class Step(NamedTuple):
 
     Attributes:
         log_probabilities: of the next token, float32 ``[rows, vocabulary]``.
-        state: the state after the step.
+        state: the decoder's state after the step.
         weights: attention weights ``[rows, source]``, or None without attention.
     """
 
     log_probabilities: Tensor
-    state: DecoderState
+    state: Any
     weights: Tensor | None
 
 

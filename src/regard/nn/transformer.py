@@ -1,7 +1,7 @@
 """Stacks of Transformer layers: encoder, decoder, and both."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from torch import Tensor, nn
 
@@ -57,7 +57,7 @@ class TransformerEncoder(nn.Module):
 
     def run(self, rows: Tensor, packing: Packing, mask: Mask | None) -> Tensor:
         """Run the stack on packed rows ``[tokens, dim]``; the mask must hide padding."""
-        for layer in self.layers:
+        for layer in self._layers:
             rows = layer.run(rows, packing, mask).rows
         return self._normalized(rows)
 
@@ -73,10 +73,15 @@ class TransformerEncoder(nn.Module):
         """
         packing, mask = packing_of(input, None), _causal(input)
         rows, longer = packing.pack(input), []
-        for layer, cache in zip(self.layers, caches, strict=True):
+        for layer, cache in zip(self._layers, caches, strict=True):
             rows, after = layer.run(rows, packing, mask, cache)
+            assert after is not None
             longer.append(after)
         return packing.pad(self._normalized(rows)), longer
+
+    @property
+    def _layers(self) -> list[TransformerEncoderLayer]:
+        return cast(list[TransformerEncoderLayer], list(self.layers))
 
     def _normalized(self, rows: Tensor) -> Tensor:
         return rows if self.norm is None else self.norm(rows)
@@ -154,7 +159,7 @@ class TransformerDecoder(nn.Module):
         """
         packing = packing_of(memory, lengths)
         rows = packing.pack(memory)
-        return [layer.remember(rows, packing, lengths) for layer in self.layers]
+        return [layer.remember(rows, packing, lengths) for layer in self._layers]
 
     def run(
         self,
@@ -176,7 +181,7 @@ class TransformerDecoder(nn.Module):
             weights_of: the layer whose weights of the attention to the encoder's output are wanted; None: of no layer.
         """
         longer, weights = [], None
-        for number, (layer, remembered) in enumerate(zip(self.layers, memory, strict=True)):
+        for number, (layer, remembered) in enumerate(zip(self._layers, memory, strict=True)):
             cache = None if caches is None else caches[number]
             found = layer.run(rows, packing, remembered, mask, cache, number == weights_of)
             rows = found.rows
@@ -202,6 +207,10 @@ class TransformerDecoder(nn.Module):
         """
         packing = packing_of(input, None)
         return self.run(packing.pack(input), packing, memory, _causal(input), caches, weights_of)
+
+    @property
+    def _layers(self) -> list[TransformerDecoderLayer]:
+        return cast(list[TransformerDecoderLayer], list(self.layers))
 
 
 class Transformer(nn.Module):

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 from regard.data.text.batches import encode_pairs
 from regard.data.text.sources import open_pairs
 from regard.data.text.tokenizers import Tokenizer
-from regard.errors import DataError, RunError
+from regard.errors import DataError
+from regard.tasks.run_data import located, tokenizer_of_run
 from regard.tasks.translate.config import DataConfig
-from regard.tasks.translate.task import TranslationRun, bundled_path, located, tokenizer_path
+from regard.tasks.translate.task import TranslationRun, bundled_path, tokenizer_path
 from regard.training.run_folder import RunFolder
 
 if TYPE_CHECKING:
@@ -74,7 +75,8 @@ def open_corpora(run: TranslationRun, folder: RunFolder) -> Corpora:
         path = tokenizer_path(folder, column)
         if not path.is_file():
             if run.training.init_from is not None:
-                learned = _tokenizer_of(run.training.init_from, column, config)
+                name = tokenizer_path(folder, column).name
+                learned = tokenizer_of_run(run.training.init_from, name, config.tokenizer, config.lowercase)
             else:
                 learned = Tokenizer.train(_texts(train, column), config.tokenizer, config.vocabulary, config.lowercase)
             learned.save(path)
@@ -96,21 +98,6 @@ def _check_parts(config: DataConfig, folder: RunFolder) -> None:
             log.warning("the %s data are the training data: their metrics say nothing about other texts", part)
     if config.test is not None:
         open_part(config, folder, "test")
-
-
-def _tokenizer_of(run: str, column: str, config: DataConfig) -> Tokenizer:
-    # The tokenizer of the run that a model is taken from; it must be as this run's options say.
-    found = Tokenizer.load(tokenizer_path(RunFolder(run), column))
-    for name, wanted, has in (
-        ("tokenizer", config.tokenizer, found.kind),
-        ("lowercase", config.lowercase, found.lowercase),
-    ):
-        if wanted != has:
-            raise RunError(
-                f"--init-from: --{name} is {has!r} in {run}, and {wanted!r} here; a run takes the tokenizers of the "
-                "run that it starts from, so give the same"
-            )
-    return found
 
 
 def open_part(config: DataConfig, folder: RunFolder, part: str) -> "datasets.Dataset":

@@ -118,7 +118,7 @@ def evaluate(
     loss = teacher_forced_loss(translator, dataset)
     alignments = read_alignments(data, len(sources))
     rate = None
-    if alignments is not None and translator.model.config.attention != "none":
+    if alignments is not None and translator.model.attends:
         predicted = teacher_forced_alignments(translator, sources, references)
         rate = alignment_error_rate(
             predicted, [alignment.sure for alignment in alignments], [alignment.possible for alignment in alignments]

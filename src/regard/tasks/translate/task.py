@@ -42,17 +42,14 @@ class TranslateTask(Task):
         return TrainedTranslator(folder, device)
 
     def data_files(self, folder: RunFolder, config: TranslationRun) -> dict[str, tuple[Path, ...]]:
-        from regard.data.text.sources import local_files
+        from regard.tasks.run_data import located_files
 
         # The test data decide nothing about a model, and may be others with --resume.
-        sources = {part: located(folder, getattr(config.data, part)) for part in ("train", "validation")}
-        return {
-            part: paths
-            for part, source in sources.items()
-            if source is not None and (paths := local_files(source)) is not None
-        }
+        return located_files(folder, {part: getattr(config.data, part) for part in ("train", "validation")})
 
     def test_data(self, folder: RunFolder, config: TranslationRun) -> str | None:
+        from regard.tasks.run_data import located
+
         if config.data.bundled and not config.data.test:
             return str(bundled_path(folder, "test"))
         return located(folder, config.data.test)
@@ -62,14 +59,6 @@ class TranslateTask(Task):
 
     def upgraded(self, sections: dict[str, Any]) -> dict[str, Any]:
         return config.upgraded(sections)
-
-
-def located(folder: RunFolder, source: str | None) -> str | None:
-    """A source of the run's data so that it is found from any working directory; other sources as they are."""
-    from regard.data.text.sources import local_files
-
-    paths = None if source is None else local_files(source)
-    return source if paths is None else ",".join(folder.manifest.resolve(str(path)) for path in paths)
 
 
 def bundled_path(folder: RunFolder, part: str) -> Path:

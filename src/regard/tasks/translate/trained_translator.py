@@ -6,7 +6,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -16,7 +16,8 @@ from regard.data.text.tokenizers import Tokenizer
 from regard.errors import ArgumentError, RunError
 from regard.models.checkpoint import load_model
 from regard.models.search import Hypothesis, beam, greedy
-from regard.models.translator import RecurrentTranslator
+from regard.models.translator import Translator
+from regard.tasks.run_data import on_device
 from regard.tasks.translate.config import EvaluationConfig, PredictionConfig
 from regard.tasks.translate.task import TASK, TranslationRun, tokenizer_path
 from regard.tasks.translate.unknown_words import CopiedText, SourceText, copy_unknown, unknown_words_line
@@ -97,17 +98,12 @@ class TrainedTranslator(Trained):
         (self.source_tokenizer, self.target_tokenizer), model = self.folder.manifest.consistently(
             [self.folder.model, *paths], lambda: (tuple(map(Tokenizer.load, paths)), load_model(self.folder.model))
         )
-        if not isinstance(model, RecurrentTranslator):
+        if not isinstance(model, Translator):
             raise RunError(f"{self.folder.model} holds a {type(model).__name__}, which does not translate")
         sizes = len(self.source_tokenizer), len(self.target_tokenizer)
         if sizes != (model.config.source_vocabulary, model.config.target_vocabulary):
             raise RunError(f"{self.folder.path}: the vocabulary sizes of the tokenizers and of the model differ")
-        try:
-            self.model: RecurrentTranslator = cast(  # pyright: ignore[reportIncompatibleVariableOverride]
-                RecurrentTranslator, model.to(device)
-            )
-        except (RuntimeError, AssertionError) as error:
-            raise ArgumentError(f"device {device!r} cannot be used: {str(error).splitlines()[0]}") from error
+        self.model: Translator = on_device(model, device)  # pyright: ignore[reportIncompatibleVariableOverride]
         self.device = device
 
     @property
@@ -166,7 +162,7 @@ class TrainedTranslator(Trained):
     def draw(self, predictions: Sequence[Prediction], folder: Path) -> list[Path]:
         from regard.tasks.translate.pictures import draw_alignments
 
-        if self.model.config.attention == "none":
+        if not self.model.attends:
             raise ArgumentError(f"{self.folder.path} is a model without attention; there is nothing to draw")
         translations = [found for found in predictions if isinstance(found, Translation)]
         return draw_alignments(folder, translations, words=any(found.merge_words for found in translations))

@@ -8,7 +8,7 @@ import torch
 from regard.data.text.batches import BatchLoader
 from regard.data.text.tokenizers import Tokenizer
 from regard.models.search import greedy
-from regard.models.translator import RecurrentTranslator
+from regard.models.translator import Translator
 
 
 class TranslatedData(NamedTuple):
@@ -36,7 +36,7 @@ class Validation:
         self._tokenizer = tokenizer
         self._max_length = max_length
 
-    def run(self, model: RecurrentTranslator, rank: int = 0, world_size: int = 1) -> TranslatedData:
+    def run(self, model: Translator, rank: int = 0, world_size: int = 1) -> TranslatedData:
         """Translate the validation data.
 
         Args:
@@ -52,7 +52,7 @@ class Validation:
             found = {row: text for part in parts for row, text in part[2].items()}
         return TranslatedData(loss / max(tokens, 1), [found[row] for row in range(self._rows)])
 
-    def _translate(self, model: RecurrentTranslator, rank: int, world_size: int) -> tuple[float, int, dict[int, str]]:
+    def _translate(self, model: Translator, rank: int, world_size: int) -> tuple[float, int, dict[int, str]]:
         # Returns the loss summed over the target tokens, the number of these tokens, and the translation of each row.
         device = next(model.parameters()).device
         config = model.config
