@@ -150,6 +150,7 @@ class TransformerTranslator(Translator):
             nn.init.normal_(self.output.weight, std=config.dim**-0.5)
         else:
             self.output.weight = target.weight
+        self.max_length = config.max_length if config.position == "learned" else None
         self.aligned_layer = max(0, config.decoder_layers - 2)
 
     @property

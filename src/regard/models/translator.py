@@ -54,9 +54,11 @@ class Translator(nn.Module, ABC):
 
     Attributes:
         config: the configuration; it has ``source_vocabulary``, ``target_vocabulary``, ``pad``, ``bos`` and ``eos``.
+        max_length: tokens of the longest source and target that the model can read; None: no limit.
     """
 
     config: Any
+    max_length: int | None = None
 
     @property
     @abstractmethod
@@ -186,6 +188,11 @@ class Translator(nn.Module, ABC):
             is_token: bool ``[batch, target − 1]``.
         """
         return None
+
+
+def longest_translation(source_tokens: int) -> int:
+    """Tokens after which a search ends the translation of a source of this length."""
+    return 2 * source_tokens + 10
 
 
 def token_embedding(vocabulary: int, dim: int) -> nn.Embedding:

@@ -1,5 +1,6 @@
 """The configuration of a translator: its data, its model, its training, and how it is used."""
 
+import dataclasses
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -68,15 +69,33 @@ class DataConfig:
         check_at_least(self, 1, "held_out")
 
 
+_OF_TRANSFORMER = ("heads", "kv_heads", "feedforward", "norm", "position", "activation", "normalizer")
+_OF_RECURRENT = (
+    "scope",
+    "window",
+    "input_feeding",
+    "hard_estimator",
+    "entropy_weight",
+    "cell",
+    "readout",
+    "max_source",
+)
+_DEFAULTS = {
+    "recurrent": {"embedding": 256, "encoder_layers": 1, "decoder_layers": 1, "dropout": 0.3},
+    "transformer": {"encoder_layers": 6, "decoder_layers": 6, "dropout": 0.1},
+}
+
+
 @dataclass(frozen=True, slots=True)
 class ModelConfig:
     """The model of a run, without the sizes of its vocabularies."""
 
-    attention: Literal["none", "bahdanau", "luong", "hard"] = "bahdanau"
-    """none, bahdanau (before the cell), luong (after it) or hard (as bahdanau, but of one annotation)."""
-    score: Literal["additive", "concat", "dot", "general", "location", "scaled_dot"] | None = None
-    """additive (= concat), dot, scaled_dot, general or location. Default: additive for bahdanau and hard, general for
-    luong."""
+    attention: Literal["none", "bahdanau", "luong", "hard", "transformer"] = "bahdanau"
+    """none, bahdanau (before the cell), luong (after it), hard (as bahdanau, but of one annotation), or transformer (no
+    cells)."""
+    score: Literal["additive", "concat", "cosine", "dot", "general", "location", "scaled_dot"] | None = None
+    """additive (= concat), cosine, dot, scaled_dot, general or location. Default: additive for bahdanau and hard,
+    general for luong, scaled_dot for transformer."""
     scope: Literal["global", "local-m", "local-p"] = "global"
     """luong: global, local-m (monotonic) or local-p (predicted)."""
     window: int = 10
@@ -88,36 +107,82 @@ class ModelConfig:
     entropy_weight: float = 0.01
     """hard with reinforce: weight of the entropy bonus."""
     cell: Literal["lstm", "gru"] = "lstm"
-    """lstm or gru."""
-    embedding: int = 256
-    """Features of an embedded token and of the readout."""
+    """lstm or gru; a transformer has none."""
+    embedding: int | None = None
+    """Features of an embedded token and of the readout. Default: 256; a transformer has hidden features everywhere."""
     hidden: int = 512
     """Features of an annotation and of a decoder state; even."""
-    encoder_layers: int = 1
-    """Layers of the encoder."""
-    decoder_layers: int = 1
-    """Layers of the decoder."""
+    encoder_layers: int | None = None
+    """Layers of the encoder. Default: 1; transformer: 6."""
+    decoder_layers: int | None = None
+    """Layers of the decoder. Default: 1; transformer: 6."""
     readout: Literal["tanh", "maxout"] = "tanh"
-    """tanh or maxout."""
-    dropout: float = 0.3
-    """Dropout rate, 0 to below 1."""
+    """tanh or maxout; a transformer has none."""
+    dropout: float | None = None
+    """Dropout rate, 0 to below 1. Default: 0.3; transformer: 0.1."""
     tied: Literal["none", "target", "all"] = "target"
     """Embeddings that share their weights: none, target (with the output) or all (needs one vocabulary size on both
     sides)."""
     max_source: int = 0
     """Score location: the longest source, in tokens, that the model can attend to; 0: the max_length of the data."""
+    heads: int = 8
+    """transformer: query heads; a divisor of hidden."""
+    kv_heads: int | None = None
+    """transformer: key and value heads, a divisor of heads. Default: as many as heads."""
+    feedforward: int = 2048
+    """transformer: units of the hidden layer of the feedforward networks."""
+    norm: Literal["pre", "post"] = "pre"
+    """transformer: layer normalization before each part (pre) or after the sum (post)."""
+    position: Literal["sinusoidal", "learned", "rotary", "alibi", "t5", "shaw", "none"] = "sinusoidal"
+    """transformer: positions that are added (sinusoidal, learned) or part of self-attention (rotary, alibi, t5, shaw);
+    or none."""
+    activation: Literal["relu", "gelu", "silu"] = "relu"
+    """transformer: relu, gelu or silu."""
+    normalizer: Literal["softmax", "sparsemax", "entmax15", "sigmoid"] = "softmax"
+    """transformer: softmax, sparsemax, entmax15 or sigmoid, of every attention."""
 
     def __post_init__(self) -> None:
         check_choices(self)
-        check_between(self, 1, MOST_FEATURES, "embedding", "hidden")
+        transformer = self.attention == "transformer"
+        self._check_kind(_OF_RECURRENT if transformer else _OF_TRANSFORMER)
+        if transformer and self.embedding not in (None, self.hidden):
+            raise ArgumentError(
+                f"embedding must be hidden, {self.hidden}, with attention 'transformer'; it is {self.embedding}"
+            )
+        defaults = _DEFAULTS["transformer" if transformer else "recurrent"]
+        for name, value in {"embedding": self.hidden, **defaults}.items():
+            if getattr(self, name) is None:
+                object.__setattr__(self, name, value)
+        check_between(self, 1, MOST_FEATURES, "embedding", "hidden", "heads", "feedforward")
         check_between(self, 1, MOST_LAYERS, "encoder_layers", "decoder_layers")
         check_at_least(self, 1, "window")
         check_at_least(self, 0, "max_source", "entropy_weight")
         check_probabilities(self, "dropout")
-        if self.hidden % 2:
+        if transformer:
+            self._check_transformer()
+        elif self.hidden % 2:
             raise ArgumentError(f"hidden must be even, half for each direction; it is {self.hidden}")
         if self.scope != "global" and self.attention != "luong":
             raise ArgumentError(f"scope {self.scope!r} is luong's; attention is {self.attention!r}")
+
+    def _check_kind(self, fields_of_others: tuple[str, ...]) -> None:
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if field.name in fields_of_others and value != field.default:
+                raise ArgumentError(f"{field.name} has no meaning with attention {self.attention!r}; it is {value!r}")
+
+    def _check_transformer(self) -> None:
+        if self.hidden % self.heads:
+            raise ArgumentError(f"heads must divide hidden, {self.hidden}; it is {self.heads}")
+        if self.kv_heads is not None and (self.kv_heads < 1 or self.heads % self.kv_heads):
+            raise ArgumentError(f"kv_heads must divide heads, {self.heads}; it is {self.kv_heads}")
+        if self.position == "rotary" and self.hidden // self.heads % 2:
+            raise ArgumentError(
+                f"position 'rotary' needs an even number of features a head; hidden / heads is "
+                f"{self.hidden // self.heads}"
+            )
+        if self.score == "location":
+            raise ArgumentError("score 'location' is that of a recurrent decoder; attention is 'transformer'")
 
 
 @dataclass(frozen=True, slots=True)

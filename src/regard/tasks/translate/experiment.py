@@ -3,8 +3,11 @@
 from pathlib import Path
 
 from regard.data.text.batches import BatchLoader, PairBatch
+from regard.errors import ArgumentError
 from regard.models.checkpoint import save_model
 from regard.models.recurrent_translator import RecurrentTranslator, TranslatorConfig
+from regard.models.transformer_translator import TransformerConfig, TransformerTranslator
+from regard.models.translator import Translator, longest_translation
 from regard.tasks.translate.corpora import Corpora, open_corpora
 from regard.tasks.translate.task import TranslationRun
 from regard.tasks.translate.text_metrics import text_scores
@@ -28,6 +31,8 @@ class TranslationExperiment(Experiment):
 
     def __init__(self, config: TranslationRun, folder: RunFolder):
         self.config = config.training
+        if config.model.attention == "transformer" and self.config.scheduled_sampling:
+            raise ArgumentError("scheduled_sampling must be 0 with attention 'transformer', which has no steps")
         self.corpora = open_corpora(config, folder)
         text = self.corpora.validation_text
         self.references = list(text["target"])
@@ -40,9 +45,7 @@ class TranslationExperiment(Experiment):
         )
         # The libraries that opened the data may have drawn random numbers.
         seed_step(self.config.seed, -1)
-        self.model: RecurrentTranslator = RecurrentTranslator(  # pyright: ignore[reportIncompatibleVariableOverride]
-            translator_config(config, self.corpora)
-        )
+        self.model: Translator = build_model(config, self.corpora)  # pyright: ignore[reportIncompatibleVariableOverride]
         self.description = (
             f"{len(self.corpora.train)} pairs · vocabularies {len(self.corpora.source_tokenizer)} and "
             f"{len(self.corpora.target_tokenizer)}"
@@ -76,9 +79,45 @@ class TranslationExperiment(Experiment):
         save_model(path, self.model)
 
 
-def translator_config(config: TranslationRun, corpora: Corpora) -> TranslatorConfig:
-    """The configuration of the model: that of the run, with the sizes that the data decide."""
+def build_model(config: TranslationRun, corpora: Corpora) -> Translator:
+    """A new model: with the configuration of the run, and the sizes that the data decide."""
+    if config.model.attention == "transformer":
+        return TransformerTranslator(_transformer_config(config, corpora))
+    return RecurrentTranslator(_recurrent_config(config, corpora))
+
+
+def _transformer_config(config: TranslationRun, corpora: Corpora) -> TransformerConfig:
     model = config.model
+    assert model.encoder_layers is not None
+    assert model.decoder_layers is not None
+    assert model.dropout is not None
+    return TransformerConfig(
+        source_vocabulary=len(corpora.source_tokenizer),
+        target_vocabulary=len(corpora.target_tokenizer),
+        dim=model.hidden,
+        heads=model.heads,
+        kv_heads=model.kv_heads,
+        feedforward=model.feedforward,
+        encoder_layers=model.encoder_layers,
+        decoder_layers=model.decoder_layers,
+        norm_first=model.norm == "pre",
+        activation=model.activation,
+        position=model.position,
+        # A translation may be longer than its source.
+        max_length=longest_translation(config.data.max_length),
+        score=model.score or "scaled_dot",
+        normalizer=model.normalizer,
+        dropout=model.dropout,
+        tied_embeddings=model.tied,
+    )
+
+
+def _recurrent_config(config: TranslationRun, corpora: Corpora) -> TranslatorConfig:
+    model = config.model
+    assert model.embedding is not None
+    assert model.encoder_layers is not None
+    assert model.decoder_layers is not None
+    assert model.dropout is not None
     return TranslatorConfig(
         source_vocabulary=len(corpora.source_tokenizer),
         target_vocabulary=len(corpora.target_tokenizer),

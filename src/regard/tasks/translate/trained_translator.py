@@ -16,7 +16,7 @@ from regard.data.text.tokenizers import Tokenizer
 from regard.errors import ArgumentError, RunError
 from regard.models.checkpoint import load_model
 from regard.models.search import Hypothesis, beam, greedy
-from regard.models.translator import Translator
+from regard.models.translator import Translator, longest_translation
 from regard.tasks.run_data import on_device
 from regard.tasks.translate.config import EvaluationConfig, PredictionConfig
 from regard.tasks.translate.task import TASK, TranslationRun, tokenizer_path
@@ -209,8 +209,15 @@ class TrainedTranslator(Trained):
         """The best hypothesis for each source: a list of ids without ``bos`` and ``eos``, which must not be empty."""
         batch = PairBatch.of(sources).to(self.device)
         config = self.model.config
+        longest, limit = longest_translation(batch.source.shape[1]), self.model.max_length
+        if limit is not None:
+            if batch.source.shape[1] > limit:
+                raise ArgumentError(
+                    f"a text has {batch.source.shape[1]} tokens, and {self.folder.path} has learned positions for "
+                    f"{limit}; shorten it"
+                )
+            longest = min(longest, limit - 1)
         encoded = self.model.encode(batch.source, batch.source_lengths)
-        longest = 2 * batch.source.shape[1] + 10
         if width == 1:
             return greedy(
                 self.model, encoded, bos=config.bos, eos=config.eos, max_length=longest, forbidden=(config.pad,)

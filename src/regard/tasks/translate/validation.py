@@ -8,7 +8,7 @@ import torch
 from regard.data.text.batches import BatchLoader
 from regard.data.text.tokenizers import Tokenizer
 from regard.models.search import greedy
-from regard.models.translator import Translator
+from regard.models.translator import Translator, longest_translation
 
 
 class TranslatedData(NamedTuple):
@@ -65,7 +65,7 @@ class Validation:
             )
             total += float(loss.nll) * batch.target_tokens
             tokens += batch.target_tokens
-            longest = min(self._max_length, 2 * batch.source.shape[1] + 10)
+            longest = min(self._max_length, longest_translation(batch.source.shape[1]))
             encoded = model.encode(batch.source, batch.source_lengths)
             hypotheses = greedy(
                 model, encoded, bos=config.bos, eos=config.eos, max_length=longest, forbidden=(config.pad, config.bos)
