@@ -1,9 +1,10 @@
-"""Training speed of the recurrent translator against the same model in plain PyTorch, and the time of each part.
+"""Training speed of the translators against the same models in plain PyTorch, and the time of each part.
 
     python benchmarks/train_translate.py --train PATH --source-column de --target-column en --lowercase
 
 Each kind of attention is trained twice: by regard, and by `torch.nn.LSTM` with eager attention
-(`benchmarks/plain_translator.py`), from the same weights. All models are trained on the same batches in turn, so that
+(`benchmarks/plain_translator.py`) or by `torch.nn.Transformer` (`benchmarks/plain_transformer.py`), from the same weights.
+Batches are of sentences of similar lengths, as in a training; with `--ragged`, of sentences of all lengths. All models are trained on the same batches in turn, so that
 changes of the machine's speed affect all of them. The speeds are medians over batches, and the ratios are medians of
 the ratios for the same batch. Before the measurement, the losses of both models are compared.
 """
@@ -13,18 +14,21 @@ import itertools
 import json
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.profiler import ProfilerActivity, profile
 
+from plain_transformer import PlainTransformer
 from plain_translator import SMOOTHING, PlainTranslator
 from regard.data.text.batches import BatchLoader, PairBatch, encode_pairs
 from regard.data.text.generated import write_corpus
 from regard.data.text.sources import open_pairs
 from regard.data.text.tokenizers import Tokenizer
+from regard.models import TransformerConfig, TransformerTranslator
 from regard.models.recurrent_translator import RecurrentTranslator, TranslatorConfig
 
 KINDS = {
@@ -35,6 +39,7 @@ KINDS = {
     "luong-dot, input feeding": {"attention": "luong", "score": "dot"},
     "luong-general, input feeding": {"attention": "luong"},
     "hard": {"attention": "hard"},
+    "transformer": None,
 }
 LOSS_TOLERANCE = {"32": 1e-4, "bf16": 2e-2}
 
@@ -95,11 +100,25 @@ class Trainee:
         return [(event.key.removeprefix("aten::"), event.self_cpu_time_total / total) for event in events[:top]]
 
 
-def make_pair(config: TranslatorConfig, precision: str) -> dict[str, Trainee]:
+def make_pair(kind: str, sizes: dict[str, int], arguments: argparse.Namespace, precision: str) -> dict[str, Trainee]:
     """Our model and the plain one, with the same first weights."""
     torch.manual_seed(1)
-    ours = RecurrentTranslator(config)
-    plain = PlainTranslator.like(ours)
+    options = KINDS[kind]
+    if options is None:
+        ours = TransformerTranslator(
+            TransformerConfig(
+                **sizes, dim=arguments.hidden, heads=arguments.heads, feedforward=arguments.feedforward,
+                encoder_layers=arguments.layers, decoder_layers=arguments.layers, dropout=0.1,
+            )
+        )  # fmt: skip
+        plain = PlainTransformer.like(ours)
+    else:
+        ours = RecurrentTranslator(
+            TranslatorConfig(
+                **sizes, **options, embedding_dim=arguments.embedding, hidden_dim=arguments.hidden, dropout=0.3
+            )
+        )
+        plain = PlainTranslator.like(ours)
 
     def our_loss(batch: PairBatch) -> Tensor:
         sides = batch.source, batch.source_lengths, batch.target, batch.target_lengths
@@ -111,13 +130,13 @@ def make_pair(config: TranslatorConfig, precision: str) -> dict[str, Trainee]:
 def main() -> None:
     arguments = _arguments()
     loader, sizes = _data(arguments)
-    config = {"embedding_dim": arguments.embedding, "hidden_dim": arguments.hidden, "dropout": 0.3, **sizes}
-    batches = list(itertools.islice(iter(loader), arguments.warmup + arguments.batches))
+    batches = list(itertools.islice(loader, arguments.warmup + arguments.batches))
     record = {
         "torch": torch.__version__,
         "batches": arguments.batches,
         "tokens_per_batch": arguments.tokens_per_batch,
-        **config,
+        **{name: value for name, value in vars(arguments).items() if isinstance(value, int)},
+        **sizes,
         "measured": [],
     }
     print(f"{arguments.batches} batches, vocabulary {sizes['target_vocabulary']}, torch {torch.__version__}\n")
@@ -126,9 +145,7 @@ def main() -> None:
         print("| " + " | ".join(row) + " |", flush=True)
     for precision, threads in itertools.product(arguments.precision, arguments.threads):
         torch.set_num_threads(threads)
-        pairs = {
-            name: make_pair(TranslatorConfig(**config, **KINDS[name]), precision) for name in arguments.kinds or KINDS
-        }
+        pairs = {name: make_pair(name, sizes, arguments, precision) for name in arguments.kinds or KINDS}
         _train_in_turn(pairs, batches, arguments.warmup, LOSS_TOLERANCE[precision])
         for name, pair in pairs.items():
             found = _figures(pair, batches[arguments.warmup :])
@@ -182,7 +199,7 @@ def _figures(pair: dict[str, Trainee], batches: list[PairBatch]) -> dict:
     }
 
 
-def _data(arguments: argparse.Namespace) -> tuple[BatchLoader, dict[str, int]]:
+def _data(arguments: argparse.Namespace) -> tuple[Iterable[PairBatch], dict[str, int]]:
     path, columns = arguments.train, (arguments.source_column, arguments.target_column)
     if path is None:
         path = write_corpus(arguments.scratch, {"train": 20_000}, seed=1)["train"]
@@ -190,8 +207,21 @@ def _data(arguments: argparse.Namespace) -> tuple[BatchLoader, dict[str, int]]:
     pairs = open_pairs(path, *columns, lowercase=arguments.lowercase)
     tokenizers = [Tokenizer.train(pairs[side], size=arguments.vocabulary) for side in ("source", "target")]
     encoded = encode_pairs(pairs, *tokenizers, max_length=100)
-    loader = BatchLoader(encoded, arguments.tokens_per_batch, seed=1)
-    return loader, {"source_vocabulary": len(tokenizers[0]), "target_vocabulary": len(tokenizers[1])}
+    sizes = {"source_vocabulary": len(tokenizers[0]), "target_vocabulary": len(tokenizers[1])}
+    if arguments.ragged:
+        return _ragged_batches(encoded, arguments.tokens_per_batch), sizes
+    return BatchLoader(encoded, arguments.tokens_per_batch, seed=1), sizes
+
+
+def _ragged_batches(encoded: Any, tokens: int) -> Iterator[PairBatch]:
+    """Batches of pairs in a random order, whose target tokens without padding are about as many as asked for."""
+    order = iter(torch.randperm(len(encoded), generator=torch.Generator().manual_seed(1)).tolist())
+    while True:
+        pairs, size = [], 0
+        while size < tokens:
+            pairs.append(encoded[next(order)])
+            size += pairs[-1]["target_length"] + 2
+        yield PairBatch.of([pair["source"] for pair in pairs], [pair["target"] for pair in pairs])
 
 
 def _arguments() -> argparse.Namespace:
@@ -203,6 +233,10 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--vocabulary", type=int, default=8000, help="tokens of each side")
     parser.add_argument("--embedding", type=int, default=256, help="features")
     parser.add_argument("--hidden", type=int, default=512, help="features")
+    parser.add_argument("--heads", type=int, default=8, help="transformer: heads")
+    parser.add_argument("--feedforward", type=int, default=2048, help="transformer: units")
+    parser.add_argument("--layers", type=int, default=6, help="transformer: layers of each side")
+    parser.add_argument("--ragged", action="store_true", help="batches of sentences of all lengths")
     parser.add_argument("--tokens-per-batch", type=int, default=2000, help="target tokens, padding included")
     parser.add_argument("--batches", type=int, default=20, help="measured batches")
     parser.add_argument("--warmup", type=int, default=3, help="batches before the measured ones")

@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
+from regard.attention.dropout import dropout
 from regard.attention.problem import Problem
 from regard.axes import Float
 from regard.scores.score import Prepared
@@ -81,7 +81,7 @@ def mix(
     problem: Problem, inputs: Inputs, weights: Float[Tensor, "batch heads queries keys"]
 ) -> Float[Tensor, "batch heads queries value_dim"]:
     """The output of one tile, ``[batch, heads, queries, value_dim]``, in the value's dtype."""
-    dropped = F.dropout(weights, problem.dropout) if problem.dropout else weights
+    dropped = dropout(weights, problem.dropout)
     value = spread_heads(inputs.value, inputs.grid.heads)
     return (dropped @ accurate(value)).to(value.dtype)
 

@@ -9,6 +9,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from regard.errors import ArgumentError, UnknownNameError
 from regard.models.packed_recurrence import run_packed
 from regard.models.recurrence import CELLS, initialize_forget_bias
+from regard.nn import Dropout
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,7 @@ class RecurrentEncoder(nn.Module):
         )
         if cell == "lstm":
             initialize_forget_bias(self.rnn)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def forward(self, tokens: Tensor, lengths: Tensor) -> Encoded:
         """Compute the annotations of a batch.

@@ -11,7 +11,7 @@ from regard.errors import ArgumentError
 from regard.models.encoders import Encoded
 from regard.models.readout import Readout
 from regard.models.recurrence import LayerState, Recurrence
-from regard.nn import Memory
+from regard.nn import Dropout, Memory
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ class RecurrentDecoder(nn.Module, ABC):
         self.output = output
         self.recurrence = Recurrence(cell, embedding.embedding_dim + fed_dim, hidden_dim, layers, dropout)
         self.bridge = nn.Linear(summary_dim, layers * self.recurrence.states * hidden_dim)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def start(self, encoded: Encoded) -> DecoderState:
         """The state before the first token: ``tanh(W summary)`` for each layer (Bahdanau et al. 2015, A.2.2)."""

@@ -5,6 +5,7 @@ import math
 from torch import Tensor, nn
 
 from regard.errors import UnknownNameError
+from regard.nn.dropout import Dropout
 from regard.nn.layer_config import RELATIVE_POSITIONS
 from regard.positions import Learned, Sinusoidal
 
@@ -34,7 +35,7 @@ class TokenInput(nn.Module):
             self.position = Sinusoidal(dim)
         elif position == "learned":
             self.position = Learned(max_length, dim)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def forward(self, tokens: Tensor, offset: int = 0) -> Tensor:
         """``[batch, length, dim]`` of ``int64 [batch, length]``; ``offset``: position of the first token."""

@@ -2,6 +2,7 @@
 
 from regard.attention import Attended
 from regard.nn.attention import Attention
+from regard.nn.dropout import Dropout
 from regard.nn.key_values import KeyValueCache, KeyValues
 from regard.nn.layer_config import LayerConfig
 from regard.nn.memory import Memory
@@ -13,6 +14,7 @@ from regard.nn.transformer_layers import TransformerDecoderLayer, TransformerEnc
 __all__ = [
     "Attended",
     "Attention",
+    "Dropout",
     "KeyValueCache",
     "KeyValues",
     "LayerConfig",

@@ -9,6 +9,7 @@ from torch.nn import functional as F
 from regard import masks
 from regard.errors import ArgumentError, UnknownNameError
 from regard.masks import Mask
+from regard.nn.dropout import Dropout
 from regard.nn.key_values import KeyValueCache, KeyValues
 from regard.nn.multihead import MultiheadAttention
 from regard.nn.packing import Packing
@@ -78,7 +79,7 @@ class TransformerLayer(nn.Module):
         self.linear2 = nn.Linear(feedforward, dim)
         self.norm1 = nn.LayerNorm(dim)
         self.norm2 = nn.LayerNorm(dim)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         for linear in (self.linear1, self.linear2):
             nn.init.xavier_uniform_(linear.weight)
             nn.init.zeros_(linear.bias)

@@ -15,7 +15,7 @@ import time
 from functools import cache
 from typing import Any
 
-PRIMITIVES = 128
+PRIMITIVES = 64
 """Primitives of oneDNN that are kept. A step of a translator uses about 30 shapes, most of them many times."""
 
 RELEASE_SECONDS = 5.0
