@@ -6,8 +6,8 @@ from torch.nn import functional as F
 
 from regard.errors import ArgumentError, UnknownNameError
 from regard.models import TransformerConfig, TransformerTranslator, beam, greedy, load_model, save_model
-from tests.models.conftest import VOCABULARY
 
+VOCABULARY = 13
 KINDS = {
     "default": {},
     "post-norm": {"norm_first": False},

@@ -23,11 +23,9 @@ def dropout(input: Tensor, p: float) -> Tensor:
     """
     if p == 0:
         return input
-    if not (input.is_cpu and can_branch_on(input)):
-        return F.dropout(input, p)
     dropped = round(p * _LEVELS)
-    if dropped == _LEVELS:
-        return torch.zeros_like(input)
+    if dropped == _LEVELS or not (input.is_cpu and can_branch_on(input)):
+        return F.dropout(input, p)
     count = input.numel()
     words = torch.empty((count + 3) // 4, dtype=torch.int64).random_(-(1 << 63), None)
     kept = words.view(torch.int16)[:count].view(input.shape) >= dropped - _LEVELS // 2

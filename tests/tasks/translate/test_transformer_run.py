@@ -1,0 +1,89 @@
+"""A run of the Transformer is a run like any other: trained, interrupted, resumed, evaluated, used."""
+
+import signal
+
+import pytest
+import torch
+
+import regard
+from regard.errors import ArgumentError
+from regard.tasks.translate.config import ModelConfig, TranslationTrainingConfig
+from regard.tasks.translate.evaluation import teacher_forced_alignments
+from regard.tasks.translate.task import TASK
+from regard.training.reporter import SilentReporter
+from regard.training.run import train
+from regard.training.run_folder import RunFolder
+from signal_at import SignalAt
+
+MODEL = {
+    "attention": "transformer", "embedding": None, "hidden": 12, "heads": 2, "feedforward": 16, "encoder_layers": 2,
+    "decoder_layers": 2,
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module", params=["sinusoidal", "learned"])
+def run(tiny, tmp_path_factory, request):
+    """A run that nothing interrupted, and its configuration."""
+    config = tiny(model={**MODEL, "position": request.param}, scheduled_sampling=0.0, checkpoint_steps=4)
+    folder = RunFolder.create(tmp_path_factory.mktemp("runs") / request.param)
+    train(TASK, config, folder, reporter=SilentReporter())
+    return folder, config
+
+
+def test_resumed_it_has_the_same_weights(run, tmp_path):
+    whole, config = run
+    folder = RunFolder.create(tmp_path / "stopped")
+    train(TASK, config, folder, reporter=SignalAt(5, signal.SIGTERM))
+    train(TASK, config, RunFolder.open(tmp_path / "stopped"), resume=True, reporter=SilentReporter())
+    assert folder.model.read_bytes() == whole.model.read_bytes()
+
+
+def test_it_predicts_evaluates_and_shows_its_weights(run, corpus):
+    trained = regard.load(run[0].path)
+    text = "The dog sleeps."
+    (one,) = trained.predict([text], beam=1)
+    assert one.weights.shape == (len(one.target_tokens), len(one.source_tokens))
+    torch.testing.assert_close(one.weights.sum(-1), torch.ones(len(one.target_tokens)))
+    longer = "They see a house and a tree."
+    together = trained.predict([text, longer, ""], beam=3)
+    assert together[1].text == trained.predict([longer], beam=3)[0].text
+    assert together[2].text == ""
+    links = teacher_forced_alignments(trained, [text], ["El perro duerme."])
+    assert links[0]
+    assert trained.evaluate(str(corpus["validation"]), beam=2).alignment_error_rate is not None
+
+
+def test_a_text_beyond_learned_positions_is_refused_in_one_line(run):
+    trained = regard.load(run[0].path)
+    text = "dog " * 400
+    if trained.config.model.position == "learned":
+        with pytest.raises(ArgumentError, match=r"a text has 400 tokens, and .* has learned positions for 210"):
+            trained.predict([text])
+    else:
+        assert trained.predict([text], beam=1)[0].source_tokens
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"cell": "gru"}, "cell has no meaning with attention 'transformer'"),
+        ({"heads": 5}, "heads must divide hidden, 12; it is 5"),
+        ({"kv_heads": 4}, "kv_heads must divide heads, 2; it is 4"),
+        ({"embedding": 7}, "embedding must be hidden, 12"),
+        ({"hidden": 6, "position": "rotary"}, "even number of features a head"),
+        ({"score": "location"}, "score 'location' is that of a recurrent decoder"),
+        (
+            {"attention": "luong", "heads": 8, "feedforward": 2048, "norm": "post"},
+            "norm has no meaning with attention 'luong'",
+        ),
+    ],
+)
+def test_options_that_do_not_fit_are_named(options, message):
+    with pytest.raises(ArgumentError, match=message):
+        ModelConfig(**{**MODEL, **options})
+
+
+def test_scheduled_sampling_is_refused(tiny, tmp_path):
+    with pytest.raises(ArgumentError, match="scheduled_sampling must be 0 with attention 'transformer'"):
+        train(TASK, tiny(model=MODEL), RunFolder.create(tmp_path / "run"), reporter=SilentReporter())
+    assert TranslationTrainingConfig().scheduled_sampling == 0
