@@ -11,10 +11,15 @@ from regard.tasks import registry
 if TYPE_CHECKING:
     from regard.training.task import Task
 
-MACHINE = ("logger", "precision", "threads", "accelerator", "devices", "strategy")
+MACHINE = ("logger", "precision", "threads", "accelerator", "devices", "nodes", "strategy")
 """Fields of the training's configuration that are about the machine."""
 
-SPELLINGS = {"train": ("--train", "--data"), "accelerator": ("--accelerator", "--device")}
+# Behind `torchrun`, --run would be ambiguous with an option of its own.
+SPELLINGS = {
+    "train": ("--train", "--data"),
+    "accelerator": ("--accelerator", "--device"),
+    "run": ("--run", "--run-name"),
+}
 """Field → its options, where there are several."""
 
 
@@ -71,6 +76,6 @@ def panels(task: "Task") -> list[Panel]:
         panel("Data", task.data_config, spellings=SPELLINGS, negatives=True),
         panel("Model", task.model_config, negatives=True),
         Panel("Training", training, tuple(name for name in names if name not in MACHINE), negatives=True),
-        panel("Run folder", Place),
+        panel("Run folder", Place, spellings=SPELLINGS),
         Panel("Machine", training, tuple(name for name in names if name in MACHINE), SPELLINGS, negatives=True),
     ]

@@ -39,11 +39,12 @@ def train_task(task: "Task", place: "Place", given: dict[str, Any]) -> None:
 
             dry_run(task, config)
             return
-        from regard.training.run import is_child, train
+        from regard.training.processes import is_first_process
+        from regard.training.run import train
         from regard.training.run_folder import RunFolder
 
         path = place.runs / name
-        folder = (RunFolder.begun if is_child() else RunFolder.create)(path, place.overwrite)
+        folder = (RunFolder.create if is_first_process() else RunFolder.begun)(path, place.overwrite)
         trained = train(task, config, folder)
     finish(task, trained)
 
@@ -72,11 +73,11 @@ def _resumed_name(task: "Task", place: "Place", given: dict[str, Any]) -> str:
 
 def finish(task: "Task", trained: "TrainedRun") -> None:
     """Print the result of a training, draw its pictures, and evaluate it on the test data if there are any."""
-    from regard.training.run import is_child
+    from regard.training.processes import is_first_process
     from regard.training.run_session import continue_with
     from regard.training.signal_handler import advising
 
-    if is_child():  # only the first process of a distributed run prints
+    if not is_first_process():  # only the first process of a distributed run prints
         return
     folder, progress = trained.folder, trained.progress
     exit_if_stopped(task, trained)

@@ -61,6 +61,8 @@ class TrainingConfig:
     """Lightning's name of the accelerator: auto, cpu, gpu, mps, ..."""
     devices: str = "auto"
     """A number of devices, a list of their indices '0,1', or auto."""
+    nodes: int = 1
+    """Machines of a distributed training, each with the same devices."""
     strategy: str = "auto"
     """Lightning's name of the strategy for several devices: auto, ddp, fsdp, ..."""
 
@@ -69,7 +71,7 @@ class TrainingConfig:
         check_finite(self)
         check_between(self, 0, 2**63 - 1, "seed")
         check_between(self, 0, 1024, "threads")
-        check_at_least(self, 1, "epochs", "plateau_patience")
+        check_at_least(self, 1, "epochs", "plateau_patience", "nodes")
         check_at_least(self, 0, "warmup", "clip", "max_minutes", "patience", "validate_every", "checkpoint_minutes",
                        "checkpoint_steps", "weight_decay")  # fmt: skip
         if not self.learning_rate > 0:

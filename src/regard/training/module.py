@@ -54,7 +54,18 @@ class TrainingModule(LightningModule):
             )
         self.progress.loss_sum += loss.mean * loss.units
         self.progress.units += loss.units
-        return loss.total
+        return loss.total * self._share(loss.units)
+
+    def _share(self, units: int) -> float:
+        """The factor that makes the mean of all processes' gradients that of one process with all batches joined.
+
+        Each process's loss is the mean over its own units, of which it has more or fewer than others.
+        """
+        if self.trainer.world_size == 1:
+            return 1.0
+        counted = torch.tensor(float(units), device=self.device)
+        total = self.trainer.strategy.reduce(counted, reduce_op="sum")
+        return self.trainer.world_size * units / max(1.0, float(total))
 
     def configure_gradient_clipping(
         self, optimizer: Any, gradient_clip_val: float | None = None, gradient_clip_algorithm: str | None = None

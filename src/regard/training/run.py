@@ -1,7 +1,6 @@
 """Training the model of any task, from a configuration to a run folder."""
 
 import dataclasses
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ import torch
 from regard.errors import RegardError, RunError
 from regard.training.batch_stream import BatchStream
 from regard.training.config import RunConfig, TrainingConfig
+from regard.training.processes import Processes
 from regard.training.progress import Progress
 from regard.training.randomness import seed_step
 from regard.training.reporter import Reporter, reporter_for_terminal
@@ -67,20 +67,30 @@ def train(
     if training.threads:
         torch.set_num_threads(training.threads)
     trainer = make_trainer(training, folder)
+    processes = Processes(trainer)
     from regard.training.run_session import RunSession
 
-    if trainer.global_rank > 0 or is_child():
-        return _train(task, config, folder, trainer, resume, reporter)
+    if not processes.first:
+        folder = RunFolder(processes.share_folder(folder.path))
+        trainer = make_trainer(training, folder)
+        return _train(task, config, folder, trainer, processes, resume, reporter)
     with RunSession(folder, task, config, resume) as session:
         if resume:
             folder.manifest.verify_all()
         folder.manifest.record_data(task.data_files(folder, config), allow_changed=allow_changed_data)
-        trained = _train(task, config, folder, trainer, resume, reporter)
+        processes.share_folder(folder.path)
+        trained = _train(task, config, folder, trainer, processes, resume, reporter)
         return dataclasses.replace(trained, folder=session.complete()) if trained.progress.finished else trained
 
 
 def _train(
-    task: Task, config: RunConfig[Any, Any, Any], folder: RunFolder, trainer: Any, resume: bool, reporter: Reporter
+    task: Task,
+    config: RunConfig[Any, Any, Any],
+    folder: RunFolder,
+    trainer: Any,
+    processes: Processes,
+    resume: bool,
+    reporter: Reporter,
 ) -> TrainedRun:
     from regard.training.checkpoint_io import last_checkpoint
     from regard.training.disk_space import require_space
@@ -89,13 +99,14 @@ def _train(
     from regard.training.run_callback import RunCallback
 
     training = config.training
-    first = trainer.global_rank == 0 and not is_child()
     checkpoint = last_checkpoint(folder) if resume else None
     initial = _initial_run(task, training.init_from) if training.init_from is not None and not checkpoint else None
     with lightning_silenced():
         trainer.loggers = make_loggers(training.loggers, folder)
     seed_step(training.seed, -1)
+    processes.wait_for_first()
     experiment = task.prepare(config, folder)
+    processes.release_others()
     progress = Progress()
     loader = experiment.batches(trainer.global_rank, trainer.world_size)
     batches = len(loader)
@@ -103,7 +114,7 @@ def _train(
     parameters = sum(parameter.numel() for parameter in experiment.model.parameters())
     callback = RunCallback(folder, training, progress, batches, experiment, task.metrics, reporter)
     trainer.callbacks.append(callback)
-    if first:
+    if processes.first:
         folder.manifest.record(folder.path / name for name in task.files)
         require_space(folder.path, experiment.model)
         sizes = experiment.description
@@ -159,8 +170,3 @@ def _is_over(trainer: Any, checkpoint: Path, progress: Progress, training: Train
         return False
     progress.restore(saved.to_dict())
     return True
-
-
-def is_child() -> bool:
-    """Whether Lightning started this process of a distributed run; it does so with a local rank above 0."""
-    return int(os.environ.get("LOCAL_RANK", "0")) > 0

@@ -17,6 +17,7 @@ from types import FrameType
 from typing import Any
 
 from regard.atomic_file import discard_temporaries
+from regard.training.processes import is_first_process
 
 SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
 
@@ -87,7 +88,7 @@ def stopped_line(number: int, step: int | None = None, advice: str = "") -> str:
 def _exit(number: int, frame: FrameType | None) -> None:
     # No exception: one that is raised in the middle of an import or of a destructor may be swallowed there.
     discard_temporaries()
-    if os.environ.get("LOCAL_RANK", "0") == "0":  # in a distributed run, only the first process speaks
+    if is_first_process():
         advice = ""
         for say in _advice[-1:]:
             with contextlib.suppress(Exception):

@@ -48,7 +48,7 @@ class StepLoss(NamedTuple):
     """The loss of a training batch."""
 
     total: "Tensor"
-    """What the optimizer minimizes: a scalar."""
+    """What the optimizer minimizes: a scalar, the mean over the units of the batch."""
     mean: float
     """Loss of a unit (`Experiment.unit`), without regularization: what is reported."""
     units: int

@@ -29,6 +29,7 @@ def make_trainer(training: TrainingConfig, folder: RunFolder) -> Any:
             return Trainer(
                 accelerator=training.accelerator,
                 devices=_devices(training.devices, training.accelerator),
+                num_nodes=training.nodes,
                 strategy=training.strategy,
                 precision={"32": "32-true"}.get(training.precision, training.precision),  # pyright: ignore
                 max_epochs=-1,

@@ -1,0 +1,93 @@
+"""Two processes on one machine (gloo): they train what one process would, and survive the death of one."""
+
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from regard.data.text.batches import PairBatch
+from regard.tasks.translate.experiment import TranslationExperiment
+from regard.training.checkpoint_io import SafeCheckpointIO, list_checkpoints
+from regard.training.progress import Progress
+from regard.training.randomness import seed_step
+from regard.training.run_folder import RunFolder
+
+SCRIPT = Path(__file__).with_name("distributed_run.py")
+pytestmark = pytest.mark.slow
+
+
+def launch(config, folder, cache, *what, check=True):
+    """Run the script in two processes."""
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--master-port=0",
+               "--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0", str(SCRIPT), str(folder), str(cache),
+               json.dumps(config.to_dict()), *map(str, what)]  # fmt: skip
+    ended = subprocess.run(
+        command, check=False, capture_output=True, text=True, timeout=240, env=os.environ | {"OMP_NUM_THREADS": "1"}
+    )
+    assert not check or ended.returncode == 0, ended.stderr[-3000:]
+    return ended
+
+
+@pytest.fixture(scope="module")
+def distributed(tiny):
+    """Makes the configuration of a run in two processes."""
+
+    def make(strategy="ddp", **training):
+        plain = tiny(model={"dropout": 0.0}, scheduled_sampling=0.0, clip=0.0, **training)
+        return dataclasses.replace(plain, training=dataclasses.replace(plain.training, devices="2", strategy=strategy))
+
+    return make
+
+
+@pytest.mark.parametrize("strategy", ["ddp"])
+def test_the_gradient_is_that_of_one_process_with_the_joined_batch(distributed, strategy, tmp_path):
+    config = distributed(strategy)
+    launch(config, tmp_path / "run", tmp_path / "cache", "gradients", tmp_path / "gradients.pt")
+    found = torch.load(tmp_path / "gradients.pt")
+
+    folder = RunFolder(tmp_path / "alone")
+    folder.path.mkdir()
+    seed_step(config.training.seed, -1)
+    experiment = TranslationExperiment(config, folder)
+    batches = [next(iter(experiment.batches(rank, 2))) for rank in range(2)]
+    assert batches[0].target_tokens != batches[1].target_tokens
+    sides = [
+        [row[:length].tolist() for batch in batches for row, length in zip(side(batch), lengths(batch), strict=True)]
+        for side, lengths in (
+            (lambda batch: batch.source, lambda batch: batch.source_lengths),
+            (lambda batch: batch.target[:, 1:], lambda batch: batch.target_lengths - 2),
+        )
+    ]
+    experiment.model.train()
+    experiment.loss(PairBatch.of(*sides)).total.backward()
+    for name, parameter in experiment.model.named_parameters():
+        torch.testing.assert_close(
+            found[name], parameter.grad, rtol=1e-4, atol=1e-6, msg=lambda m, name=name: f"{name} {m}"
+        )
+
+
+@pytest.mark.parametrize("strategy", ["ddp"])
+def test_a_killed_worker_ends_the_run_and_it_resumes(distributed, strategy, tmp_path):
+    config = distributed(strategy, checkpoint_steps=2)
+    launch(config, tmp_path / "whole", tmp_path / "cache")
+    ended = launch(config, tmp_path / "killed", tmp_path / "cache", "kill", 5, check=False)
+    assert ended.returncode != 0
+    assert "Signal 9" in ended.stderr
+    assert list_checkpoints(tmp_path / "killed" / "checkpoints")
+    launch(config, tmp_path / "killed", tmp_path / "cache", "resume")
+    states = []
+    for name in ("whole", "killed"):
+        folder = RunFolder(tmp_path / name)
+        last = SafeCheckpointIO(folder.manifest).load_checkpoint(list_checkpoints(folder.checkpoints)[-1])
+        progress = Progress()
+        progress.restore(last["regard"])
+        assert progress.epoch == 2
+        states.append((last["state_dict"], folder.read_metrics()[-1]["val_loss"], folder.model.read_bytes()))
+    for name, tensor in states[0][0].items():
+        assert torch.equal(tensor, states[1][0][name]), name
+    assert states[0][1:] == states[1][1:]
