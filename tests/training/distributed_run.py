@@ -3,6 +3,7 @@
 torchrun --nproc-per-node 2 distributed_run.py FOLDER CACHE CONFIGURATION [gradients FILE | kill STEP | resume]
 """
 
+import contextlib
 import json
 import os
 import signal
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import datasets
 import torch
+from torch.distributed.fsdp import FullyShardedDataParallel
 
 from regard.tasks.translate.task import TASK
 from regard.training.config import RunConfig
@@ -18,6 +20,7 @@ from regard.training.module import TrainingModule
 from regard.training.reporter import SilentReporter
 from regard.training.run import train
 from regard.training.run_folder import RunFolder
+from regard.training.sharding import is_sharded
 
 
 class KillingReporter(SilentReporter):
@@ -36,8 +39,12 @@ def save_gradients(file: str) -> None:
     """Write the gradients of the first step, averaged over the processes, and end the training."""
 
     def before_step(module: TrainingModule, optimizer: torch.optim.Optimizer) -> None:
-        if module.global_rank == 0:
-            torch.save({name: parameter.grad for name, parameter in module.model.named_parameters()}, file)
+        with contextlib.ExitStack() as exits:
+            if is_sharded(module.trainer):
+                whole = module.trainer.strategy.model
+                exits.enter_context(FullyShardedDataParallel.summon_full_params(whole, with_grads=True))
+            if module.global_rank == 0:
+                torch.save({name: parameter.grad.clone() for name, parameter in module.model.named_parameters()}, file)
         torch.distributed.barrier()
         os._exit(0)
 

@@ -44,7 +44,7 @@ def distributed(tiny):
     return make
 
 
-@pytest.mark.parametrize("strategy", ["ddp"])
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
 def test_the_gradient_is_that_of_one_process_with_the_joined_batch(distributed, strategy, tmp_path):
     config = distributed(strategy)
     launch(config, tmp_path / "run", tmp_path / "cache", "gradients", tmp_path / "gradients.pt")
@@ -71,7 +71,7 @@ def test_the_gradient_is_that_of_one_process_with_the_joined_batch(distributed, 
         )
 
 
-@pytest.mark.parametrize("strategy", ["ddp"])
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
 def test_a_killed_worker_ends_the_run_and_it_resumes(distributed, strategy, tmp_path):
     config = distributed(strategy, checkpoint_steps=2)
     launch(config, tmp_path / "whole", tmp_path / "cache")

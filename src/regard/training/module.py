@@ -11,6 +11,7 @@ from regard.training.config import TrainingConfig
 from regard.training.progress import Progress
 from regard.training.randomness import seed_step
 from regard.training.schedule import Schedule
+from regard.training.sharding import clip_sharded_gradient, is_sharded
 from regard.training.task import Experiment
 
 DIVERGED = 1e12
@@ -70,6 +71,9 @@ class TrainingModule(LightningModule):
     def configure_gradient_clipping(
         self, optimizer: Any, gradient_clip_val: float | None = None, gradient_clip_algorithm: str | None = None
     ) -> None:
+        if gradient_clip_val and is_sharded(self.trainer):
+            clip_sharded_gradient(self.trainer, float(gradient_clip_val))
+            return
         # Under autocast Lightning does not clip for a fused optimizer, since that may unscale the gradients later.
         # bfloat16 gradients are not scaled.
         if self.config.precision == "bf16-mixed" and gradient_clip_val:
@@ -78,7 +82,10 @@ class TrainingModule(LightningModule):
             super().configure_gradient_clipping(optimizer, gradient_clip_val, gradient_clip_algorithm)
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        if not all(torch.isfinite(parameter).all() for parameter in self.parameters()):
+        finite = all(bool(torch.isfinite(parameter).all()) for parameter in self.parameters())
+        if self.trainer.world_size > 1:
+            finite = self.trainer.strategy.reduce_boolean_decision(finite)
+        if not finite:
             raise TrainingError(
                 f"a weight is not a finite number after step {self.progress.step}; the last good checkpoint is kept. "
                 "Start again with a lower --learning-rate or a smaller --clip"
@@ -86,6 +93,9 @@ class TrainingModule(LightningModule):
         checkpoint["regard"] = self.progress.to_dict()
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        if is_sharded(self.trainer):  # the strategy has compared and loaded the weights
+            self.progress.restore(checkpoint["regard"])
+            return
         saved, own = checkpoint["state_dict"], self.state_dict()
         for name in [*(own.keys() - saved.keys()), *(saved.keys() - own.keys())]:
             raise RunError(f"the checkpoint {'lacks' if name in own else 'has an unknown'} tensor {name}")

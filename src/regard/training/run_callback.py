@@ -16,6 +16,7 @@ from regard.training.progress import Progress
 from regard.training.reporter import Reporter, Throughput, duration
 from regard.training.resident_memory import MemoryRelease
 from regard.training.run_folder import RunFolder
+from regard.training.sharding import whole_weights
 from regard.training.signal_handler import SignalHandler
 from regard.training.task import Experiment, Metric, ValidationResult
 
@@ -127,27 +128,31 @@ class RunCallback(Callback):
     def _validate(self, trainer: pl.Trainer, module: TrainingModule) -> str:
         # Returns the reason to end the run, or "".
         progress = self.progress
-        result = self._measure(trainer)
+        with whole_weights(trainer):
+            result = self._measure(trainer)
+            better = self._is_better(result)
+            if better and trainer.is_global_zero:
+                self._save_model()
         module.schedule.observe(result.loss)
         progress.seconds += time.monotonic() - self._clock
         self._clock = time.monotonic()
         primary = self.metrics[0]
-        value = result.metrics[primary.name]
-        # A model whose loss or metrics are no numbers is never the best one.
-        numbers = (result.loss, *result.metrics.values())
-        better = all(map(math.isfinite, numbers)) and primary.better(value, progress.best)
         if better:
-            progress.best, progress.best_step, progress.waited = value, progress.step, 0
+            progress.best, progress.best_step, progress.waited = result.metrics[primary.name], progress.step, 0
         else:
             progress.waited += 1
         if trainer.is_global_zero:
-            if better:
-                self._save_model()
             self._record(trainer, result, better)
         progress.loss_sum, progress.units, progress.training_seconds = 0.0, 0, 0.0
         if self.config.patience and progress.waited >= self.config.patience:
             return f"validation {primary.label} has not improved {progress.waited} times"
         return ""
+
+    def _is_better(self, result: ValidationResult) -> bool:
+        # A model whose loss or metrics are no numbers is never the best one.
+        numbers = (result.loss, *result.metrics.values())
+        primary = self.metrics[0]
+        return all(map(math.isfinite, numbers)) and primary.better(result.metrics[primary.name], self.progress.best)
 
     def _save_model(self) -> None:
         path = self.folder.model

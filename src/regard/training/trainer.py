@@ -24,18 +24,22 @@ def make_trainer(training: TrainingConfig, folder: RunFolder) -> Any:
         from lightning.pytorch.utilities.exceptions import MisconfigurationException
 
         from regard.training.checkpoint_io import SafeCheckpointIO
+        from regard.training.sharding import ShardedPrecision, ShardedStrategy
+
+        sharded = training.strategy == "fsdp"
+        precision: Any = {"32": "32-true"}.get(training.precision, training.precision)
 
         try:
             return Trainer(
                 accelerator=training.accelerator,
                 devices=_devices(training.devices, training.accelerator),
                 num_nodes=training.nodes,
-                strategy=training.strategy,
-                precision={"32": "32-true"}.get(training.precision, training.precision),  # pyright: ignore
+                strategy=ShardedStrategy() if sharded else training.strategy,
+                precision=None if sharded else precision,
                 max_epochs=-1,
                 gradient_clip_val=training.clip or None,
                 logger=False,
-                plugins=[SafeCheckpointIO(folder.manifest)],
+                plugins=[SafeCheckpointIO(folder.manifest), *([ShardedPrecision(precision)] if sharded else [])],
                 default_root_dir=folder.path,
                 num_sanity_val_steps=0,
                 use_distributed_sampler=False,
