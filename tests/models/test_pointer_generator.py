@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from tests.models.conftest import VOCABULARY
 
 from regard.errors import ArgumentError
 from regard.models import (
@@ -15,7 +16,6 @@ from regard.models import (
     save_model,
 )
 from regard.models.coverage import coverage_loss
-from tests.models.conftest import VOCABULARY
 
 KINDS = {
     "bahdanau": {"attention": "bahdanau"},

@@ -1,8 +1,8 @@
 """Copying of source words: a gate mixes the vocabulary's distribution with the attention weights (See et al. 2017).
 
-A source word out of the vocabulary has an id beyond it, which is valid for its own source only: the first such word of a
-source has the id ``vocabulary``, the next one ``vocabulary + 1``. With the V words of the vocabulary these are the source's
-extended vocabulary (their section 2.2).
+A source word out of the vocabulary has an id beyond it, which is valid for its own source only: the first such word of
+a source has the id ``vocabulary``, the next one ``vocabulary + 1``. With the vocabulary these are the source's extended
+vocabulary (their section 2.2).
 """
 
 from typing import NamedTuple
@@ -43,7 +43,7 @@ class CopyLoss(NamedTuple):
 
     Attributes:
         total: sum of the smoothed losses in nats; differentiable.
-        nll: ``[batch, steps]``, −log P(target) of each token in nats, without smoothing or gradient; 0 for ignored ones.
+        nll: ``[batch, steps]``, −log P(target) of each token in nats, without smoothing or gradient; 0 if ignored.
     """
 
     total: Tensor
@@ -110,8 +110,8 @@ def copy_loss(
     Raises:
         ArgumentError: ``label_smoothing`` is outside [0, 1].
 
-    Numerics: logits, logarithms and sums in float32 (or float64). A word out of the vocabulary whose weight is below the
-    smallest positive number counts with that number, so that the loss is finite.
+    Numerics: logits, logarithms and sums in float32 (or float64). A word out of the vocabulary whose weight is below
+    the smallest positive number counts with that number, so that the loss is finite.
     """
     if not 0 <= label_smoothing <= 1:
         raise ArgumentError(f"label_smoothing must be in [0, 1]; it is {label_smoothing}")

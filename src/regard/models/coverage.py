@@ -1,4 +1,4 @@
-"""Coverage: how much attention each source token has received, and the loss of attending to it again (See et al. 2017)."""
+"""Coverage: the attention that each source token has received, and its loss (See et al. 2017, section 2.3)."""
 
 import torch
 from torch import Tensor

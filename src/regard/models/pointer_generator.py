@@ -1,4 +1,4 @@
-"""A translator that can copy words of the source, and whose attention covers it: pointer-generators (See et al. 2017)."""
+"""Pointer-generators: translators that copy words of the source, and cover it (See et al. 2017)."""
 
 from abc import abstractmethod
 from dataclasses import dataclass, field, replace

@@ -36,8 +36,8 @@ class TransformerPointerConfig(TransformerConfig):
 class TransformerPointerGenerator(PointerGenerator):
     """A Transformer translator that copies.
 
-    The distribution over the source is the mean over the heads of the last decoder layer's attention, whose layer is the
-    one before the output. All steps of a training run at once, so its attention does not see the coverage.
+    The distribution over the source is the mean over the heads of the last decoder layer's attention. All steps of a
+    training run at once, so its attention does not see the coverage.
 
     Args:
         config: the configuration.
