@@ -96,7 +96,7 @@ class LuongDecoder(RecurrentDecoder):
         for time in range(tokens.shape[1]):
             hidden, layers = unrolled.step(time, fed, state.layers)
             attended = self.attend(hidden[:, None], state)
-            if self.covers:
+            if self.covers and attended.weights is not None:
                 state = replace(state, coverage=state.covered + attended.weights[:, 0])
             fed = self.readout(attended.context[:, 0].to(hidden.dtype), hidden)
             state = replace(state, layers=layers, fed=fed, position=state.position + 1)

@@ -203,7 +203,7 @@ def test_data_that_are_too_long_are_cut_or_left_out(articles, tiny_summary, runs
     assert "articles with more than 40 tokens" in caplog.text
     assert "left out" in caplog.text
     assert len(encode_articles(dataset, tokenizer, **limits, cut_summaries=True)) == 11
-    with pytest.raises(DataError, match="max_summary"):
+    with pytest.raises(DataError, match="--max-summary"):
         encode_articles(dataset, tokenizer, **{**limits, "max_summary": 1})
 
 
@@ -228,6 +228,10 @@ def test_any_two_columns_and_sub_words(articles, tiny_summary, tmp_path):
     train(tiny_summary(data=data, epochs=1), tmp_path / "run")
     trained = regard.load(tmp_path / "run")
     assert trained.tokenizer.kind == "bpe"
+    found = trained.predict([rows[0][0]], merge_words=True, max_summary=20)
+    assert found[0].target_tokens
+    assert len(found[0].with_marked_tokens().target_tokens) == len(found[0].target_words)
+    assert len(trained.draw(found, tmp_path)) == 1
     assert trained.evaluate(str(file), beam=1, limit=2, max_summary=5).spans is None
     assert trained.evaluate(str(articles["test"]), beam=1, limit=2, max_summary=5).spans > 0
 
@@ -250,7 +254,7 @@ def test_wrong_spans_are_refused(tmp_path):
         ("model_config", {"heads": 4}, "heads.*--model transformer"),
         ("model_config", {"model": "transformer", "cell": "gru"}, "cell.*--model recurrent"),
         ("model_config", {"model": "transformer", "heads": 7}, "heads"),
-        ("model_config", {"coverage_weight": 2.0}, "--coverage"),
+        ("model_config", {"coverage_weight": 2.0}, "needs --coverage"),
         ("model_config", {"coverage": True, "score": "dot"}, "score"),
         ("model_config", {"hidden": 7}, "hidden"),
         ("data_config", {"train": "bundled", "min_count": 0}, "min_count"),

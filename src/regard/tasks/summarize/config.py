@@ -70,7 +70,7 @@ class DataConfig:
             if getattr(self, name) == "":
                 raise ArgumentError(f"{name} is empty; give a name, or leave it out")
         if (self.article_column is None) != (self.summary_column is None):
-            raise ArgumentError("article_column and summary_column must be given together")
+            raise ArgumentError("--article-column and --summary-column must be given together")
         if self.article_column is not None and self.article_column == self.summary_column:
             raise ArgumentError(f"article_column must not be the summary's column; both are {self.article_column!r}")
         check_choices(self)
@@ -129,7 +129,9 @@ class ModelConfig:
         defaults = {field.name: field.default for field in dataclasses.fields(self)}
         for name in names:
             if getattr(self, name) != defaults[name]:
-                raise ArgumentError(f"{name} is an option of --model {other}; model is {self.model!r}")
+                raise ArgumentError(
+                    f"{name} must be left out: it is an option of --model {other}, and --model is {self.model}"
+                )
         check_between(self, 1, MOST_FEATURES, "embedding", "hidden", "dim", "heads", "feedforward")
         for name in ("encoder_layers", "decoder_layers"):
             if getattr(self, name) is not None:
@@ -141,9 +143,11 @@ class ModelConfig:
         if self.dim % self.heads:
             raise ArgumentError(f"heads must be a divisor of dim; heads is {self.heads} and dim is {self.dim}")
         if self.coverage and self.model == "recurrent" and self.score not in (None, "additive"):
-            raise ArgumentError(f"score must be 'additive' with coverage, which is a part of it; it is {self.score!r}")
+            raise ArgumentError(
+                f"score must be 'additive' with --coverage, which is a part of it; it is {self.score!r}"
+            )
         if self.coverage_weight != defaults["coverage_weight"] and not self.coverage:
-            raise ArgumentError("coverage_weight needs --coverage")
+            raise ArgumentError("coverage_weight must be left out without --coverage")
 
     @property
     def layers(self) -> tuple[int, int]:
@@ -213,7 +217,7 @@ class EvaluationConfig:
     def __post_init__(self) -> None:
         _check_search(self)
         if (self.article_column is None) != (self.summary_column is None):
-            raise ArgumentError("article_column and summary_column must be given together")
+            raise ArgumentError("--article-column and --summary-column must be given together")
         if self.limit is not None:
             check_at_least(self, 1, "limit")
 

@@ -82,8 +82,14 @@ class Summary(Prediction):
     def with_marked_tokens(self) -> Summary:
         """The same with brackets around the labels of copied tokens, for pictures."""
         copied = {place for span in self.copied for place in span.tokens}
-        labels = [f"[{label}]" if place in copied else label for place, label in enumerate(self.target_tokens)]
-        return replace(self, target_tokens=labels)
+        if not self.merge_words:
+            labels = [f"[{label}]" if place in copied else label for place, label in enumerate(self.target_tokens)]
+            return replace(self, target_tokens=labels)
+        words = []
+        for group in self.target_words:
+            word = "".join(self.target_tokens[place].removeprefix("·") for place in group)
+            words.append(f"[{word}]" if copied.issuperset(group) else word)
+        return replace(self, target_tokens=words)
 
 
 class TrainedSummarizer(Trained):
