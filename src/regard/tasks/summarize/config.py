@@ -129,9 +129,8 @@ class ModelConfig:
         defaults = {field.name: field.default for field in dataclasses.fields(self)}
         for name in names:
             if getattr(self, name) != defaults[name]:
-                raise ArgumentError(
-                    f"{name} must be left out: it is an option of --model {other}, and --model is {self.model}"
-                )
+                option = f"--{name.replace('_', '-')}"
+                raise ArgumentError(f"{option} is an option of --model {other}; leave it out with --model {self.model}")
         check_between(self, 1, MOST_FEATURES, "embedding", "hidden", "dim", "heads", "feedforward")
         for name in ("encoder_layers", "decoder_layers"):
             if getattr(self, name) is not None:
@@ -143,11 +142,9 @@ class ModelConfig:
         if self.dim % self.heads:
             raise ArgumentError(f"heads must be a divisor of dim; heads is {self.heads} and dim is {self.dim}")
         if self.coverage and self.model == "recurrent" and self.score not in (None, "additive"):
-            raise ArgumentError(
-                f"score must be 'additive' with --coverage, which is a part of it; it is {self.score!r}"
-            )
+            raise ArgumentError(f"--score must be additive with --coverage, which is a part of it; it is {self.score}")
         if self.coverage_weight != defaults["coverage_weight"] and not self.coverage:
-            raise ArgumentError("coverage_weight must be left out without --coverage")
+            raise ArgumentError("--coverage-weight needs --coverage; leave it out, or give both")
 
     @property
     def layers(self) -> tuple[int, int]:
