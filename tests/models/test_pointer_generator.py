@@ -1,5 +1,7 @@
 """Pointer-generators: without copying they are translators; their steps, their loss and their file."""
 
+import dataclasses
+
 import pytest
 import torch
 from tests.models.conftest import VOCABULARY
@@ -174,3 +176,30 @@ def test_two_vocabularies_are_refused():
 def test_scheduled_sampling_is_refused(extended):
     with pytest.raises(ArgumentError, match="sampling_probability"):
         make(attention="bahdanau").loss(*extended, sampling_probability=0.5)
+
+
+@pytest.mark.parametrize("options", KINDS.values(), ids=KINDS)
+def test_words_out_of_the_vocabulary_are_read_as_unknown(extended, options):
+    model = make(**options)
+    unknown = extended.source.masked_fill(extended.source >= VOCABULARY, model.config.unk)
+    encoded = model.encode(extended.source, extended.source_lengths)
+    assert torch.equal(encoded.annotations, model.encode(unknown, extended.source_lengths).annotations)
+    state = model.start(encoded)
+    found, _, _ = model.step(torch.full((7,), VOCABULARY + 1), state)
+    expected, _, _ = model.step(torch.full((7,), model.config.unk), state)
+    assert torch.equal(found, expected)
+
+
+@pytest.mark.parametrize("name", ["bahdanau coverage", "luong coverage", "two layers"])
+def test_the_score_sees_the_sum_of_all_earlier_weights(extended, name):
+    model = make(**KINDS[name])
+    state = model.start(model.encode(extended.source, extended.source_lengths))
+    total = torch.zeros(7, 5, dtype=torch.float64)
+    for time in range(4):
+        _, state, weights = model.step(extended.target[:, time], state)
+        total += weights
+        torch.testing.assert_close(state.decoder.coverage.double(), total, atol=1e-6, rtol=0)
+    _, _, seen = model.step(extended.target[:, 4], state)
+    uncovered = dataclasses.replace(state, decoder=dataclasses.replace(state.decoder, coverage=None))
+    _, _, unseen = model.step(extended.target[:, 4], uncovered)
+    assert not torch.allclose(seen, unseen)

@@ -145,7 +145,7 @@ def _invented(draws: RandomDraws, slot: str, used: set[str]) -> str:
     while True:
         if slot in NUMBERS:
             value = str(draws.choice(NUMBERS[slot]))
-        elif slot in ("PERSON", "RIVAL", "WITNESS"):
+        elif slot in ("PERSON", "SECOND", "WITNESS"):
             value = f"{_name(draws)} {_name(draws)}"
         else:
             value = _name(draws)

@@ -1,7 +1,7 @@
 """The events that the generated articles are about: sentences that report them, and the sentence that sums each up.
 
 In a template a slot is a name in braces. Slots in capitals have invented values, which only copying can produce:
-PERSON, RIVAL and WITNESS (two names), PLACE, ELSEWHERE, FIRM and OTHER (one name), NUMBER, COUNT and PAST (numbers).
+PERSON, SECOND and WITNESS (two names), PLACE, ELSEWHERE, FIRM and OTHER (one name), NUMBER, COUNT and PAST (numbers).
 PERSON:last is the last name alone. The other slots have values of `CHOICES`.
 """
 
@@ -71,8 +71,8 @@ KINDS = (
         facts=(
             ("{PERSON:last} got {NUMBER} votes.", "As many as {NUMBER} people voted for {PERSON:last}."),
             (
-                "{RIVAL} came second with {COUNT} votes.",
-                "With {COUNT} votes, {RIVAL} came second.",
+                "{SECOND} came second with {COUNT} votes.",
+                "With {COUNT} votes, {SECOND} came second.",
             ),
         ),
         asides=(
@@ -80,7 +80,7 @@ KINDS = (
             "In {ELSEWHERE}, only {PAST} people went to vote.",
             "It rained during the whole day.",
         ),
-        summary="{PERSON} becomes mayor of {PLACE} with {NUMBER} votes, ahead of {RIVAL} with {COUNT}.",
+        summary="{PERSON} becomes mayor of {PLACE} with {NUMBER} votes, ahead of {SECOND} with {COUNT}.",
     ),
     EventKind(
         first=(
@@ -109,7 +109,7 @@ KINDS = (
             "The {sport} champion is called {PERSON} since the final in {PLACE}.",
         ),
         facts=(
-            ("{RIVAL} lost the final.", "In the final, {RIVAL} had no chance."),
+            ("{SECOND} lost the final.", "In the final, {SECOND} had no chance."),
             ("There were {COUNT} people in the hall.", "A crowd of {COUNT} saw it."),
         ),
         asides=(
@@ -117,7 +117,7 @@ KINDS = (
             "In {ELSEWHERE}, {PAST} people followed it on a screen.",
             "The next final is in two years.",
         ),
-        summary="{PERSON} beats {RIVAL} in the {sport} final in {PLACE} before {COUNT} people.",
+        summary="{PERSON} beats {SECOND} in the {sport} final in {PLACE} before {COUNT} people.",
     ),
     EventKind(
         first=(
@@ -130,14 +130,14 @@ KINDS = (
                 "{PERSON} of the museum said they are worth {NUMBER} crowns.",
                 "They are worth {NUMBER} crowns, said {PERSON} of the museum.",
             ),
-            ("They belonged to {RIVAL}.", "Their owner was once {RIVAL}."),
+            ("They belonged to {SECOND}.", "Their owner was once {SECOND}."),
         ),
         asides=(
             "The museum of {ELSEWHERE} has {PAST} such things.",
             "{WITNESS} drove the digger.",
             "The street stays closed.",
         ),
-        summary="Old {find} of {RIVAL} found in {PLACE}. They are worth {NUMBER} crowns, says {PERSON}.",
+        summary="Old {find} of {SECOND} found in {PLACE}. They are worth {NUMBER} crowns, says {PERSON}.",
     ),
     EventKind(
         first=(
@@ -185,14 +185,14 @@ KINDS = (
         ),
         facts=(
             ("The prize is {NUMBER} crowns.", "With it come {NUMBER} crowns."),
-            ("{RIVAL} gave the speech.", "The speech was given by {RIVAL}."),
+            ("{SECOND} gave the speech.", "The speech was given by {SECOND}."),
         ),
         asides=(
             "It will be shown in {ELSEWHERE} as well.",
             "{WITNESS} had won it the year before.",
             "Last time it was {PAST} crowns.",
         ),
-        summary="{PERSON} of {PLACE} wins {NUMBER} crowns for {work}, {RIVAL} gives speech.",
+        summary="{PERSON} of {PLACE} wins {NUMBER} crowns for {work}, {SECOND} gives speech.",
     ),
 )
 """All kinds of events."""
