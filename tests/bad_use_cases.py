@@ -324,4 +324,31 @@ USING = [
     ("predict {run} a --pictures {data}/x", "--pictures"),
 ]
 
-ALL = COMMANDS + DEMO + BENCH + EXPLAIN + TRAINING + USING
+SUMMARIZE = "train summarize --bundled 30 "
+
+SUMMARIZING = [
+    ("train summarize", "--train bundled"),
+    ("train summarize --bundled -5", "--bundled -5"),
+    ("train summarize --train {missing}", "missing"),
+    ("train summarize --train {empty}", "empty"),
+    ("train summarize --train {data}", "column"),
+    ("train summarize --train {data} --article-column english", "--article-column --summary-column"),
+    ("train summarize --train {data} --article-column english --summary-column nonsense", "nonsense"),
+    (SUMMARIZE + "--model lstm", "--model recurrent"),
+    (SUMMARIZE + "--attention none", "--attention bahdanau"),
+    (SUMMARIZE + "--heads 4", "--heads --model transformer"),
+    (SUMMARIZE + "--model transformer --cell gru", "--cell --model recurrent"),
+    (SUMMARIZE + "--model transformer --heads 7", "--heads 7 256"),
+    (SUMMARIZE + "--coverage --score dot", "--score --coverage"),
+    (SUMMARIZE + "--coverage --coverage-weight -1", "--coverage-weight"),
+    (SUMMARIZE + "--coverage-weight 2", "--coverage-weight"),
+    (SUMMARIZE + "--max-summary 0", "--max-summary"),
+    (SUMMARIZE + "--max-summary 3", "--max-summary"),
+    (SUMMARIZE + "--max-length 0", "--max-length"),
+    (SUMMARIZE + "--min-count 0", "--min-count"),
+    (SUMMARIZE + "--min-count 100000", "min_count 100000"),
+    (SUMMARIZE + "--init-from {run}", "--init-from translate summarize"),
+    ("train summarize --resume --runs {runs} --run tiny", "translate"),
+]
+
+ALL = COMMANDS + DEMO + BENCH + EXPLAIN + TRAINING + USING + SUMMARIZING

@@ -45,9 +45,9 @@ def command(*, options: DemoOptions = DemoOptions()) -> None:
     import torch
 
     from regard.cli.training import exit_if_stopped
+    from regard.tasks.alignment_pictures import draw_alignments
     from regard.tasks.translate.config import DataConfig, ModelConfig, TranslationTrainingConfig
     from regard.tasks.translate.evaluation import evaluate
-    from regard.tasks.translate.pictures import draw_alignments
     from regard.tasks.translate.task import TASK, bundled_path
     from regard.tasks.translate.trained_translator import TrainedTranslator
     from regard.training.config import RunConfig

@@ -2,12 +2,17 @@
 
 from regard.models.bahdanau_decoder import BahdanauDecoder
 from regard.models.checkpoint import load_model, load_weights, save_model, save_weights
+from regard.models.copying import CopyGate, copy_log_probabilities, copy_loss
+from regard.models.coverage import coverage_loss
 from regard.models.encoders import Encoded, RecurrentEncoder
 from regard.models.hard_attention import HardChoice
 from regard.models.luong_decoder import LuongDecoder
+from regard.models.pointer_generator import PointerGenerator
 from regard.models.recurrent_decoder import BottleneckDecoder, RecurrentDecoder
+from regard.models.recurrent_pointer_generator import RecurrentPointerConfig, RecurrentPointerGenerator
 from regard.models.recurrent_translator import RecurrentTranslator, TranslatorConfig
 from regard.models.search import Hypothesis, SearchableDecoder, beam, greedy, replace_unknown, sample
+from regard.models.transformer_pointer_generator import TransformerPointerConfig, TransformerPointerGenerator
 from regard.models.transformer_translator import TransformerConfig, TransformerTranslator
 from regard.models.translator import Loss, Translator, TranslatorOutput
 from regard.models.vocabulary_loss import vocabulary_loss
@@ -19,6 +24,15 @@ __all__ = [
     "RecurrentTranslator",
     "TranslatorConfig",
     "TranslatorOutput",
+    "PointerGenerator",
+    "RecurrentPointerGenerator",
+    "RecurrentPointerConfig",
+    "TransformerPointerGenerator",
+    "TransformerPointerConfig",
+    "CopyGate",
+    "copy_log_probabilities",
+    "copy_loss",
+    "coverage_loss",
     "Loss",
     "RecurrentEncoder",
     "Encoded",

@@ -34,6 +34,8 @@ class BahdanauDecoder(RecurrentDecoder):
         readout: ``"tanh"`` or ``"maxout"``.
         dropout: rate on embeddings, between layers and on the readout.
         choice: hard attention; None: soft attention, the context is the weighted mean of the annotations.
+        covers: whether the score sees the sum of the weights of all earlier steps (See et al. 2017, eq. 11); the score
+            must be a `regard.scores.LocationAware`.
     """
 
     def __init__(
@@ -49,10 +51,12 @@ class BahdanauDecoder(RecurrentDecoder):
         readout: str = "tanh",
         dropout: float = 0.0,
         choice: HardChoice | None = None,
+        covers: bool = False,
     ):
         super().__init__(embedding, output, annotation_dim, summary_dim, hidden_dim, layers, cell, dropout)
         self.attention = attention
         self.choice = choice
+        self.covers = covers
         embedding_dim = embedding.embedding_dim
         self.readout = Readout((hidden_dim, embedding_dim, annotation_dim), embedding_dim, readout)
 
@@ -65,14 +69,17 @@ class BahdanauDecoder(RecurrentDecoder):
         embedded = self.dropout(self.embedding(tokens))
         unrolled = self.recurrence.unroll(embedded)
         hidden = layers[-1][0]
+        coverage = state.covered if self.covers else None
         outputs, contexts, weights, choices = [], [], [], []
         for time in range(tokens.shape[1]):
-            context, weight = self.attention(hidden, memory)
+            context, weight = self.attention(hidden, memory, previous_weights=coverage)
             if self.choice is not None:
                 choice = self.choice(weight)
                 weight = choice.weights
                 context = (weight[:, None].to(memory.value.dtype) @ memory.value)[:, 0]
                 choices.append(choice)
+            if coverage is not None:
+                coverage = coverage + weight
             hidden, layers = unrolled.step(time, context, layers)
             outputs.append(hidden)
             contexts.append(context)
@@ -85,5 +92,5 @@ class BahdanauDecoder(RecurrentDecoder):
                 log_probability=torch.stack([choice.log_probability for choice in choices], dim=1),
                 entropy=torch.stack([choice.entropy for choice in choices], dim=1),
             )
-        after = replace(state, layers=layers, position=state.position + tokens.shape[1])
+        after = replace(state, layers=layers, position=state.position + tokens.shape[1], coverage=coverage)
         return Decoded(self.dropout(readout), after, torch.stack(weights, dim=1), chosen)

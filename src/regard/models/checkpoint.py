@@ -12,13 +12,17 @@ from torch import Tensor, nn
 
 from regard.atomic_file import AtomicFile
 from regard.errors import ArgumentError, MissingPartError, RunError, TrainingError, WriteError
+from regard.models.recurrent_pointer_generator import RecurrentPointerConfig, RecurrentPointerGenerator
 from regard.models.recurrent_translator import RecurrentTranslator, TranslatorConfig
+from regard.models.transformer_pointer_generator import TransformerPointerConfig, TransformerPointerGenerator
 from regard.models.transformer_translator import TransformerConfig, TransformerTranslator
 
 FILE_NAME = "model.safetensors"
 MODELS: dict[str, tuple[type[Any], type[Any]]] = {
     "recurrent_translator": (RecurrentTranslator, TranslatorConfig),
     "transformer_translator": (TransformerTranslator, TransformerConfig),
+    "recurrent_pointer_generator": (RecurrentPointerGenerator, RecurrentPointerConfig),
+    "transformer_pointer_generator": (TransformerPointerGenerator, TransformerPointerConfig),
 }
 """Name in the file → (model, its configuration)."""
 

@@ -42,6 +42,8 @@ class LuongDecoder(RecurrentDecoder):
         scope: ``"global"``; ``"local-m"``: only keys around ``p_t = t``; ``"local-p"``: only keys around a predicted
             ``p_t``.
         window: the half-width D of a local scope, in keys: those with ``|s − p_t| ≤ D`` are visible.
+        covers: whether the score sees the sum of the weights of all earlier steps (See et al. 2017, eq. 11); the score
+            must be a `regard.scores.LocationAware`, with input feeding and the global scope.
     """
 
     def __init__(
@@ -59,6 +61,7 @@ class LuongDecoder(RecurrentDecoder):
         input_feeding: bool = True,
         scope: str = "global",
         window: int = 10,
+        covers: bool = False,
     ):
         embedding_dim = embedding.embedding_dim
         fed_dim = embedding_dim if input_feeding else 0
@@ -67,7 +70,10 @@ class LuongDecoder(RecurrentDecoder):
             raise UnknownNameError("scope", scope, SCOPES)
         if window < 1:
             raise ArgumentError(f"window must be at least 1; it is {window}")
+        if covers and (not input_feeding or scope != "global"):
+            raise ArgumentError("coverage needs input feeding and the global scope")
         self.attention = attention
+        self.covers = covers
         self.input_feeding = input_feeding
         self.scope, self.window = scope, window
         self.readout = Readout((annotation_dim, hidden_dim), embedding_dim, readout)
@@ -90,6 +96,8 @@ class LuongDecoder(RecurrentDecoder):
         for time in range(tokens.shape[1]):
             hidden, layers = unrolled.step(time, fed, state.layers)
             attended = self.attend(hidden[:, None], state)
+            if self.covers and attended.weights is not None:
+                state = replace(state, coverage=state.covered + attended.weights[:, 0])
             fed = self.readout(attended.context[:, 0].to(hidden.dtype), hidden)
             state = replace(state, layers=layers, fed=fed, position=state.position + 1)
             readouts.append(fed)
@@ -105,7 +113,8 @@ class LuongDecoder(RecurrentDecoder):
         """
         assert state.memory is not None
         if self.scope == "global":
-            return self.attention(hidden, state.memory)
+            coverage = state.covered if self.covers else None
+            return self.attention(hidden, state.memory, previous_weights=coverage)
         keys = state.memory.value.shape[1]
         if self.position is None:
             center = monotonic_center(state.position, hidden.shape[1], state.lengths)

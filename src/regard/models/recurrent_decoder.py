@@ -24,6 +24,8 @@ class DecoderState:
         lengths: ``int64 [batch]``, number of annotations of each row.
         position: number of tokens decoded so far, the same for all rows.
         fed: ``[batch, embedding_dim]``: the last attentional vector, for input feeding; None otherwise.
+        coverage: ``[batch, source]``: the sum of the weights of all steps so far, for a decoder that covers; None
+            otherwise, and before the first step.
     """
 
     layers: tuple[LayerState, ...]
@@ -31,6 +33,14 @@ class DecoderState:
     lengths: Tensor
     position: int = 0
     fed: Tensor | None = None
+    coverage: Tensor | None = None
+
+    @property
+    def covered(self) -> Tensor:
+        """The coverage ``[batch, source]``: 0 before the first step; for a decoder with attention."""
+        assert self.memory is not None
+        key = self.memory.key
+        return key.new_zeros(key.shape[:2]) if self.coverage is None else self.coverage
 
     def select(self, index: Tensor) -> "DecoderState":
         """The rows ``index [rows]`` of this state, in that order; a row may occur several times."""
@@ -43,6 +53,7 @@ class DecoderState:
             self,
             layers=tuple(tuple(tensor[index] for tensor in layer) for layer in self.layers),
             fed=None if self.fed is None else self.fed[index],
+            coverage=None if self.coverage is None else self.coverage[index],
         )
 
 

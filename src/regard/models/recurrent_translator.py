@@ -98,6 +98,11 @@ class TranslatorConfig:
         return self.score or ("general" if self.attention == "luong" else "additive")
 
     @property
+    def covers(self) -> bool:
+        """Whether the score sees the coverage: the sum of the weights of all earlier steps."""
+        return False
+
+    @property
     def min_numbers(self) -> int:
         """A lower bound of the number of parameters, of the right order of magnitude."""
         vocabularies = self.target_vocabulary + (0 if self.tied_embeddings == "all" else self.source_vocabulary)
@@ -194,10 +199,14 @@ def _decoder(
             embedding, output, summary_dim, hidden, config.decoder_layers, config.cell, config.readout, config.dropout
         )
     max_keys = config.max_source if config.score_name == "location" else None
-    attention = Attention.create(config.score_name, hidden, hidden, max_keys=max_keys)
+    if config.covers:
+        # With a kernel of one key the term of the coverage is w_c · c (See et al. 2017, eq. 11).
+        attention = Attention.create("location_aware", hidden, hidden, channels=1, kernel_size=1)
+    else:
+        attention = Attention.create(config.score_name, hidden, hidden, max_keys=max_keys)
     sizes = hidden, summary_dim, hidden, config.decoder_layers, config.cell, config.readout, config.dropout
     if config.attention == "luong":
         local = config.input_feeding, config.scope, config.window
-        return LuongDecoder(embedding, output, attention, *sizes, *local)
+        return LuongDecoder(embedding, output, attention, *sizes, *local, config.covers)
     choice = HardChoice(config.hard_estimator) if config.attention == "hard" else None
-    return BahdanauDecoder(embedding, output, attention, *sizes, choice)
+    return BahdanauDecoder(embedding, output, attention, *sizes, choice, config.covers)

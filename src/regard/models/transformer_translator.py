@@ -183,7 +183,12 @@ class TransformerTranslator(Translator):
     ) -> TranslatorOutput:
         if sampling_probability:
             raise ArgumentError("sampling_probability must be 0: a Transformer decodes all tokens at once")
-        encoded = self.encode(source, source_lengths)
+        return self.decode(self.encode(source, source_lengths), target, target_lengths, need_weights=need_weights)
+
+    def decode(
+        self, encoded: Encoded, target: Tensor, target_lengths: Tensor | None = None, *, need_weights: bool = True
+    ) -> TranslatorOutput:
+        """`forward` for a source that is encoded already."""
         embedded = self.target_input(target[:, :-1])
         batch, length = embedded.shape[:2]
         packing, visible = Packing.full(batch, length), masks.causal()

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from regard.models.encoders import Encoded
 from regard.models.recurrent_decoder import Choices, Step
 from regard.models.search import Hypothesis, beam, greedy
-from regard.models.vocabulary_loss import vocabulary_loss
+from regard.models.vocabulary_loss import VocabularyLoss, vocabulary_loss
 
 
 class TranslatorOutput(NamedTuple):
@@ -163,8 +163,20 @@ class Translator(nn.Module, ABC):
         labels = target[:, 1:]
         is_token = torch.arange(labels.shape[1], device=labels.device) < (target_lengths - 1)[:, None]
         tokens = is_token.sum()
+        found = self._cross_entropy(predicted, labels, is_token, label_smoothing)
+        total = found.total
+        extra = self._extra_loss(predicted, found.nll.view_as(labels), is_token)
+        if extra is not None:
+            total = total + extra
+        count = tokens.clamp(min=1)
+        return Loss(total / count, found.nll.sum() / count, tokens)
+
+    def _cross_entropy(
+        self, predicted: TranslatorOutput, labels: Tensor, is_token: Tensor, label_smoothing: float
+    ) -> VocabularyLoss:
+        """The summed cross-entropy of the labels ``[batch, target − 1]`` that are tokens."""
         output = predicted.output
-        found = vocabulary_loss(
+        return vocabulary_loss(
             predicted.readout.flatten(0, 1),
             output.weight,
             output.bias,
@@ -172,12 +184,6 @@ class Translator(nn.Module, ABC):
             label_smoothing=label_smoothing,
             ignore=-1,
         )
-        total = found.total
-        extra = self._extra_loss(predicted, found.nll.view_as(labels), is_token)
-        if extra is not None:
-            total = total + extra
-        count = tokens.clamp(min=1)
-        return Loss(total / count, found.nll.sum() / count, tokens)
 
     def _extra_loss(self, predicted: TranslatorOutput, nll: Tensor, is_token: Tensor) -> Tensor | None:
         """A part of the loss, summed over the target tokens, besides the cross-entropy; None: there is none.

@@ -23,6 +23,10 @@ BUILT_IN = {
         "regard.tasks.translate.task:TASK",
         "Translate text: a recurrent translator, with or without attention.",
     ),
+    "summarize": (
+        "regard.tasks.summarize.task:TASK",
+        "Summarize text: a recurrent network or a Transformer that can copy words of the article.",
+    ),
 }
 """Name → (module:attribute, summary)."""
 

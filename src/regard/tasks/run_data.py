@@ -2,14 +2,17 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from torch import nn
 
 from regard.data.text.sources import local_files
 from regard.data.text.tokenizers import Tokenizer
-from regard.errors import ArgumentError, RunError
+from regard.errors import ArgumentError, DataError, RunError
 from regard.training.run_folder import RunFolder
+
+if TYPE_CHECKING:
+    import datasets
 
 Model = TypeVar("Model", bound=nn.Module)
 
@@ -33,6 +36,28 @@ def located_files(folder: RunFolder, sources: Mapping[str, str | None]) -> dict[
         for part, source in found.items()
         if source is not None and (paths := local_files(source)) is not None
     }
+
+
+def held_out_part(
+    train: "datasets.Dataset", held_out: int, counted: str
+) -> tuple["datasets.Dataset", "datasets.Dataset"]:
+    """The training data without their last rows, and these rows, for validation.
+
+    Args:
+        train: the training data.
+        held_out: rows to use for validation; at most a tenth of all.
+        counted: says in a message how many there are: ``"a.tsv has 7 pairs"``.
+
+    Raises:
+        DataError: there are fewer than ten rows.
+    """
+    held_out = min(held_out, len(train) // 10)
+    if not held_out:
+        raise DataError(
+            f"{counted}, too few to use some of them for validation; give validation data with --validation"
+        )
+    first = len(train) - held_out
+    return train.select(range(first)), train.select(range(first, len(train)))
 
 
 def tokenizer_of_run(run: str, file_name: str, kind: str, lowercase: bool) -> Tokenizer:

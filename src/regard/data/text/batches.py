@@ -1,9 +1,9 @@
 """Encoded pairs, and batches of pairs with similar lengths, in an order that can be resumed at any batch."""
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -53,6 +53,59 @@ def encode_pairs(
         raise ArgumentError(f"max_length must be a whole number of at least 1; got {max_length!r}")
     if overlong not in ("drop", "cut"):
         raise ArgumentError(f"overlong must be 'drop' or 'cut'; got {overlong!r}")
+
+    def encode(block: dict[str, list[str]]) -> EncodedBlock:
+        sides = [source_tokenizer.encode_batch(block["source"]), target_tokenizer.encode_batch(block["target"])]
+        long = [max(map(len, pair)) > max_length for pair in zip(*sides, strict=True)]
+        kept = [place for place, out in enumerate(long) if overlong == "cut" or not out]
+        source, target = ([side[place][:max_length] for place in kept] for side in sides)
+        return EncodedBlock(source, target, kept, {"overlong": sum(long)})
+
+    # datasets documents `_fingerprint` as the key of a table's content; there is no public attribute for it.
+    tokenizers = source_tokenizer.fingerprint, target_tokenizer.fingerprint
+    key = fingerprint("encoded", dataset._fingerprint, tokenizers, max_length, overlong)
+    refused = f"none of {len(dataset)} pairs has at most {max_length} tokens a side; raise max_length"
+    table, counted = encoded_table(key, dataset, encode, refused)
+    if counted["overlong"]:
+        done = "left out" if overlong == "drop" else "cut"
+        total = len(dataset)
+        log.warning("%s %d of %d pairs with more than %d tokens", done, counted["overlong"], total, max_length)
+    return table
+
+
+class EncodedBlock(NamedTuple):
+    """The ids of some pairs.
+
+    Attributes:
+        source: ids of the source of each pair that is kept.
+        target: ids of its target.
+        kept: the places of these pairs in the block.
+        counts: what a message about the data needs, e.g. pairs that are too long.
+    """
+
+    source: list[list[int]]
+    target: list[list[int]]
+    kept: list[int]
+    counts: dict[str, int]
+
+
+def encoded_table(
+    key: str, dataset: "datasets.Dataset", encode: Callable[[dict[str, list[str]]], EncodedBlock], refused: str
+) -> tuple["datasets.Dataset", dict[str, int]]:
+    """Encode every pair, block by block, into a memory-mapped table.
+
+    Args:
+        key: key of the content, see `regard.data.cache.fingerprint`.
+        dataset: columns ``source`` and ``target``.
+        encode: encodes a block of pairs.
+        refused: the message if no pair is kept.
+
+    Returns:
+        the table that `encode_pairs` describes, and the sums of the counts.
+
+    Raises:
+        DataError: no pair is kept.
+    """
     require_datasets()
     import pyarrow as pa
 
@@ -61,34 +114,22 @@ def encode_pairs(
     schema = pa.schema([*kinds, ("row", pa.int64())])
 
     def batches(counted: dict[str, int]) -> Iterator["pa.RecordBatch"]:
-        counted["overlong"] = counted["kept"] = first = 0
+        first = kept = 0
         block: Any
         for block in dataset.iter(_BLOCK):
-            sides = [
-                source_tokenizer.encode_batch(block["source"]),
-                target_tokenizer.encode_batch(block["target"]),
-            ]
-            long = [max(map(len, pair)) > max_length for pair in zip(*sides, strict=True)]
-            rows = [first + place for place, out in enumerate(long) if overlong == "cut" or not out]
-            sides = [[side[row - first][:max_length] for row in rows] for side in sides]
-            first += len(long)
-            counted["overlong"] += sum(long)
-            counted["kept"] += len(rows)
-            lengths = [[len(ids) for ids in side] for side in sides]
-            columns = zip([*sides, *lengths, rows], schema, strict=True)
+            found = encode(block)
+            rows = [first + place for place in found.kept]
+            first += len(block["source"])
+            kept += len(rows)
+            for name, count in found.counts.items():
+                counted[name] = counted.get(name, 0) + count
+            lengths = [[len(ids) for ids in side] for side in (found.source, found.target)]
+            columns = zip([found.source, found.target, *lengths, rows], schema, strict=True)
             yield pa.record_batch([pa.array(values, field.type) for values, field in columns], schema=schema)
-        if not counted["kept"]:
-            raise DataError(f"none of {first} pairs has at most {max_length} tokens a side; raise max_length")
+        if not kept:
+            raise DataError(refused)
 
-    tokenizers = source_tokenizer.fingerprint, target_tokenizer.fingerprint
-    # datasets documents `_fingerprint` as the key of a table's content; there is no public attribute for it.
-    key = fingerprint("encoded", dataset._fingerprint, tokenizers, max_length, overlong)
-    table, counted = cached_table(key, schema, batches)
-    if counted["overlong"]:
-        done = "left out" if overlong == "drop" else "cut"
-        total = len(dataset)
-        log.warning("%s %d of %d pairs with more than %d tokens", done, counted["overlong"], total, max_length)
-    return table
+    return cached_table(key, schema, batches)
 
 
 @dataclass(frozen=True, slots=True)

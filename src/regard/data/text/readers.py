@@ -232,6 +232,36 @@ READERS: dict[str, Callable[[Path, str | None, str | None], Iterator[Pair]]] = {
 """The reader of a file, by the suffix of its name."""
 
 
+def column_names(path: Path) -> list[str]:
+    """The columns of a file, as its first row or its header names them.
+
+    Raises:
+        DataError: the file cannot be read, or its suffix is not in `READERS`.
+    """
+    suffix = path.suffix.lower()
+    if suffix not in READERS:
+        raise DataError(f"{path}: unknown kind of file {path.suffix!r}; give {', '.join(READERS)}")
+    if suffix == ".parquet":
+        import pyarrow as pa
+        import pyarrow.parquet
+
+        try:
+            table = pyarrow.parquet.read_schema(path).empty_table()
+        except pa.ArrowException as error:
+            raise DataError(f"{path}: is not a Parquet file, or is damaged ({_first_line(error)})") from error
+        while any(pa.types.is_struct(field.type) for field in table.schema):
+            table = table.flatten()
+        return table.column_names
+    if suffix in (".tsv", ".csv"):
+        lines = text_lines(path)
+        names = next(lines, "").split("\t") if suffix == ".tsv" else next(csv.reader(line + "\n" for line in lines), [])
+        return [name.strip() for name in names]
+    with path.open("rb") as file:
+        start = file.read(_CHUNK).removeprefix(codecs.BOM_UTF8).lstrip()
+    _, record = next(_json_array(path) if start.startswith(b"[") else _json_lines(path), ("", None))
+    return list(_flat(record)) if isinstance(record, dict) else []
+
+
 def _choose(where: str, names: list[str], source: str | None, target: str | None) -> tuple[str, str]:
     # The two named columns, or the only two columns of the table.
     listed = ", ".join(repr(name) for name in names) or "none"

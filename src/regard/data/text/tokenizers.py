@@ -58,7 +58,9 @@ class Tokenizer:
         self._backend = _pipeline(kind, lowercase, {piece: id for id, piece in enumerate(self._pieces)}, self._merges)
 
     @classmethod
-    def train(cls, texts: Iterable[str], kind: str = "bpe", size: int = 8000, lowercase: bool = False) -> "Tokenizer":
+    def train(
+        cls, texts: Iterable[str], kind: str = "bpe", size: int = 8000, lowercase: bool = False, min_count: int = 1
+    ) -> "Tokenizer":
         """Learn the pieces of a corpus.
 
         Args:
@@ -67,9 +69,10 @@ class Tokenizer:
             size: entries of the vocabulary, with the four special ones. ``"bpe"`` and ``"char"`` include every
                 character of the corpus, even if they need more entries; ``"word"`` includes the most frequent words.
             lowercase: whether to turn text into lower case, here and in `encode`.
+            min_count: ``"word"``: a word that occurs fewer times is unknown.
 
         Raises:
-            DataError: there is no text.
+            DataError: there is no text, or no word occurs ``min_count`` times.
             ArgumentError: ``size`` is not larger than the number of special entries, or ``kind`` is unknown.
         """
         if kind not in KINDS:
@@ -89,7 +92,12 @@ class Tokenizer:
             )
         else:
             limit = size if kind == "word" else 0x110000 + len(special)
-            trainer = trainers.WordLevelTrainer(vocab_size=limit, special_tokens=special, show_progress=False)  # pyright: ignore
+            trainer = trainers.WordLevelTrainer(
+                vocab_size=limit,
+                min_frequency=min_count if kind == "word" else 1,  # pyright: ignore
+                special_tokens=special,  # pyright: ignore
+                show_progress=False,  # pyright: ignore
+            )
         try:
             backend.train_from_iterator(texts, trainer)
         except TypeError as error:
@@ -98,6 +106,8 @@ class Tokenizer:
             ) from error
         learnt = json.loads(backend.to_str())["model"]
         pieces = sorted(learnt["vocab"], key=learnt["vocab"].__getitem__)
+        if len(pieces) == len(SPECIAL) and min_count > 1:
+            raise DataError(f"no word of the corpus occurs {min_count} times; lower min_count")
         if len(pieces) == len(SPECIAL):
             raise DataError("there is no text to train a tokenizer on; the corpus is empty or white space only")
         return cls(kind, lowercase, pieces, [tuple(pair) for pair in learnt.get("merges", [])])

@@ -22,6 +22,9 @@ _UNSPACED = (
 )
 _APOSTROPHES = "'’"
 
+OPENING = "([{<¿¡«‹“„‘#@/-–—"
+"""Characters after which no space stands."""
+
 
 @lru_cache(maxsize=65536)
 def character_class(character: str) -> str:
@@ -65,3 +68,13 @@ def word_spans(text: str) -> list[range]:
 def split_words(text: str) -> list[str]:
     """The words of a text, e.g. ``"The boy's dog."`` → ``["The", "boy's", "dog", "."]``."""
     return [text[span.start : span.stop] for span in word_spans(text)]
+
+
+def has_space_before(word: str, before: str) -> bool:
+    """Whether a space stands before a word of which only the text is known.
+
+    Args:
+        word: the word.
+        before: the text of the token before it; empty at the beginning of a text.
+    """
+    return word[:1].isalnum() and not (before and before[-1] in OPENING)

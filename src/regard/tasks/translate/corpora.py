@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 from regard.data.text.batches import encode_pairs
 from regard.data.text.sources import open_pairs
 from regard.data.text.tokenizers import Tokenizer
-from regard.errors import DataError
-from regard.tasks.run_data import located, tokenizer_of_run
+from regard.tasks.run_data import held_out_part, located, tokenizer_of_run
 from regard.tasks.translate.config import DataConfig
 from regard.tasks.translate.task import TranslationRun, bundled_path, tokenizer_path
 from regard.training.run_folder import RunFolder
@@ -60,14 +59,7 @@ def open_corpora(run: TranslationRun, folder: RunFolder) -> Corpora:
     if config.validation or config.bundled:
         validation = open_part(config, folder, "validation")
     else:
-        held_out = min(config.held_out, len(train) // 10)
-        if not held_out:
-            raise DataError(
-                f"{config.train} has {len(train)} pairs, too few to use some of them for validation; "
-                "give validation data with --validation"
-            )
-        validation = train.select(range(len(train) - held_out, len(train)))
-        train = train.select(range(len(train) - held_out))
+        train, validation = held_out_part(train, config.held_out, f"{config.train} has {len(train)} pairs")
     if 0 < validation_pairs < len(validation):
         validation = validation.select(range(validation_pairs))
     tokenizers = []

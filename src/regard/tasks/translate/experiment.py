@@ -8,10 +8,10 @@ from regard.models.checkpoint import save_model
 from regard.models.recurrent_translator import RecurrentTranslator, TranslatorConfig
 from regard.models.transformer_translator import TransformerConfig, TransformerTranslator
 from regard.models.translator import Translator, longest_translation
+from regard.tasks.greedy_validation import GreedyValidation
 from regard.tasks.translate.corpora import Corpora, open_corpora
 from regard.tasks.translate.task import TranslationRun
 from regard.tasks.translate.text_metrics import text_scores
-from regard.tasks.translate.validation import Validation
 from regard.training.randomness import seed_step
 from regard.training.run_folder import RunFolder
 from regard.training.task import Experiment, StepLoss, ValidationResult
@@ -37,10 +37,10 @@ class TranslationExperiment(Experiment):
         text = self.corpora.validation_text
         self.references = list(text["target"])
         self.samples = list(zip(text[:SAMPLES]["source"], self.references[:SAMPLES], strict=True))
-        self.validation = Validation(
+        self.validation = GreedyValidation(
             BatchLoader(self.corpora.validation, self.config.tokens_per_batch, seed=self.config.seed, shuffle=False),
             len(self.references),
-            self.corpora.target_tokenizer,
+            lambda row, tokens: self.corpora.target_tokenizer.decode(tokens),
             config.data.max_length,
         )
         # The libraries that opened the data may have drawn random numbers.
@@ -68,10 +68,10 @@ class TranslationExperiment(Experiment):
 
     def validate(self, rank: int, world_size: int) -> ValidationResult:
         found = self.validation.run(self.model, rank, world_size)
-        scores = text_scores(found.translations, self.references)
+        scores = text_scores(found.texts, self.references)
         samples = [
             {"source": source, "reference": reference, "translation": translation}
-            for (source, reference), translation in zip(self.samples, found.translations, strict=False)
+            for (source, reference), translation in zip(self.samples, found.texts, strict=False)
         ]
         return ValidationResult(found.loss, {"bleu": scores.bleu, "chrf": scores.chrf}, samples)
 

@@ -160,7 +160,7 @@ class TrainedTranslator(Trained):
             return replace(self.evaluate_with(write_bundled_test(folder), replace(options, **columns)), data="bundled")
 
     def draw(self, predictions: Sequence[Prediction], folder: Path) -> list[Path]:
-        from regard.tasks.translate.pictures import draw_alignments
+        from regard.tasks.alignment_pictures import draw_alignments
 
         if not self.model.attends:
             raise ArgumentError(f"{self.folder.path} is a model without attention; there is nothing to draw")

@@ -8,14 +8,11 @@ import torch
 from torch import Tensor
 
 from regard.data.text.tokenizers import Tokenizer
-from regard.data.text.words import character_class
+from regard.data.text.words import character_class, has_space_before
 from regard.pictures.fonts import visible
 
 MOST_NAMED = 10
 """Unknown words beyond which a message counts the others."""
-
-OPENING = "([{<¿¡«‹“„‘#@/-–—"
-"""Characters after which no space stands."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +98,8 @@ def copy_unknown(source: SourceText, tokenizer: Tokenizer, ids: Sequence[int], w
     for place, text in texts.items():
         tokens[place] = text or "·"
         # An unknown piece does not say whether a space came before it; before a word there is one.
-        opened = place > 0 and tokens[place - 1][-1:] in OPENING
-        if tokenizer.kind == "word" and text[:1].isalnum() and not opened:
+        before = tokens[place - 1] if place else ""
+        if tokenizer.kind == "word" and has_space_before(text, before):
             texts[place] = f" {text}"
     return CopiedText(tokenizer.decode(ids, unknown=list(texts.values())), tokens, groups)
 

@@ -1,59 +1,68 @@
-"""Validation during training: the loss, and greedy translations."""
+"""Validation of a translator during training: the loss, and greedy predictions."""
 
 import itertools
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
 
 from regard.data.text.batches import BatchLoader
-from regard.data.text.tokenizers import Tokenizer
 from regard.models.search import greedy
 from regard.models.translator import Translator, longest_translation
 
 
-class TranslatedData(NamedTuple):
+class PredictedData(NamedTuple):
     """What a model makes of the validation data."""
 
     loss: float
     """Mean −log p of a target token, in nats, without smoothing."""
-    translations: list[str]
-    """Greedy translations, in the order of the data."""
+    texts: list[str]
+    """Greedy predictions, in the order of the data."""
 
 
-class Validation:
-    """Translates the validation data with a model. In a distributed run each process translates a part of the batches.
+class GreedyValidation:
+    """Predicts the validation data with a model. In a distributed run each process predicts a part of the batches.
 
     Args:
         loader: batches in a fixed order; ``PairBatch.index`` gives their rows.
         rows: number of rows of the data.
-        tokenizer: the target tokenizer.
-        max_length: largest number of tokens of a translation.
+        decode: gives the text of the tokens that were found for a row.
+        max_length: largest number of tokens of a prediction.
+        forbidden: tokens that are never predicted, besides padding and ``bos``.
     """
 
-    def __init__(self, loader: BatchLoader, rows: int, tokenizer: Tokenizer, max_length: int):
+    def __init__(
+        self,
+        loader: BatchLoader,
+        rows: int,
+        decode: Callable[[int, list[int]], str],
+        max_length: int,
+        forbidden: Sequence[int] = (),
+    ):
         self._loader = loader
         self._rows = rows
-        self._tokenizer = tokenizer
+        self._decode = decode
         self._max_length = max_length
+        self._forbidden = tuple(forbidden)
 
-    def run(self, model: Translator, rank: int = 0, world_size: int = 1) -> TranslatedData:
-        """Translate the validation data.
+    def run(self, model: Translator, rank: int = 0, world_size: int = 1) -> PredictedData:
+        """Predict the validation data.
 
         Args:
             model: the model, in evaluation mode.
             rank: number of this process.
             world_size: number of processes.
         """
-        loss, tokens, found = self._translate(model, rank, world_size)
+        loss, tokens, found = self._predict(model, rank, world_size)
         if world_size > 1:
             parts: list[Any] = [None] * world_size
             torch.distributed.all_gather_object(parts, (loss, tokens, found))
             loss, tokens = sum(part[0] for part in parts), sum(part[1] for part in parts)
             found = {row: text for part in parts for row, text in part[2].items()}
-        return TranslatedData(loss / max(tokens, 1), [found[row] for row in range(self._rows)])
+        return PredictedData(loss / max(tokens, 1), [found[row] for row in range(self._rows)])
 
-    def _translate(self, model: Translator, rank: int, world_size: int) -> tuple[float, int, dict[int, str]]:
-        # Returns the loss summed over the target tokens, the number of these tokens, and the translation of each row.
+    def _predict(self, model: Translator, rank: int, world_size: int) -> tuple[float, int, dict[int, str]]:
+        # Returns the loss summed over the target tokens, the number of these tokens, and the text of each row.
         device = next(model.parameters()).device
         config = model.config
         total, tokens, found = 0.0, 0, {}
@@ -68,8 +77,13 @@ class Validation:
             longest = min(self._max_length, longest_translation(batch.source.shape[1]))
             encoded = model.encode(batch.source, batch.source_lengths)
             hypotheses = greedy(
-                model, encoded, bos=config.bos, eos=config.eos, max_length=longest, forbidden=(config.pad, config.bos)
+                model,
+                encoded,
+                bos=config.bos,
+                eos=config.eos,
+                max_length=longest,
+                forbidden=(config.pad, config.bos, *self._forbidden),
             )
             for row, hypothesis in zip(batch.index.tolist(), hypotheses, strict=True):
-                found[row] = self._tokenizer.decode(hypothesis.tokens)
+                found[row] = self._decode(row, hypothesis.tokens)
         return total, tokens, found

@@ -1,0 +1,80 @@
+"""The vocabulary of one text: a tokenizer's, and the text's own words out of it (See et al. 2017, section 2.2)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from regard.data.text.tokenizers import Tokenizer
+from regard.data.text.words import has_space_before
+
+
+@dataclass(frozen=True, slots=True)
+class ExtendedVocabulary:
+    """The ids of a tokenizer, and an id beyond them for each different unknown piece of one text.
+
+    Attributes:
+        tokenizer: the tokenizer.
+        words: the unknown pieces in the order of their first places; that of index n has the id ``len(tokenizer) + n``.
+    """
+
+    tokenizer: Tokenizer
+    words: tuple[str, ...]
+
+    @classmethod
+    def of(cls, tokenizer: Tokenizer, text: str, ids: Sequence[int]) -> "ExtendedVocabulary":
+        """That of a text, which the tokenizer encodes to ids that begin with ``ids``."""
+        return cls(tokenizer, tuple(dict.fromkeys(_unknown(tokenizer, text, ids).values())))
+
+    def encode(self, text: str, ids: Sequence[int]) -> list[int]:
+        """The ids of a text: ``ids``, with those of this vocabulary for unknown pieces that it has.
+
+        Args:
+            text: a text.
+            ids: the ids that the tokenizer encodes it to, or the first of them.
+        """
+        found = list(ids)
+        if self.words:
+            own = {word: len(self.tokenizer) + number for number, word in enumerate(self.words)}
+            for place, word in _unknown(self.tokenizer, text, ids).items():
+                found[place] = own.get(word, self.tokenizer.UNK)
+        return found
+
+    def tokens(self, ids: Sequence[int]) -> list[str]:
+        """A label for each id, as `Tokenizer.tokens` gives it; words of the text as they are written."""
+        labels = self.tokenizer.tokens(self._known(ids))
+        return [self._word(id) or label for id, label in zip(ids, labels, strict=True)]
+
+    def word_groups(self, ids: Sequence[int]) -> list[range]:
+        """The tokens of each word, as `Tokenizer.word_groups` gives them."""
+        return self.tokenizer.word_groups(self._known(ids))
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of ids, without padding, ``bos`` and ``eos``."""
+        tokens, texts = self.tokens(ids), []
+        for place, id in enumerate(ids):
+            word = self._word(id)
+            if word is None:
+                if id == self.tokenizer.UNK:
+                    texts.append(" ⁇" if self.tokenizer.kind == "word" else "⁇")
+                continue
+            # An unknown piece does not say whether a space came before it; before a word there is one.
+            spaced = self.tokenizer.kind == "word" and has_space_before(word, tokens[place - 1] if place else "")
+            texts.append(f" {word}" if spaced else word)
+        return self.tokenizer.decode(self._known(ids), unknown=texts)
+
+    def _known(self, ids: Sequence[int]) -> list[int]:
+        return [id if id < len(self.tokenizer) else self.tokenizer.UNK for id in ids]
+
+    def _word(self, id: int) -> str | None:
+        return self.words[id - len(self.tokenizer)] if id >= len(self.tokenizer) else None
+
+
+def _unknown(tokenizer: Tokenizer, text: str, ids: Sequence[int]) -> dict[int, str]:
+    """The place of each unknown id, and the text that it stands for."""
+    if tokenizer.UNK not in ids:
+        return {}
+    spans = tokenizer.spans(text)
+    return {
+        place: tokenizer.normalize(text[spans[place].start : spans[place].stop])
+        for place, id in enumerate(ids)
+        if id == tokenizer.UNK
+    }

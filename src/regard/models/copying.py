@@ -1,0 +1,185 @@
+"""Copying of source words: a gate mixes the vocabulary's distribution with the attention weights (See et al. 2017).
+
+A source word out of the vocabulary has an id beyond it, which is valid for its own source only: the first such word of
+a source has the id ``vocabulary``, the next one ``vocabulary + 1``. With the vocabulary these are the source's extended
+vocabulary (their section 2.2).
+"""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
+
+from regard.errors import ArgumentError
+from regard.models.vocabulary_loss import CHUNK_ELEMENTS
+
+
+class CopyGate(nn.Module):
+    """The probability of generating a word from the vocabulary instead of copying one, as a logit.
+
+        p_gen = σ(w_h · h*_t + w_s · s_t + w_x · x_t + b)
+
+    See et al. 2017, eq. 8: ``h*_t`` is our context, ``s_t`` our readout (the input of the output matrix), ``x_t`` our
+    embedded token.
+
+    Args:
+        input_dims: features of each input.
+    """
+
+    def __init__(self, *input_dims: int):
+        super().__init__()
+        self.linear = nn.Linear(sum(input_dims), 1)
+
+    def forward(self, *inputs: Tensor) -> Tensor:
+        """Logits ``[...]``, at least float32, from inputs ``[..., input_dim]`` with equal leading axes."""
+        logit = self.linear(torch.cat(inputs, dim=-1)).squeeze(-1)
+        return logit if logit.dtype == torch.float64 else logit.float()
+
+
+class CopyLoss(NamedTuple):
+    """The loss of a batch of tokens.
+
+    Attributes:
+        total: sum of the smoothed losses in nats; differentiable.
+        nll: ``[batch, steps]``, −log P(target) of each token in nats, without smoothing or gradient; 0 if ignored.
+    """
+
+    total: Tensor
+    nll: Tensor
+
+
+def copy_log_probabilities(logits: Tensor, gate: Tensor, weights: Tensor, source: Tensor, size: int) -> Tensor:
+    """The logarithm of the distribution over the extended vocabulary.
+
+        P(w) = p_gen · P_vocabulary(w) + (1 − p_gen) · Σ_{i: source_i = w} weights_i
+
+    See et al. 2017, eq. 9. A row whose weights are all 0 (an empty source) can copy nothing: its p_gen is 1.
+
+    Args:
+        logits: ``[..., vocabulary]``.
+        gate: logit of p_gen, ``[...]``.
+        weights: ``[..., source]``, each row with the sum 1 or 0; 0 for padding.
+        source: ``int64 [..., source]``, ids of the extended vocabulary.
+        size: entries of the extended vocabulary; at least ``vocabulary``.
+
+    Returns:
+        ``[..., size]``, at least float32; −∞ for an id that can be neither generated nor copied.
+    """
+    logits = logits if logits.dtype == torch.float64 else logits.float()
+    generated, copied = _gate_log_probabilities(gate, weights)
+    vocabulary = logits.shape[-1]
+    from_vocabulary = logits.log_softmax(-1) + generated[..., None]
+    from_vocabulary = F.pad(from_vocabulary, (0, size - vocabulary), value=-torch.inf)
+    mass = weights.new_zeros(*weights.shape[:-1], size).scatter_add(-1, source, weights)
+    from_source = _log(mass) + copied[..., None]
+    impossible = (from_vocabulary == -torch.inf) & (from_source == -torch.inf)
+    # The derivative of logaddexp is not defined where both are −∞.
+    return torch.logaddexp(from_vocabulary.masked_fill(impossible, 0), from_source).masked_fill(impossible, -torch.inf)
+
+
+def copy_loss(
+    features: Tensor,
+    output: nn.Linear,
+    gate: Tensor,
+    weights: Tensor,
+    source: Tensor,
+    target: Tensor,
+    *,
+    label_smoothing: float = 0.0,
+    ignore: int = -1,
+    chunk_elements: int = CHUNK_ELEMENTS,
+) -> CopyLoss:
+    """Summed −log P(target) of `copy_log_probabilities`, without the matrix over the extended vocabulary.
+
+        loss = Σ (1 − ε) · (−log P(target)) + ε / V · Σ_v (−log P_vocabulary(v))
+
+    Args:
+        features: ``[batch, steps, dim]``, the input of the output matrix.
+        output: the output matrix, ``dim`` → logits over the vocabulary.
+        gate: logit of p_gen, ``[batch, steps]``.
+        weights: ``[batch, steps, source]``.
+        source: ``int64 [batch, source]``, ids of the extended vocabulary.
+        target: ``int64 [batch, steps]``, likewise.
+        label_smoothing: ε in [0, 1]; it smooths the vocabulary's distribution.
+        ignore: target of the tokens that are ignored (padding).
+        chunk_elements: logits that are in memory at once; those of a larger batch are computed again in the backward
+            pass.
+
+    Raises:
+        ArgumentError: ``label_smoothing`` is outside [0, 1].
+
+    Numerics: logits, logarithms and sums in float32 (or float64). A word out of the vocabulary whose weight is below
+    the smallest positive number counts with that number, so that the loss is finite.
+    """
+    if not 0 <= label_smoothing <= 1:
+        raise ArgumentError(f"label_smoothing must be in [0, 1]; it is {label_smoothing}")
+    kept = target != ignore
+    labels = target[kept]
+    known = labels < output.out_features
+    chosen, mean = _vocabulary(features[kept], output, labels.where(known, 0), chunk_elements)
+    generated, copied = _gate_log_probabilities(gate[kept], weights[kept])
+    mass = _copy_mass(weights, source, target)[kept]
+    from_source = torch.where(known, _log(mass), mass.clamp(min=torch.finfo(mass.dtype).tiny).log()) + copied
+    from_vocabulary = (chosen + generated).masked_fill(~known, -torch.inf)
+    nll = -torch.logaddexp(from_vocabulary, from_source)
+    total = nll.sum()
+    if label_smoothing:
+        total = (1 - label_smoothing) * total - label_smoothing * mean.sum()
+    return CopyLoss(total, nll.new_zeros(target.shape).masked_scatter(kept, nll.detach()))
+
+
+def copy_share(logits: Tensor, gate: Tensor, weights: Tensor, source: Tensor, target: Tensor) -> Tensor:
+    """The part of P(target) that is copied: ``(1 − p_gen) Σ weights / P(target)``, ``[batch, steps]`` in [0, 1].
+
+    Args:
+        logits: ``[batch, steps, vocabulary]``.
+        gate: logit of p_gen, ``[batch, steps]``.
+        weights: ``[batch, steps, source]``.
+        source: ``int64 [batch, source]``, ids of the extended vocabulary.
+        target: ``int64 [batch, steps]``, likewise.
+    """
+    known = target < logits.shape[-1]
+    generated, copied = _gate_log_probabilities(gate, weights)
+    chosen = logits.to(generated.dtype).log_softmax(-1).gather(-1, target.where(known, 0)[..., None]).squeeze(-1)
+    from_vocabulary = (chosen + generated).masked_fill(~known, -torch.inf)
+    from_source = _log(_copy_mass(weights, source, target)) + copied
+    return torch.where(from_source == -torch.inf, 0, torch.sigmoid(from_source - from_vocabulary))
+
+
+def _copy_mass(weights: Tensor, source: Tensor, target: Tensor) -> Tensor:
+    """Sum of the weights of the source positions that hold each target, ``[batch, steps]``."""
+    return (weights * (target[:, :, None] == source[:, None, :])).sum(-1)
+
+
+def _gate_log_probabilities(gate: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
+    """``log p_gen`` and ``log (1 − p_gen)``."""
+    empty = weights.detach().sum(-1) == 0
+    return F.logsigmoid(gate).masked_fill(empty, 0), F.logsigmoid(-gate).masked_fill(empty, -torch.inf)
+
+
+def _log(mass: Tensor) -> Tensor:
+    """The logarithm, −∞ with gradient 0 for 0."""
+    positive = mass > 0
+    return mass.where(positive, 1).log().masked_fill(~positive, -torch.inf)
+
+
+def _vocabulary(features: Tensor, output: nn.Linear, labels: Tensor, chunk_elements: int) -> tuple[Tensor, Tensor]:
+    """``log P_vocabulary(label)`` of each row, and the mean of ``log P_vocabulary`` over the vocabulary."""
+    rows = max(1, chunk_elements // output.out_features)
+    if len(features) <= rows:
+        return _chunk(features, output.weight, output.bias, labels)
+    parts = [
+        checkpoint(_chunk, part, output.weight, output.bias, chosen, use_reentrant=False)
+        for part, chosen in zip(features.split(rows), labels.split(rows), strict=True)
+    ]
+    chosen, mean = (torch.cat(column) for column in zip(*parts, strict=True))
+    return chosen, mean
+
+
+def _chunk(features: Tensor, weight: Tensor, bias: Tensor | None, labels: Tensor) -> tuple[Tensor, Tensor]:
+    logits = F.linear(features, weight, bias)
+    logits = logits if logits.dtype == torch.float64 else logits.float()
+    log_sum = logits.logsumexp(-1)
+    return logits.gather(-1, labels[:, None]).squeeze(-1) - log_sum, logits.mean(-1) - log_sum

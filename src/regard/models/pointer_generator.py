@@ -1,0 +1,257 @@
+"""Pointer-generators: translators that copy words of the source, and cover it (See et al. 2017)."""
+
+from abc import abstractmethod
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from regard.errors import ArgumentError
+from regard.models.copying import CopyGate, copy_log_probabilities, copy_loss, copy_share
+from regard.models.coverage import coverage_loss
+from regard.models.encoders import Encoded
+from regard.models.recurrent_decoder import Step
+from regard.models.translator import Loss, Translator, TranslatorOutput
+
+
+@dataclass(frozen=True)
+class EncodedSource(Encoded):
+    """The output of the encoder, and the source itself.
+
+    Attributes:
+        source: ``int64 [batch, source]``, ids of each row's extended vocabulary.
+        size: entries of the largest extended vocabulary of the batch.
+    """
+
+    source: Tensor = field(kw_only=True)
+    size: int = field(kw_only=True)
+
+
+@dataclass(frozen=True)
+class PointerState:
+    """The state of the decoder of a pointer-generator for a batch of rows.
+
+    Attributes:
+        decoder: the state of the translator's decoder.
+        annotations: ``[rows, source, dim]``.
+        source: ``int64 [rows, source]``, ids of the extended vocabulary.
+        size: entries of the extended vocabulary.
+    """
+
+    decoder: Any
+    annotations: Tensor
+    source: Tensor
+    size: int
+
+    def select(self, index: Tensor) -> "PointerState":
+        """The rows ``index [rows]`` of this state, in that order; a row may occur several times."""
+        return replace(
+            self,
+            decoder=self.decoder.select(index),
+            annotations=self.annotations[index],
+            source=self.source[index],
+        )
+
+    def reorder(self, index: Tensor) -> "PointerState":
+        """As `select`, if each new row has the same source as the row that it replaces."""
+        return replace(self, decoder=self.decoder.reorder(index))
+
+
+class DecodedRow(NamedTuple):
+    """One step of the translator's decoder.
+
+    Attributes:
+        readout: ``[rows, dim]``, the input of the output matrix.
+        state: the state after the step.
+        weights: ``[rows, source]``.
+    """
+
+    readout: Tensor
+    state: Any
+    weights: Tensor
+
+
+class Copied(NamedTuple):
+    """Which tokens of given targets are copied, and from where.
+
+    Attributes:
+        share: ``[batch, target − 1]``: the part of each token's probability that is copied, in [0, 1].
+        place: ``int64 [batch, target − 1]``: the source position with the same word and the largest weight; 0 for a
+            token that the source does not have.
+        weights: ``[batch, target − 1, source]``.
+    """
+
+    share: Tensor
+    place: Tensor
+    weights: Tensor
+
+
+class PointerGenerator(Translator):
+    """A translator whose decoder generates words or copies them from the source (See et al. 2017, section 2.2).
+
+    With ``config.copy`` a gate mixes the distribution over the vocabulary with the attention weights (eq. 8 and 9), and
+    ids beyond the vocabulary are words of the source, see `regard.models.copying`; encoder and decoder read them as
+    ``unk``. With ``config.coverage`` the loss has ``coverage_weight`` times the coverage loss (eq. 12 and 13). Without
+    both it is the translator, with equal outputs and an equal loss.
+
+    Args:
+        translator: the encoder and the decoder.
+        annotation_dim: features of an annotation.
+        readout_dim: features of the readout.
+
+    Attributes:
+        config: as `Translator` says; besides, ``unk``, ``copy``, ``coverage`` and ``coverage_weight``.
+        gate: the gate; None without copying.
+    """
+
+    def __init__(self, translator: Translator, annotation_dim: int, readout_dim: int):
+        super().__init__()
+        self.config = config = translator.config
+        self.translator = translator
+        embedding_dim = self.target_embedding.embedding_dim
+        self.gate = CopyGate(annotation_dim, readout_dim, embedding_dim) if config.copy else None
+
+    @property
+    @abstractmethod
+    def target_embedding(self) -> nn.Embedding:
+        """The embedding of the target tokens."""
+
+    @property
+    @abstractmethod
+    def output(self) -> nn.Linear:
+        """The output matrix."""
+
+    @abstractmethod
+    def decode(self, encoded: Encoded, target: Tensor, target_lengths: Tensor | None) -> TranslatorOutput:
+        """The translator's prediction of known targets, with weights."""
+
+    @abstractmethod
+    def decode_row(self, tokens: Tensor, state: Any) -> DecodedRow:
+        """One step of the translator's decoder after known tokens ``[rows]``."""
+
+    @property
+    def attends(self) -> bool:
+        return True
+
+    def known(self, tokens: Tensor) -> Tensor:
+        """Ids of the vocabulary: those beyond it become ``unk``."""
+        return tokens.masked_fill(tokens >= self.config.target_vocabulary, self.config.unk)
+
+    def encode(self, source: Tensor, lengths: Tensor) -> EncodedSource:
+        encoded = self.translator.encode(self.known(source), lengths)
+        vocabulary = self.config.target_vocabulary
+        size = max(vocabulary, int(source.max()) + 1) if self.gate is not None and source.numel() else vocabulary
+        return EncodedSource(encoded.annotations, encoded.lengths, encoded.summary, source=source, size=size)
+
+    def start(self, encoded: Encoded) -> PointerState:
+        assert isinstance(encoded, EncodedSource)
+        return PointerState(self.translator.start(encoded), encoded.annotations, encoded.source, encoded.size)
+
+    def step(self, tokens: Tensor, state: PointerState) -> Step:
+        known = self.known(tokens)
+        row = self.decode_row(known, state.decoder)
+        logits = self.output(row.readout).float()
+        if self.gate is None:
+            log_probabilities = logits.log_softmax(-1)
+        else:
+            gate = self._gate(row.readout[:, None], row.weights[:, None], state.annotations, known[:, None])[:, 0]
+            log_probabilities = copy_log_probabilities(
+                logits, gate.float(), row.weights.float(), state.source, state.size
+            )
+        return Step(log_probabilities, replace(state, decoder=row.state), row.weights.float())
+
+    def forward(
+        self,
+        source: Tensor,
+        source_lengths: Tensor,
+        target: Tensor,
+        target_lengths: Tensor | None = None,
+        *,
+        sampling_probability: float = 0.0,
+        need_weights: bool = True,
+    ) -> TranslatorOutput:
+        """The translator's prediction; its ``logits`` are those of the vocabulary, before the gate."""
+        return self.translator(
+            self.known(source),
+            source_lengths,
+            self.known(target),
+            target_lengths,
+            sampling_probability=sampling_probability,
+            need_weights=need_weights,
+        )
+
+    def loss(
+        self,
+        source: Tensor,
+        source_lengths: Tensor,
+        target: Tensor,
+        target_lengths: Tensor,
+        *,
+        label_smoothing: float = 0.0,
+        sampling_probability: float = 0.0,
+    ) -> Loss:
+        """The loss of a batch; as `Translator.loss`, with ids of the extended vocabulary.
+
+        Args:
+            source: ``int64 [batch, source]``.
+            source_lengths: ``int64 [batch]``.
+            target: ``int64 [batch, target]``.
+            target_lengths: ``int64 [batch]``.
+            label_smoothing: ε in [0, 1]; with copying it smooths the distribution over the vocabulary.
+            sampling_probability: must be 0 with copying or coverage, which need the true tokens before a token.
+        """
+        if self.gate is None and not self.config.coverage:
+            return self.translator.loss(
+                self.known(source),
+                source_lengths,
+                self.known(target),
+                target_lengths,
+                label_smoothing=label_smoothing,
+                sampling_probability=sampling_probability,
+            )
+        if sampling_probability:
+            raise ArgumentError("sampling_probability must be 0 with copying or coverage")
+        encoded = self.encode(source, source_lengths)
+        predicted = self.decode(encoded, self.known(target), target_lengths)
+        assert predicted.weights is not None
+        labels = target[:, 1:]
+        is_token = torch.arange(labels.shape[1], device=labels.device) < (target_lengths - 1)[:, None]
+        count = is_token.sum().clamp(min=1)
+        if self.gate is None:
+            found = self._cross_entropy(predicted, self.known(labels), is_token, label_smoothing)
+            total, nll = found.total, found.nll.sum()
+        else:
+            gate = self._gate(predicted.readout, predicted.weights, encoded.annotations, self.known(target[:, :-1]))
+            found = copy_loss(
+                predicted.readout,
+                predicted.output,
+                gate,
+                predicted.weights,
+                source,
+                labels.masked_fill(~is_token, -1),
+                label_smoothing=label_smoothing,
+            )
+            total, nll = found.total, found.nll.sum()
+        if self.config.coverage:
+            total = total + self.config.coverage_weight * coverage_loss(predicted.weights, is_token)
+        return Loss(total / count, nll / count, is_token.sum())
+
+    def copied(self, source: Tensor, source_lengths: Tensor, target: Tensor, target_lengths: Tensor) -> Copied:
+        """Which tokens of given targets are copied; arguments as in `loss`. Without copying no share is above 0."""
+        encoded = self.encode(source, source_lengths)
+        predicted = self.decode(encoded, self.known(target), target_lengths)
+        weights, labels = predicted.weights, target[:, 1:]
+        assert weights is not None
+        same = labels[:, :, None] == source[:, None, :]
+        place = weights.masked_fill(~same, -1).argmax(-1).masked_fill(~same.any(-1), 0)
+        if self.gate is None:
+            return Copied(torch.zeros_like(weights[..., 0]), place, weights)
+        gate = self._gate(predicted.readout, weights, encoded.annotations, self.known(target[:, :-1]))
+        return Copied(copy_share(predicted.logits, gate, weights, source, labels), place, weights)
+
+    def _gate(self, readout: Tensor, weights: Tensor, annotations: Tensor, known: Tensor) -> Tensor:
+        """The logit of p_gen ``[batch, steps]``."""
+        assert self.gate is not None
+        context = weights.to(annotations.dtype) @ annotations
+        return self.gate(context, readout, self.target_embedding(known).to(readout.dtype))

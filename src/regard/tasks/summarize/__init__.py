@@ -1,0 +1,1 @@
+"""The task ``summarize``: long text to short, with copied words."""

@@ -1,0 +1,92 @@
+"""The extended vocabulary of a text: its own unknown words have ids, and come back as they are written."""
+
+import pytest
+
+from regard.data.text.extended_vocabulary import ExtendedVocabulary
+from regard.data.text.readers import column_names
+from regard.data.text.tokenizers import Tokenizer
+from regard.errors import DataError
+
+KNOWN = "the dog of saw a big tree and ( the tree ) saw the dog ."
+ARTICLE = "The dog of Ωmega saw Zyx (Ωmega) and Zyx saw the tree."
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return Tokenizer.train([KNOWN, "The dog (the tree) saw the tree. The"], "word")
+
+
+def vocabulary(tokenizer, text, length=None):
+    ids = tokenizer.encode(text)[:length]
+    return ExtendedVocabulary.of(tokenizer, text, ids), ids
+
+
+def test_each_unknown_word_has_one_id(tokenizer):
+    extended, ids = vocabulary(tokenizer, ARTICLE)
+    assert extended.words == ("Ωmega", "Zyx")
+    found = extended.encode(ARTICLE, ids)
+    size = len(tokenizer)
+    assert [id for id in found if id >= size] == [size, size + 1, size, size + 1]
+    assert [id for id in found if id < size] == [id for id in ids if id != tokenizer.UNK]
+    assert extended.decode(found) == ARTICLE
+    assert extended.tokens(found)[3] == "Ωmega"
+
+
+def test_a_summary_has_the_ids_of_its_article(tokenizer):
+    extended, _ = vocabulary(tokenizer, ARTICLE)
+    text = "Zyx saw Quux."
+    ids = tokenizer.encode(text)
+    found = extended.encode(text, ids)
+    assert found[0] == len(tokenizer) + 1
+    assert found[2] == tokenizer.UNK  # in neither
+    assert extended.decode(found) == "Zyx saw ⁇."
+
+
+def test_words_beyond_the_end_of_a_cut_text_have_no_id(tokenizer):
+    extended, ids = vocabulary(tokenizer, ARTICLE, 5)
+    assert extended.words == ("Ωmega",)
+    assert len(extended.encode(ARTICLE, ids)) == 5
+
+
+def test_a_text_of_known_words_has_no_more_ids(tokenizer):
+    extended, ids = vocabulary(tokenizer, "the dog")
+    assert extended.words == ()
+    assert extended.encode("the dog", ids) == ids
+
+
+def test_other_units_are_copied_as_well():
+    for kind in ("char", "bpe"):
+        tokenizer = Tokenizer.train(["the dog saw the tree"] * 3, kind)
+        text = "the Ω dog"
+        extended, ids = vocabulary(tokenizer, text)
+        assert extended.words == ("Ω",)
+        assert extended.decode(extended.encode(text, ids)) == text
+
+
+def test_rare_words_are_left_out_of_a_vocabulary():
+    texts = ["a a a b b c"]
+    assert len(Tokenizer.train(texts, "word", min_count=2)) == 6
+    assert len(Tokenizer.train(texts, "word")) == 7
+    with pytest.raises(DataError, match="min_count"):
+        Tokenizer.train(texts, "word", min_count=4)
+
+
+def test_the_columns_of_every_kind_of_file(tmp_path):
+    import pyarrow as pa
+    import pyarrow.parquet
+
+    contents = {
+        "a.tsv": "article\tsummary\nx\ty\n",
+        "b.csv": '"article","summary"\nx,y\n',
+        "c.jsonl": '{"article": "x", "summary": "y"}\n',
+        "d.json": '[{"article": "x", "summary": "y"}]',
+    }
+    for name, text in contents.items():
+        (tmp_path / name).write_text(text)
+        assert column_names(tmp_path / name) == ["article", "summary"]
+    pyarrow.parquet.write_table(pa.table({"article": ["x"], "summary": ["y"]}), tmp_path / "e.parquet")
+    assert column_names(tmp_path / "e.parquet") == ["article", "summary"]
+    (tmp_path / "f.parquet").write_text("no")
+    for name in ("f.parquet", "g.txt"):
+        with pytest.raises(DataError):
+            column_names(tmp_path / name)

@@ -1,0 +1,269 @@
+"""Runs of the task: training, resumption, evaluation and prediction of both models, as for every task."""
+
+import json
+import signal
+import subprocess
+import sys
+import textwrap
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import regard
+from regard.data.text.batches import BatchLoader
+from regard.data.text.sources import open_pairs
+from regard.errors import ArgumentError, DataError, RunError
+from regard.tasks.summarize.corpora import open_articles
+from regard.tasks.summarize.encoding import encode_articles
+from regard.tasks.summarize.evaluation import read_spans
+from regard.tasks.summarize.rouge import rouge_scores
+from regard.tasks.summarize.task import TASK, tokenizer_path
+from regard.training.checkpoint_io import SafeCheckpointIO, list_checkpoints
+from regard.training.reporter import SilentReporter
+from regard.training.run import train as train_run
+from regard.training.run_folder import RunFolder
+from signal_at import SignalAt
+
+KINDS = {
+    "recurrent": ("recurrent", {"coverage": True}),
+    "luong": ("recurrent", {"attention": "luong", "cell": "gru"}),
+    "transformer": ("transformer", {"coverage": True}),
+    "no copy": ("transformer", {"copy": False}),
+}
+TIMES = ("seconds", "tokens_per_second")
+
+
+def train(config, path, resume=False, reporter=None):
+    folder = RunFolder.open(path) if resume else RunFolder.create(path)
+    return train_run(TASK, config, folder, resume=resume, reporter=reporter or SilentReporter())
+
+
+def results(path):
+    """Metrics, samples, the best weights and the last state of a run."""
+    folder = RunFolder(path)
+    rows = [{name: value for name, value in row.items() if name not in TIMES} for row in folder.read_metrics()]
+    last = SafeCheckpointIO().load_checkpoint(list_checkpoints(folder.checkpoints)[-1])
+    return rows, folder.read_samples(), {**load_file(folder.model), **last["state_dict"]}
+
+
+def assert_same(one, other):
+    assert one[:2] == other[:2]
+    assert one[2].keys() == other[2].keys()
+    assert all(torch.equal(value, other[2][name]) for name, value in one[2].items())
+
+
+@pytest.fixture(scope="module")
+def runs(tiny_summary, tmp_path_factory):
+    """A run of each kind."""
+    found = {}
+    for name, (kind, model) in KINDS.items():
+        path = tmp_path_factory.mktemp("runs") / name.replace(" ", "-")
+        train(tiny_summary(kind, model, checkpoint_steps=3), path)
+        found[name] = regard.load(path)
+    return found
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_a_run_learns_and_its_folder_is_whole(runs, name):
+    folder = runs[name].folder
+    rows = folder.read_metrics()
+    assert rows[-1]["val_loss"] < rows[0]["val_loss"]
+    assert {"val_rouge_l", "val_rouge_1", "val_rouge_2"} <= rows[0].keys()
+    samples = folder.read_samples()
+    assert {"article", "reference", "summary"} <= samples[-1].keys()
+    folder.manifest.verify_all()
+    assert folder.read_config(TASK).model.copy == runs[name].config.model.copy
+    assert list(folder.pictures.glob("*.png")) or TASK.report(folder)
+
+
+@pytest.mark.parametrize("name", ["recurrent", "transformer"])
+def test_a_stopped_run_continues_bit_for_bit(runs, tiny_summary, tmp_path, name):
+    expected = results(runs[name].folder.path)
+    config = tiny_summary(*KINDS[name], checkpoint_steps=3)
+    for stop in (2, 9):
+        path = tmp_path / str(stop)
+        assert train(config, path, reporter=SignalAt(stop, signal.SIGTERM)).interrupted == signal.SIGTERM
+        assert not train(config, path, resume=True).interrupted
+        assert_same(results(path), expected)
+
+
+@pytest.mark.slow
+def test_a_killed_run_continues_bit_for_bit(runs, tiny_summary, tmp_path):
+    config = tiny_summary(*KINDS["recurrent"], checkpoint_steps=3)
+    script = """
+        import json, os, signal, sys
+        import datasets
+        datasets.config.HF_DATASETS_CACHE = sys.argv[2]
+        from regard.tasks.summarize.task import TASK
+        from regard.training.config import RunConfig
+        from regard.training.reporter import SilentReporter
+        from regard.training.run import train
+        from regard.training.run_folder import RunFolder
+
+        class KillAt(SilentReporter):
+            left = 8
+            def step(self, fraction, text):
+                self.left -= 1
+                if not self.left:
+                    os.kill(os.getpid(), signal.SIGKILL)
+
+        config = RunConfig.from_dict(json.loads(sys.argv[3]), "test", TASK)
+        train(TASK, config, RunFolder.create(sys.argv[1]), reporter=KillAt())
+    """
+    arguments = [str(tmp_path / "killed"), str(tmp_path / "cache"), json.dumps(config.to_dict())]
+    ended = subprocess.run([sys.executable, "-c", textwrap.dedent(script), *arguments], check=False)
+    assert ended.returncode == -signal.SIGKILL
+    train(config, tmp_path / "killed", resume=True)
+    assert_same(results(tmp_path / "killed"), results(runs["recurrent"].folder.path))
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_what_an_evaluation_says_is_what_the_summaries_are(runs, articles, name):
+    found = runs[name].evaluate(str(articles["test"]), beam=2)
+    pairs = open_pairs(articles["test"], "article", "summary")
+    texts = [one.summary for one in found.summaries]
+    assert [one.source for one in found.summaries] == list(pairs["source"])
+    assert (found.rouge_1, found.rouge_2, found.rouge_l) == rouge_scores(texts, list(pairs["target"]))
+    assert found.articles == 11
+    assert found.spans == sum(map(len, read_spans(str(articles["test"]), "article", 11, False)))
+    assert 0 <= found.copied_spans_exact <= 1
+    assert (found.copied_tokens is None) == (name == "no copy")
+    assert json.loads(json.dumps(found.to_dict()))["perplexity"] == found.perplexity
+    assert any("copied spans exact" in line for line in found.lines())
+    assert {path.suffix for path in found.write(runs[name].folder, "test")} == {".json", ".txt"}
+    assert runs[name].evaluate(str(articles["test"]), limit=3, beam=1).articles == 3
+
+
+def test_the_perplexity_is_that_of_the_steps(runs, articles):
+    trained = runs["recurrent"]
+    found = trained.evaluate(str(articles["test"]), beam=1)
+    encoded = encode_articles(
+        open_articles(str(articles["test"]), None, None), trained.tokenizer,
+        copy=True, max_length=60, max_summary=30, cut_summaries=True,
+    )  # fmt: skip
+    total = tokens = 0
+    with torch.inference_mode():
+        for batch in BatchLoader(encoded, 1, shuffle=False, source_tokens_per_batch=1):
+            state = trained.model.start(trained.model.encode(batch.source, batch.source_lengths))
+            for time in range(batch.target.shape[1] - 1):
+                log_probabilities, state, _ = trained.model.step(batch.target[:, time], state)
+                total -= float(log_probabilities[0, batch.target[0, time + 1]])
+                tokens += 1
+    assert found.loss == pytest.approx(total / tokens, rel=1e-4)
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_batches_and_order_change_nothing(runs, articles, name):
+    texts = list(open_pairs(articles["test"], "article", "summary")["source"])[:4]
+    together = runs[name].predict([*texts, "", texts[0]], beam=3)
+    for text, found in zip(texts, together, strict=False):
+        (alone,) = runs[name].predict([text], beam=3, batch_size=1)
+        assert alone.summary == found.summary
+        assert alone.score == pytest.approx(found.score, abs=1e-4)
+    assert (together[4].text, together[4].weights) == ("", None)
+    assert together[5].text == together[0].text
+
+
+def test_copied_words_are_marked_and_are_where_it_says(runs, articles, tmp_path):
+    texts = list(open_pairs(articles["test"], "article", "summary")["source"])[:3]
+    for name, trained in runs.items():
+        for found in trained.predict(texts, mark_copied=True, max_summary=12):
+            assert len(found.target_tokens) <= 12
+            assert bool(found.copied) <= (name != "no copy")
+            for span in found.copied:
+                assert found.summary[span.start : span.stop] == span.text
+                copied = [found.target_tokens[place] for place in span.tokens]
+                assert copied == [found.source_tokens[place] for place in span.places]
+                assert f"[{span.text} @{span.first_word}" in found.text
+            assert found.to_dict()["summary"] == found.summary
+            json.dumps(found.to_dict())
+    files = runs["recurrent"].draw(runs["recurrent"].predict(texts), tmp_path)
+    assert [file.name for file in files] == [f"alignment-{number}.png" for number in (1, 2, 3)]
+
+
+def test_long_articles_are_cut_with_a_message(runs):
+    trained = runs["recurrent"]
+    options = TASK.prediction_config()
+    found = trained.predict_with(["a fire destroyed Xyzzy . " * 20, "a fire"], options)
+    assert [one.tokens_cut for one in found] == [40, 0]
+    assert len(found[0].source_tokens) == 60
+    assert "cut 1 of 2 articles to 60 tokens" in trained.remarks(found, options)[0]
+    assert not trained.remarks(found[1:], options)
+
+
+def test_data_that_are_too_long_are_cut_or_left_out(articles, tiny_summary, runs, caplog):
+    dataset = open_articles(str(articles["test"]), None, None)
+    tokenizer = runs["recurrent"].tokenizer
+    limits = {"copy": True, "max_length": 40, "max_summary": 21}
+    encoded = encode_articles(dataset, tokenizer, **limits)
+    assert max(encoded["source_length"]) == 40
+    assert max(encoded["target_length"]) <= 21
+    assert len(encoded) < 11
+    assert "articles with more than 40 tokens" in caplog.text
+    assert "left out" in caplog.text
+    assert len(encode_articles(dataset, tokenizer, **limits, cut_summaries=True)) == 11
+    with pytest.raises(DataError, match="--max-summary"):
+        encode_articles(dataset, tokenizer, **{**limits, "max_summary": 1})
+
+
+def test_a_run_starts_from_another_one(runs, tiny_summary, tmp_path):
+    first = runs["recurrent"].folder
+    config = tiny_summary(*KINDS["recurrent"], epochs=1, init_from=str(first.path), learning_rate=1e-30, seed=5)
+    train(config, tmp_path / "second")
+    second = RunFolder(tmp_path / "second")
+    found, wanted = load_file(second.model), load_file(first.model)
+    assert all(torch.equal(found[name], wanted[name]) for name in wanted)
+    assert tokenizer_path(second).read_bytes() == tokenizer_path(first).read_bytes()
+    with pytest.raises(RunError, match="does not fit"):
+        train(tiny_summary("transformer", epochs=1, init_from=str(first.path)), tmp_path / "third")
+
+
+def test_any_two_columns_and_sub_words(articles, tiny_summary, tmp_path):
+    rows = [line.split("\t") for line in articles["train"].read_text().splitlines()[1:]]
+    file = tmp_path / "rows.jsonl"
+    file.write_text("".join(json.dumps({"id": "x", "body": row[0], "gist": row[1]}) + "\n" for row in rows))
+    data = {"train": str(file), "validation": None, "article_column": "body", "summary_column": "gist",
+            "tokenizer": "bpe", "vocabulary": 150, "max_length": 400, "max_summary": 200}  # fmt: skip
+    train(tiny_summary(data=data, epochs=1), tmp_path / "run")
+    trained = regard.load(tmp_path / "run")
+    assert trained.tokenizer.kind == "bpe"
+    found = trained.predict([rows[0][0]], merge_words=True, max_summary=20)
+    assert found[0].target_tokens
+    assert len(found[0].with_marked_tokens().target_tokens) == len(found[0].target_words)
+    assert len(trained.draw(found, tmp_path)) == 1
+    assert trained.evaluate(str(file), beam=1, limit=2, max_summary=5).spans is None
+    assert trained.evaluate(str(articles["test"]), beam=1, limit=2, max_summary=5).spans > 0
+
+
+def test_wrong_spans_are_refused(tmp_path):
+    file = tmp_path / "rows.tsv"
+    for cell in ("x", "[1]", '[""]', "{}"):
+        file.write_text(f"article\tsummary\tcopied\na\tb\t{cell}\n")
+        with pytest.raises(DataError, match="JSON list of texts"):
+            read_spans(str(file), "article", 1, False)
+    file.write_text('article\tsummary\tcopied\na\tb\t["A"]\n')
+    assert read_spans(str(file), "article", 1, True) == [["a"]]
+    with pytest.raises(DataError, match="1 of 2"):
+        read_spans(str(file), "article", 2, False)
+
+
+@pytest.mark.parametrize(
+    ("section", "options", "words"),
+    [
+        ("model_config", {"heads": 4}, "heads.*--model transformer"),
+        ("model_config", {"model": "transformer", "cell": "gru"}, "cell.*--model recurrent"),
+        ("model_config", {"model": "transformer", "heads": 7}, "heads"),
+        ("model_config", {"coverage_weight": 2.0}, "needs --coverage"),
+        ("model_config", {"coverage": True, "score": "dot"}, "score"),
+        ("model_config", {"hidden": 7}, "hidden"),
+        ("data_config", {"train": "bundled", "min_count": 0}, "min_count"),
+        ("data_config", {"train": "a.tsv", "article_column": "a"}, "together"),
+        ("data_config", {}, "nothing to train on"),
+        ("prediction_config", {"max_summary": 0}, "max_summary"),
+        ("evaluation_config", {"summary_column": "a"}, "together"),
+    ],
+)
+def test_wrong_options_are_refused(section, options, words):
+    with pytest.raises(ArgumentError, match=words):
+        getattr(TASK, section)(**options)
