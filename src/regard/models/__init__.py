@@ -4,6 +4,7 @@ from regard.models.bahdanau_decoder import BahdanauDecoder
 from regard.models.checkpoint import load_model, load_weights, save_model, save_weights
 from regard.models.encoders import Encoded, RecurrentEncoder
 from regard.models.hard_attention import HardChoice
+from regard.models.language_model import LanguageModel, LanguageModelConfig
 from regard.models.luong_decoder import LuongDecoder
 from regard.models.recurrent_decoder import BottleneckDecoder, RecurrentDecoder
 from regard.models.recurrent_translator import RecurrentTranslator, TranslatorConfig
@@ -20,6 +21,8 @@ __all__ = [
     "TranslatorConfig",
     "TranslatorOutput",
     "Loss",
+    "LanguageModel",
+    "LanguageModelConfig",
     "RecurrentEncoder",
     "Encoded",
     "RecurrentDecoder",

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from regard.atomic_file import AtomicFile
 from regard.errors import ArgumentError, MissingPartError, RunError, TrainingError, WriteError
+from regard.models.language_model import LanguageModel, LanguageModelConfig
 from regard.models.recurrent_translator import RecurrentTranslator, TranslatorConfig
 from regard.models.transformer_translator import TransformerConfig, TransformerTranslator
 
@@ -19,6 +20,7 @@ FILE_NAME = "model.safetensors"
 MODELS: dict[str, tuple[type[Any], type[Any]]] = {
     "recurrent_translator": (RecurrentTranslator, TranslatorConfig),
     "transformer_translator": (TransformerTranslator, TransformerConfig),
+    "language_model": (LanguageModel, LanguageModelConfig),
 }
 """Name in the file → (model, its configuration)."""
 

@@ -23,6 +23,10 @@ BUILT_IN = {
         "regard.tasks.translate.task:TASK",
         "Translate text: a recurrent translator, with or without attention.",
     ),
+    "language": (
+        "regard.tasks.language.task:TASK",
+        "Predict the next token of running text: a decoder-only Transformer.",
+    ),
 }
 """Name → (module:attribute, summary)."""
 
