@@ -30,8 +30,8 @@ def text_files(source: TextSource) -> tuple[Path, ...]:
         DataError: there is no such file, a folder or pattern has no file, or a file is named twice.
     """
     if isinstance(source, (str, os.PathLike)):
-        whole = Path(source)
-        parts = [whole] if whole.exists() or not isinstance(source, str) else source.split(",")
+        is_one = not isinstance(source, str) or os.path.exists(source)  # a name may have a comma
+        parts = [source] if is_one else source.split(",")
     else:
         parts = list(source)
     found = [path for part in parts for path in _files_of(part)]
@@ -80,7 +80,7 @@ def text_blocks(path: Path) -> Iterator[str]:
     decoder = codecs.getincrementaldecoder("utf-8")()
     block: list[str] = []
     size = offset = 0
-    line = 1
+    line, begun = 1, False
     try:
         with path.open("rb") as file:
             while raw := file.readline(_LONGEST_PIECE):
@@ -90,16 +90,18 @@ def text_blocks(path: Path) -> Iterator[str]:
                 except UnicodeDecodeError as error:
                     place = offset - pending + error.start
                     raise not_utf8(path, line, place, error.object[error.start]) from error
-                block.append(text.removeprefix("\ufeff") if offset == 0 else text)
+                if text and not begun:
+                    text, begun = text.removeprefix("\ufeff"), True
+                block.append(text)
                 offset += len(raw)
                 size += len(raw)
                 line += raw.endswith(b"\n")
-                if size >= _BLOCK:
-                    yield "".join(block)
+                if size >= _BLOCK and (joined := "".join(block)):
+                    yield joined
                     block, size = [], 0
             if unfinished := decoder.getstate()[0]:
                 raise not_utf8(path, line, offset - len(unfinished), unfinished[0])
     except OSError as error:
         raise DataError(f"{path}: cannot be read ({error.strerror}); check its permissions") from error
-    if text := "".join(block):
-        yield text
+    if joined := "".join(block):
+        yield joined

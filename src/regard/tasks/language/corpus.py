@@ -2,6 +2,7 @@
 
 import glob
 import logging
+import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -83,11 +84,11 @@ def located_text(folder: RunFolder, source: str) -> tuple[Path, ...]:
     began_in = folder.manifest.read().began_in
 
     def found(part: str) -> str:
-        place = Path(began_in, part)  # an absolute part stays as it is
-        return str(place) if began_in and (place.exists() or glob.has_magic(part)) else part
+        place = os.path.join(began_in, part)  # an absolute part stays as it is
+        return place if os.path.exists(place) or glob.has_magic(part) else part
 
     whole = found(source)
-    parts = [whole] if Path(whole).exists() else [found(part.strip()) for part in source.split(",")]
+    parts = [whole] if os.path.exists(whole) else [found(part.strip()) for part in source.split(",")]
     return text_files(parts)
 
 

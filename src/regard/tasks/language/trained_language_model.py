@@ -139,9 +139,9 @@ class TrainedLanguageModel(Trained):
             rest = f" and {len(unknown) - MOST_NAMED} more" if len(unknown) > MOST_NAMED else ""
             lines.append(f"not in the model's vocabulary: {named}{rest}")
         context = self.model.config.context
-        longest = max((len(self.tokenizer.encode(one.prompt)) + 1 for one in found), default=0)
+        longest = max((len(self.tokenizer.encode(one.prompt)) for one in found), default=0)
         if longest > context:
-            lines.append(f"the longest input has {longest - 1} tokens; the model reads the last {context} of a text")
+            lines.append(f"the longest input has {longest} tokens; the model reads the last {context} of a text")
         return lines
 
     def evaluate_with(self, data: Any, options: EvaluationConfig) -> LanguageEvaluation:
