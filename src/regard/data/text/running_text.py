@@ -30,8 +30,8 @@ def text_files(source: TextSource) -> tuple[Path, ...]:
         DataError: there is no such file, a folder or pattern has no file, or a file is named twice.
     """
     if isinstance(source, (str, os.PathLike)):
-        is_one = not isinstance(source, str) or os.path.exists(source)  # a name may have a comma
-        parts = [source] if is_one else source.split(",")
+        # The name of a file may have a comma.
+        parts = source.split(",") if isinstance(source, str) and not os.path.exists(source) else [source]
     else:
         parts = list(source)
     found = [path for part in parts for path in _files_of(part)]

@@ -90,7 +90,7 @@ def encode_text(files: Sequence[Path], tokenizer: TextTokenizer) -> TokenTable:
                 counted["tokens"] += len(ids)
                 yield pa.record_batch([pa.array(ids, kind)], schema=schema)
         if not counted["tokens"]:
-            raise DataError(f"{_names(files)}: there is no text in it")
+            raise DataError(f"{names_of(files)}: there is no text in it")
 
     state = _state(files)
     table, _ = cached_table(fingerprint("running text", state, tokenizer.fingerprint), schema, batches)
@@ -111,5 +111,6 @@ def _state(files: Sequence[Path]) -> tuple[tuple[str, int, int], ...]:
         raise DataError(f"{error.filename}: cannot be read ({error.strerror}); check the path") from error
 
 
-def _names(files: Sequence[Path]) -> str:
+def names_of(files: Sequence[Path]) -> str:
+    """The first files by name, and how many more there are, for messages."""
     return ", ".join(map(str, files[:3])) + (f" and {len(files) - 3} more" if len(files) > 3 else "")

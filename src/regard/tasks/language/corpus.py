@@ -11,7 +11,7 @@ from pathlib import Path
 
 from regard.data.text.running_text import text_files
 from regard.data.text.text_tokenizer import TextTokenizer
-from regard.data.text.token_table import TokenTable, encode_text, read_text
+from regard.data.text.token_table import TokenTable, encode_text, names_of, read_text
 from regard.errors import DataError, RunError
 from regard.tasks.language.config import DataConfig
 from regard.tasks.language.task import LanguageRun, bundled_path, tokenizer_path
@@ -121,6 +121,8 @@ def _tokenizer(run: LanguageRun, folder: RunFolder, files: tuple[Path, ...]) -> 
     if not path.is_file():
         initial = run.training.init_from
         if initial is None:
+            if not any(file.stat().st_size for file in files):
+                raise DataError(f"{names_of(files)}: empty; it should hold text")
             learned = TextTokenizer.train(read_text(files), config.tokenizer, config.vocabulary)
         else:
             learned = TextTokenizer.load(tokenizer_path(RunFolder(initial)))
