@@ -118,7 +118,7 @@ class TextTokenizer:
         try:
             if self.kind == "char":
                 return self._id_of_code[np.frombuffer(text.encode("utf-32-le"), np.uint32)]
-            return np.asarray(self._backend.encode(text).ids, np.int64)
+            return np.asarray(self._backend.encode_batch_fast([text])[0].ids, np.int64)
         except (TypeError, UnicodeEncodeError) as error:
             raise DataError(f"a text must not hold halves of surrogate pairs; got {ascii(text)[:60]}") from error
 
