@@ -55,6 +55,7 @@ def continue_tokens(
     device = next(model.parameters()).device
     context = model.config.context
     text = list(given)
+    hidden = torch.tensor(list(forbidden), dtype=torch.int64, device=device)
     unread = text[-context:]
     caches, first, total, ended = model.start(), None, 0.0, False
     while True:
@@ -62,9 +63,7 @@ def continue_tokens(
         first = log_probabilities[0] if first is None else first
         if len(text) - len(given) >= most:
             break
-        allowed = log_probabilities.index_fill(
-            1, torch.tensor(list(forbidden), dtype=torch.int64, device=device), -torch.inf
-        )
+        allowed = log_probabilities.index_fill(1, hidden, -torch.inf)
         token = int(choice.draw(allowed, generator))
         total += float(log_probabilities[0, token])
         if token == end:

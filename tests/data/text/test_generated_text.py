@@ -1,9 +1,11 @@
 """The bundled text: paragraphs of sentences, the same ones each time."""
 
+import itertools
 import re
 
 import pytest
 
+from regard.data.text import generated_text
 from regard.data.text.generated_text import write_text
 from regard.errors import ArgumentError, DataError
 
@@ -25,6 +27,14 @@ def test_its_parts_are_paragraphs_and_share_no_sentence(tmp_path):
     paragraphs = text.strip().split("\n\n")
     assert all("\n" not in paragraph for paragraph in paragraphs)
     assert len({len(re.split(r"(?<=[.?]) ", paragraph)) for paragraph in paragraphs[:-1]}) == 6
+
+
+def test_a_sentence_that_comes_again_is_left_out(tmp_path, monkeypatch):
+    monkeypatch.setattr(generated_text, "sentences", lambda seed: (f"Number {7 * n % 90}." for n in itertools.count()))
+    files = write_text(tmp_path, {"train": 150, "validation": 20, "test": 10}, 3)
+    found = {part: sentences(file) for part, file in files.items()}
+    assert len({*found["validation"], *found["test"]}) == 30
+    assert set(found["train"]) == {f"Number {n}." for n in range(90)} - {*found["validation"], *found["test"]}
 
 
 def test_the_test_part_does_not_depend_on_the_size_of_the_others(tmp_path):

@@ -1,6 +1,5 @@
 """One prepared training of a language model: its text, its model, its loss and its validation."""
 
-import logging
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +18,6 @@ from regard.tasks.language.text_loss import text_loss
 from regard.training.randomness import seed_step
 from regard.training.run_folder import RunFolder
 from regard.training.task import Experiment, StepLoss, ValidationResult
-
-log = logging.getLogger("regard")
 
 SAMPLE_PROMPT, SAMPLE_TOKENS = 16, 100
 """Tokens of the validation text that a sample continues, and of the sample."""
