@@ -53,6 +53,7 @@ def test_it_learns(run):
     assert all(sample["prompt"] for sample in samples)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("windows", ["random", "consecutive"])
 def test_a_killed_run_resumes_bit_for_bit(small, train, tmp_path, windows):
     config = small(checkpoint_steps=4, windows=windows)
