@@ -1,4 +1,4 @@
-"""The Transformer that translates in plain PyTorch: `torch.nn.Transformer` with embeddings, positions and cross-entropy.
+"""The Transformer that translates in plain PyTorch: `torch.nn.Transformer`, embeddings, positions, cross-entropy.
 
 It is what a user writes without regard: the same layers, parameters and losses, from modules and functions of PyTorch
 alone. `PlainTransformer.like` copies the parameters of our model, so that the losses of both can be compared.

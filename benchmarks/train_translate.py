@@ -3,10 +3,11 @@
     python benchmarks/train_translate.py --train PATH --source-column de --target-column en --lowercase
 
 Each kind of attention is trained twice: by regard, and by `torch.nn.LSTM` with eager attention
-(`benchmarks/plain_translator.py`) or by `torch.nn.Transformer` (`benchmarks/plain_transformer.py`), from the same weights.
-Batches are of sentences of similar lengths, as in a training; with `--ragged`, of sentences of all lengths. All models are trained on the same batches in turn, so that
-changes of the machine's speed affect all of them. The speeds are medians over batches, and the ratios are medians of
-the ratios for the same batch. Before the measurement, the losses of both models are compared.
+(`benchmarks/plain_translator.py`) or by `torch.nn.Transformer` (`benchmarks/plain_transformer.py`), from the same
+weights. Batches are of sentences of similar lengths, as in a training; with `--ragged`, of sentences of all lengths.
+All models are trained on the same batches in turn, so that changes of the machine's speed affect all of them. The
+speeds are medians over batches, and the ratios are medians of the ratios for the same batch. Before the measurement,
+the losses of both models are compared.
 """
 
 import argparse

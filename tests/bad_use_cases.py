@@ -351,4 +351,30 @@ SUMMARIZING = [
     ("train summarize --resume --runs {runs} --run tiny", "translate"),
 ]
 
-ALL = COMMANDS + DEMO + BENCH + EXPLAIN + TRAINING + USING + SUMMARIZING
+LANGUAGE = [
+    ("train language", "--train bundled"),
+    ("train language --bundled -5", "--bundled -5"),
+    ("train language --train {missing}", "missing"),
+    ("train language --train {folder}", "folder .txt"),
+    ("train language --train {folder}/*.md", "*.md pattern"),
+    ("train language --train {empty}", "empty"),
+    ("train language --train {binary}", "binary UTF-8"),
+    ("train language --train https://example.org/a.txt", "https://example.org/a.txt"),
+    ("train language --train {data},{missing}", "missing"),
+    ("train language --train {data},{data}", "twice"),
+    ("train language --train {data} --validation {missing}", "missing"),
+    ("train language --train {data} --test {latin}", "latin UTF-8"),
+    ("train language --train {data} --context 10000000", "--context 1,000,000"),
+    ("train language --train {data} --tokenizer char --context 999999", "--context tokens"),
+    ("train language --train {data} --heads 7", "--heads 384"),
+    ("train language --train {data} --kv-heads 4", "--kv-heads 6"),
+    ("train language --train {data} --hidden 18 --heads 6", "rotary"),
+    ("train language --train {data} --layers 0", "--layers"),
+    ("train language --train {data} --position rotry", "rotary"),
+    ("train language --train {data} --batch-size 0", "--batch-size"),
+    ("train language --train {data} --windows consecutive --steps-per-epoch 9999", "--steps-per-epoch"),
+    ("train language --train {data} --init-from {run}", "--init-from translate"),
+    ("train language --train {data} --bundled 30", "--train --bundled"),
+]
+
+ALL = COMMANDS + DEMO + BENCH + EXPLAIN + TRAINING + USING + SUMMARIZING + LANGUAGE

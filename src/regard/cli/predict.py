@@ -79,7 +79,8 @@ def _predict(task: "Task", run: Path, sentences: list[str] | None, inputs: Input
     for line in trained.remarks(found, options):
         print(f"regard: {line}", file=sys.stderr)
     for prediction in found:
-        print(json.dumps(prediction.to_dict(), ensure_ascii=False) if inputs.json else prediction.text)
+        lines = [json.dumps(prediction.to_dict(), ensure_ascii=False)] if inputs.json else prediction.lines()
+        print("\n".join(lines))
     if inputs.pictures is not None:
         for path in trained.draw(found, inputs.pictures):
             print(f"picture: {path}", file=sys.stderr)

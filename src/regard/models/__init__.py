@@ -6,6 +6,7 @@ from regard.models.copying import CopyGate, copy_log_probabilities, copy_loss
 from regard.models.coverage import coverage_loss
 from regard.models.encoders import Encoded, RecurrentEncoder
 from regard.models.hard_attention import HardChoice
+from regard.models.language_model import LanguageModel, LanguageModelConfig
 from regard.models.luong_decoder import LuongDecoder
 from regard.models.pointer_generator import PointerGenerator
 from regard.models.recurrent_decoder import BottleneckDecoder, RecurrentDecoder
@@ -34,6 +35,8 @@ __all__ = [
     "copy_loss",
     "coverage_loss",
     "Loss",
+    "LanguageModel",
+    "LanguageModelConfig",
     "RecurrentEncoder",
     "Encoded",
     "RecurrentDecoder",

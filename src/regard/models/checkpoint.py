@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from regard.atomic_file import AtomicFile
 from regard.errors import ArgumentError, MissingPartError, RunError, TrainingError, WriteError
+from regard.models.language_model import LanguageModel, LanguageModelConfig
 from regard.models.recurrent_pointer_generator import RecurrentPointerConfig, RecurrentPointerGenerator
 from regard.models.recurrent_translator import RecurrentTranslator, TranslatorConfig
 from regard.models.transformer_pointer_generator import TransformerPointerConfig, TransformerPointerGenerator
@@ -23,6 +24,7 @@ MODELS: dict[str, tuple[type[Any], type[Any]]] = {
     "transformer_translator": (TransformerTranslator, TransformerConfig),
     "recurrent_pointer_generator": (RecurrentPointerGenerator, RecurrentPointerConfig),
     "transformer_pointer_generator": (TransformerPointerGenerator, TransformerPointerConfig),
+    "language_model": (LanguageModel, LanguageModelConfig),
 }
 """Name in the file → (model, its configuration)."""
 

@@ -16,20 +16,23 @@ POSITIONS = ("sinusoidal", "learned", *RELATIVE_POSITIONS)
 class TokenInput(nn.Module):
     """Embeds tokens, times ``√dim``, adds positions, and drops out (Vaswani et al. 2017, sections 3.4, 3.5 and 5.4).
 
+    Without ``scaled`` embedded tokens are as their weights are (Radford et al. 2019).
+
     Args:
         embedding: tokens → ``[..., dim]``; may be shared.
         position: one of `POSITIONS`; those that belong to self-attention add nothing here.
         max_length: ``learned``: tokens of the longest sequence.
         dropout: rate on the sum.
+        scaled: whether embedded tokens are multiplied by ``√dim``.
     """
 
-    def __init__(self, embedding: nn.Embedding, position: str, max_length: int, dropout: float):
+    def __init__(self, embedding: nn.Embedding, position: str, max_length: int, dropout: float, *, scaled: bool = True):
         super().__init__()
         if position not in POSITIONS:
             raise UnknownNameError("position", position, POSITIONS)
         dim = embedding.embedding_dim
         self.embedding = embedding
-        self.scale = math.sqrt(dim)
+        self.scale = math.sqrt(dim) if scaled else 1.0
         self.position: Sinusoidal | Learned | None = None
         if position == "sinusoidal":
             self.position = Sinusoidal(dim)

@@ -21,11 +21,15 @@ GROUP = "regard.tasks"
 BUILT_IN = {
     "translate": (
         "regard.tasks.translate.task:TASK",
-        "Translate text: a recurrent translator, with or without attention.",
+        "Translate text: a Transformer, or a recurrent translator with or without attention.",
     ),
     "summarize": (
         "regard.tasks.summarize.task:TASK",
         "Summarize text: a recurrent network or a Transformer that can copy words of the article.",
+    ),
+    "language": (
+        "regard.tasks.language.task:TASK",
+        "Predict the next token of running text: a decoder-only Transformer.",
     ),
 }
 """Name → (module:attribute, summary)."""

@@ -131,6 +131,10 @@ class Prediction(ABC):
 
     text: str
 
+    def lines(self) -> list[str]:
+        """What ``regard predict`` prints without ``--json``."""
+        return [self.text]
+
     @abstractmethod
     def to_dict(self) -> dict[str, Any]:
         """The prediction as plain values, for JSON."""

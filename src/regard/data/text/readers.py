@@ -38,14 +38,15 @@ def text_lines(path: Path) -> Iterator[str]:
             try:
                 text = raw.decode("utf-8")
             except UnicodeDecodeError as error:
-                raise _not_utf8(path, number, offset + error.start, raw[error.start]) from error
+                raise not_utf8(path, number, offset + error.start, raw[error.start]) from error
             offset += len(raw)
             if number == 1:
                 text = text.removeprefix("\ufeff")
             yield text.removesuffix("\n").removesuffix("\r")
 
 
-def _not_utf8(path: Path, line: int, offset: int, byte: int) -> DataError:
+def not_utf8(path: Path, line: int, offset: int, byte: int) -> DataError:
+    """The error of a file that is not UTF-8, with the place of the first wrong byte."""
     return DataError(
         f"{path}: line {line} is not valid UTF-8 (byte 0x{byte:02X} at offset {offset} of the file); "
         "save or convert the file as UTF-8"
@@ -171,7 +172,7 @@ def _decoded(path: Path) -> Iterator[str]:
             except UnicodeDecodeError as error:
                 line += error.object[: error.start].count(b"\n")
                 offset = before - len(pending) + error.start
-                raise _not_utf8(path, line, offset, error.object[error.start]) from error
+                raise not_utf8(path, line, offset, error.object[error.start]) from error
             if not chunk:
                 return
             before += len(chunk)

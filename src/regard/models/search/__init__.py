@@ -7,6 +7,16 @@ A search runs on any decoder with the methods of `SearchableDecoder`.
 from regard.models.search.beam_search import beam
 from regard.models.search.decoder_protocol import Hypothesis, SearchableDecoder, SearchState
 from regard.models.search.greedy_and_sampling import greedy, sample
+from regard.models.search.token_choice import TokenChoice
 from regard.models.search.unknown_words import replace_unknown
 
-__all__ = ["Hypothesis", "SearchState", "SearchableDecoder", "beam", "greedy", "replace_unknown", "sample"]
+__all__ = [
+    "Hypothesis",
+    "SearchState",
+    "SearchableDecoder",
+    "TokenChoice",
+    "beam",
+    "greedy",
+    "replace_unknown",
+    "sample",
+]

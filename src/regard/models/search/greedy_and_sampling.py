@@ -8,6 +8,7 @@ from torch import Tensor
 from regard.errors import ArgumentError
 from regard.models.encoders import Encoded
 from regard.models.search.decoder_protocol import Hypothesis, Limits, SearchableDecoder
+from regard.models.search.token_choice import TokenChoice
 
 
 def greedy(
@@ -44,6 +45,7 @@ def sample(
     max_length: int = 100,
     temperature: float = 1.0,
     top_k: int = 0,
+    top_p: float = 1.0,
     generator: torch.Generator | None = None,
     forbidden: Sequence[int] = (),
 ) -> list[Hypothesis]:
@@ -57,6 +59,7 @@ def sample(
         max_length: largest number of tokens before ``eos``.
         temperature: above 0; below 1, likely tokens become more likely; above 1, less likely.
         top_k: number of most likely tokens to draw from; 0: all.
+        top_p: draw from the most likely tokens whose probabilities add up to this, in (0, 1]; 1: all.
         generator: random number generator; None: PyTorch's default.
         forbidden: tokens that are never chosen; ``bos`` is never chosen either.
 
@@ -64,22 +67,17 @@ def sample(
         one hypothesis for each row; its score is the log-probability without temperature.
 
     Raises:
-        ArgumentError: ``temperature`` isn't above 0, or ``top_k`` is negative.
+        ArgumentError: ``temperature`` isn't above 0, ``top_k`` is negative, or ``top_p`` is outside (0, 1].
     """
     if not temperature > 0:
         raise ArgumentError(f"temperature must be above 0; it is {temperature}")
-    if top_k < 0:
-        raise ArgumentError(f"top_k must be 0 or more; it is {top_k}")
-
-    def draw(scores: Tensor) -> Tensor:
-        scores = scores / temperature
-        if 0 < top_k < scores.shape[-1]:
-            most_likely = scores.topk(top_k, dim=-1)
-            index = torch.multinomial(most_likely.values.softmax(-1), 1, generator=generator)
-            return most_likely.indices.gather(1, index).squeeze(1)
-        return torch.multinomial(scores.softmax(-1), 1, generator=generator).squeeze(1)
-
-    return _search(decoder, encoded, Limits(bos, eos, max_length, forbidden), draw)
+    choice = TokenChoice(temperature, top_k, top_p)
+    return _search(
+        decoder,
+        encoded,
+        Limits(bos, eos, max_length, forbidden),
+        lambda scores: choice.draw(scores, generator),
+    )
 
 
 @torch.no_grad()

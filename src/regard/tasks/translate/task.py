@@ -21,7 +21,7 @@ class TranslateTask(Task):
     """Translating text."""
 
     name = "translate"
-    summary = "Translate text: a recurrent translator, with or without attention."
+    summary = "Translate text: a Transformer, or a recurrent translator with or without attention."
     metrics = (Metric("bleu", "BLEU"), Metric("chrf", "chrF"))
     files = ("tokenizer-source.json", "tokenizer-target.json", *(f"corpus/{part}.tsv" for part in PARTS))
     results = ("evaluation-*.txt", "pictures/alignment-[0-9]*.png", "pictures/bleu-by-length-*.png")

@@ -1,0 +1,204 @@
+"""A language model: a decoder-only Transformer that predicts each token from those before it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, cast
+
+import torch
+from torch import Tensor, nn
+
+from regard import masks
+from regard.errors import ArgumentError, UnknownNameError
+from regard.models.token_input import POSITIONS, TokenInput, relative_position
+from regard.models.vocabulary_loss import vocabulary_loss
+from regard.nn import KeyValueCache, LayerConfig, TransformerEncoder, TransformerEncoderLayer
+from regard.positions import Learned
+
+INITIAL_STD = 0.02
+"""Standard deviation of the initial weights (Radford et al. 2018, section 4.1)."""
+
+
+@dataclass(frozen=True, slots=True)
+class LanguageModelConfig:
+    """The configuration of a `LanguageModel`."""
+
+    vocabulary: int
+    """Tokens."""
+    context: int = 256
+    """Tokens of the longest sequence that the model reads."""
+    dim: int = 384
+    """Features of a token."""
+    layers: int = 6
+    heads: int = 6
+    """Query heads; a divisor of ``dim``."""
+    kv_heads: int | None = None
+    """Key and value heads, a divisor of ``heads``; None: as many as ``heads``."""
+    feedforward: int = 1536
+    """Units of the hidden layer of the feedforward networks."""
+    norm_first: bool = True
+    """Layer normalization before each part (pre-norm) instead of after the sum (post-norm)."""
+    activation: str = "gelu"
+    """``relu``, ``gelu`` or ``silu``."""
+    position: str = "learned"
+    """``sinusoidal``, ``learned``, ``rotary``, ``alibi``, ``t5``, ``shaw`` or ``none``."""
+    score: str = "scaled_dot"
+    """A name of `regard.scores.create`."""
+    normalizer: str = "softmax"
+    """A name of a normalizer."""
+    dropout: float = 0.1
+    """Rate on embeddings, after each part, in feedforward networks and on attention weights; in [0, 1)."""
+    tied: bool = True
+    """The output matrix is the embedding."""
+
+    def __post_init__(self) -> None:
+        if self.position not in POSITIONS:
+            raise UnknownNameError("position", self.position, POSITIONS)
+        for name in ("vocabulary", "context", "dim", "layers", "heads", "feedforward"):
+            if getattr(self, name) < 1:
+                raise ArgumentError(f"{name} must be at least 1; it is {getattr(self, name)}")
+        if not 0 <= self.dropout < 1:
+            raise ArgumentError(f"dropout must be in [0, 1); it is {self.dropout}")
+        self.layer  # noqa: B018 (checks the sizes of the layers)
+
+    @property
+    def layer(self) -> LayerConfig:
+        """How the layers are made."""
+        return LayerConfig(
+            dim=self.dim,
+            heads=self.heads,
+            feedforward=self.feedforward,
+            dropout=self.dropout,
+            activation=self.activation,
+            norm_first=self.norm_first,
+            kv_heads=self.kv_heads,
+            score=self.score,
+            normalizer=self.normalizer,
+            position=relative_position(self.position),
+        )
+
+    @property
+    def min_numbers(self) -> int:
+        """A lower bound of the number of parameters, of the right order of magnitude."""
+        embeddings = self.vocabulary + (self.context if self.position == "learned" else 0)
+        return embeddings * self.dim + self.layers * 2 * self.dim * (self.dim + self.feedforward)
+
+
+class LanguageLoss(NamedTuple):
+    """The loss of a batch of sequences.
+
+    Attributes:
+        total: mean over the predicted tokens, with label smoothing; differentiable.
+        nll: ``[batch, length]``, −log p of each predicted token in nats, without smoothing or gradient.
+    """
+
+    total: Tensor
+    nll: Tensor
+
+
+class LanguageModel(nn.Module):
+    """A decoder-only Transformer (Radford et al. 2018, section 3.1).
+
+        p(token_1, …, token_n) = Π_t p(token_t | token_1, …, token_(t−1))
+
+    Weights begin as normal numbers with standard deviation 0.02, biases as 0. Projections whose output is added to the
+    residual stream have ``0.02 / √(2 · layers)`` (Radford et al. 2019, section 2.3). Sinusoidal positions are added to
+    embeddings times ``√dim``, others to the embeddings as they are.
+
+    Args:
+        config: the configuration.
+    """
+
+    def __init__(self, config: LanguageModelConfig):
+        super().__init__()
+        self.config = config
+        embedding = nn.Embedding(config.vocabulary, config.dim)
+        scaled = config.position == "sinusoidal"
+        self.input = TokenInput(embedding, config.position, config.context, config.dropout, scaled=scaled)
+        self.stack = TransformerEncoder.create(config.layers, config.layer, bidirectional=False)
+        self.output = nn.Linear(config.dim, config.vocabulary, bias=False)
+        self._initialize()
+        if config.tied:
+            self.output.weight = embedding.weight
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Logits ``[batch, length, vocabulary]`` of the token after each of ``int64 [batch, length]``."""
+        return self.output(self._features(tokens))
+
+    def loss(self, tokens: Tensor, *, label_smoothing: float = 0.0) -> LanguageLoss:
+        """The loss of sequences of which every token but the first is predicted.
+
+        Args:
+            tokens: ``int64 [batch, length + 1]``.
+            label_smoothing: ε in [0, 1].
+        """
+        labels = tokens[:, 1:]
+        found = vocabulary_loss(
+            self._features(tokens[:, :-1]).flatten(0, 1),
+            self.output.weight,
+            None,
+            labels.flatten(),
+            label_smoothing=label_smoothing,
+        )
+        return LanguageLoss(found.total / labels.numel(), found.nll.view(labels.shape))
+
+    def start(self) -> list[KeyValueCache]:
+        """The caches before the first token."""
+        return [KeyValueCache() for _ in self._layers]
+
+    def step(self, tokens: Tensor, caches: Sequence[KeyValueCache]) -> tuple[Tensor, list[KeyValueCache]]:
+        """Read more tokens, and predict the token after the last one.
+
+        Args:
+            tokens: ``int64 [batch, new]``, at least one; with the earlier ones at most ``context``.
+            caches: what `start` or the `step` on the earlier tokens gave.
+
+        Returns:
+            log-probabilities ``float32 [batch, vocabulary]``, and the caches with the new tokens.
+        """
+        rows, longer = self.stack.step(self.input(tokens, caches[0].length), caches)
+        return torch.log_softmax(self.output(rows[:, -1]).float(), dim=-1), longer
+
+    @torch.no_grad()
+    def attention_weights(self, tokens: Tensor, layer: int) -> Tensor:
+        """The weights of self-attention in a layer, as the mean over its heads.
+
+        Args:
+            tokens: ``int64 [batch, length]``, at most ``context`` tokens.
+            layer: number of the layer, from 0.
+
+        Returns:
+            ``[batch, length, length]``: row t has what token t attends to; later tokens have weight 0.
+        """
+        if not 0 <= layer < len(self._layers):
+            raise ArgumentError(f"layer must be from 0 to {len(self._layers) - 1}; it is {layer}")
+        rows = self.input(tokens)
+        for below in self._layers[:layer]:
+            rows = below(rows, mask=masks.causal())
+        chosen = self._layers[layer]
+        rows = chosen.norm1(rows) if chosen.norm_first else rows
+        weights = chosen.self_attn(rows, rows, rows, is_causal=True, need_weights=True)[1]
+        assert weights is not None
+        return weights
+
+    @property
+    def _layers(self) -> list[TransformerEncoderLayer]:
+        return cast(list[TransformerEncoderLayer], list(self.stack.layers))
+
+    def _features(self, tokens: Tensor) -> Tensor:
+        return self.stack(self.input(tokens), mask=masks.causal())
+
+    def _initialize(self) -> None:
+        residual = INITIAL_STD / (2 * self.config.layers) ** 0.5
+        nn.init.normal_(self.input.embedding.weight, std=INITIAL_STD)
+        nn.init.normal_(self.output.weight, std=INITIAL_STD)
+        if isinstance(self.input.position, Learned):
+            nn.init.normal_(self.input.position.weight, std=INITIAL_STD)
+        for layer in self._layers:
+            attention = layer.self_attn
+            for name in ("in_proj_weight", "q_proj_weight", "k_proj_weight", "v_proj_weight"):
+                weight = getattr(attention, name)
+                if weight is not None:
+                    nn.init.normal_(weight, std=INITIAL_STD)
+            nn.init.normal_(layer.linear1.weight, std=INITIAL_STD)
+            nn.init.normal_(attention.out_proj.weight, std=residual)
+            nn.init.normal_(layer.linear2.weight, std=residual)

@@ -1,0 +1,57 @@
+"""How the next token is drawn from its probabilities."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from regard.errors import ArgumentError
+
+
+@dataclass(frozen=True, slots=True)
+class TokenChoice:
+    """Draws tokens from ``softmax(log p / temperature)``, restricted to likely ones."""
+
+    temperature: float = 1.0
+    """Below 1, likely tokens become more likely; above 1, less likely; 0: always the most likely token."""
+    top_k: int = 0
+    """Number of most likely tokens to draw from (Fan et al. 2018, section 5.4); 0: all."""
+    top_p: float = 1.0
+    """Draw from the smallest set of most likely tokens whose probabilities add up to this, in (0, 1] (nucleus sampling,
+    Holtzman et al. 2020, section 3.1); 1: all."""
+
+    def __post_init__(self) -> None:
+        if not self.temperature >= 0:
+            raise ArgumentError(f"temperature must be at least 0; it is {self.temperature}")
+        if self.top_k < 0:
+            raise ArgumentError(f"top_k must be 0 or more; it is {self.top_k}")
+        if not 0 < self.top_p <= 1:
+            raise ArgumentError(f"top_p must be above 0 and at most 1; it is {self.top_p}")
+
+    def draw(self, log_probabilities: Tensor, generator: torch.Generator | None = None) -> Tensor:
+        """A token for each row.
+
+        Args:
+            log_probabilities: ``[rows, vocabulary]``; −inf for tokens that are never chosen.
+            generator: random number generator; None: PyTorch's default.
+
+        Returns:
+            ``int64 [rows]``.
+        """
+        if self.temperature == 0:
+            return log_probabilities.argmax(-1)
+        scores = log_probabilities / self.temperature
+        if self.top_p < 1:
+            scores, index = scores.sort(dim=-1, descending=True, stable=True)
+            if 0 < self.top_k < scores.shape[-1]:
+                scores, index = scores[:, : self.top_k], index[:, : self.top_k]
+            probabilities = scores.softmax(-1)
+            # A token stays if those before it do not add up to top_p; the first one always does.
+            before = probabilities.cumsum(-1) - probabilities
+            probabilities = probabilities.masked_fill(before >= self.top_p, 0.0)
+        elif 0 < self.top_k < scores.shape[-1]:
+            most_likely = scores.topk(self.top_k, dim=-1)
+            probabilities, index = most_likely.values.softmax(-1), most_likely.indices
+        else:
+            return torch.multinomial(scores.softmax(-1), 1, generator=generator).squeeze(1)
+        return index.gather(1, torch.multinomial(probabilities, 1, generator=generator)).squeeze(1)

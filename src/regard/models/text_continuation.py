@@ -1,0 +1,78 @@
+"""Continues a text token by token with a language model."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from regard.models.language_model import LanguageModel
+from regard.models.search.token_choice import TokenChoice
+
+
+@dataclass(frozen=True, slots=True)
+class TokenContinuation:
+    """What a language model adds to a text.
+
+    Attributes:
+        tokens: the new tokens, without the one that ends the text.
+        log_probability: log p of the new tokens in nats, without temperature; of the ending token too.
+        ended: whether the model ended the text.
+        first: ``float32 [vocabulary]``: log p of each token after the given ones.
+    """
+
+    tokens: list[int]
+    log_probability: float
+    ended: bool
+    first: Tensor
+
+
+@torch.inference_mode()
+def continue_tokens(
+    model: LanguageModel,
+    given: Sequence[int],
+    most: int,
+    choice: TokenChoice,
+    *,
+    end: int,
+    forbidden: Sequence[int] = (),
+    generator: torch.Generator | None = None,
+) -> TokenContinuation:
+    """Continue a sequence of tokens.
+
+    The model reads at most its ``context``: the last tokens of ``given``, and when the context is full, its last half
+    again, so that each new token is predicted from at least half a context where the text has so many tokens.
+
+    Args:
+        model: the model, in evaluation mode.
+        given: the first tokens, at least one.
+        most: largest number of new tokens.
+        choice: how each token is drawn.
+        end: token that ends the text.
+        forbidden: tokens that are never chosen.
+        generator: random number generator on the model's device; None: PyTorch's default.
+    """
+    device = next(model.parameters()).device
+    context = model.config.context
+    text = list(given)
+    hidden = torch.tensor(list(forbidden), dtype=torch.int64, device=device)
+    unread = text[-context:]
+    caches, first, total, ended = model.start(), None, 0.0, False
+    while True:
+        log_probabilities, caches = model.step(torch.tensor([unread], device=device), caches)
+        first = log_probabilities[0] if first is None else first
+        if len(text) - len(given) >= most:
+            break
+        allowed = log_probabilities.index_fill(1, hidden, -torch.inf)
+        token = int(choice.draw(allowed, generator))
+        total += float(log_probabilities[0, token])
+        if token == end:
+            ended = True
+            break
+        text.append(token)
+        if len(text) - len(given) >= most:
+            break
+        unread = [token]
+        if caches[0].length >= context:
+            caches, unread = model.start(), text[-max(1, context // 2) :]
+    return TokenContinuation(text[len(given) :], total, ended, first.cpu())

@@ -1,0 +1,1 @@
+"""Modelling running text: predicting each token from those before it."""
