@@ -8,6 +8,7 @@ from regard.models.luong_decoder import LuongDecoder
 from regard.models.recurrent_decoder import BottleneckDecoder, RecurrentDecoder
 from regard.models.recurrent_translator import RecurrentTranslator, TranslatorConfig
 from regard.models.search import Hypothesis, SearchableDecoder, beam, greedy, replace_unknown, sample
+from regard.models.text_classifier import Classified, TextClassifier, TextClassifierConfig
 from regard.models.transformer_translator import TransformerConfig, TransformerTranslator
 from regard.models.translator import Loss, Translator, TranslatorOutput
 from regard.models.vocabulary_loss import vocabulary_loss
@@ -20,6 +21,9 @@ __all__ = [
     "TranslatorConfig",
     "TranslatorOutput",
     "Loss",
+    "TextClassifier",
+    "TextClassifierConfig",
+    "Classified",
     "RecurrentEncoder",
     "Encoded",
     "RecurrentDecoder",

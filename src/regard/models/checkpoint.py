@@ -13,12 +13,14 @@ from torch import Tensor, nn
 from regard.atomic_file import AtomicFile
 from regard.errors import ArgumentError, MissingPartError, RunError, TrainingError, WriteError
 from regard.models.recurrent_translator import RecurrentTranslator, TranslatorConfig
+from regard.models.text_classifier import TextClassifier, TextClassifierConfig
 from regard.models.transformer_translator import TransformerConfig, TransformerTranslator
 
 FILE_NAME = "model.safetensors"
 MODELS: dict[str, tuple[type[Any], type[Any]]] = {
     "recurrent_translator": (RecurrentTranslator, TranslatorConfig),
     "transformer_translator": (TransformerTranslator, TransformerConfig),
+    "text_classifier": (TextClassifier, TextClassifierConfig),
 }
 """Name in the file → (model, its configuration)."""
 

@@ -2,6 +2,7 @@
 
 from regard.attention import Attended
 from regard.nn.attention import Attention
+from regard.nn.attention_pooling import AttentionPooling, Pooled
 from regard.nn.key_values import KeyValueCache, KeyValues
 from regard.nn.layer_config import LayerConfig
 from regard.nn.memory import Memory
@@ -13,6 +14,7 @@ from regard.nn.transformer_layers import TransformerDecoderLayer, TransformerEnc
 __all__ = [
     "Attended",
     "Attention",
+    "AttentionPooling",
     "KeyValueCache",
     "KeyValues",
     "LayerConfig",
@@ -20,6 +22,7 @@ __all__ = [
     "MultiHeadAttention",
     "MultiheadAttention",
     "Packing",
+    "Pooled",
     "Transformer",
     "TransformerDecoder",
     "TransformerDecoderLayer",

@@ -23,6 +23,10 @@ BUILT_IN = {
         "regard.tasks.translate.task:TASK",
         "Translate text: a recurrent translator, with or without attention.",
     ),
+    "classify": (
+        "regard.tasks.classify.task:TASK",
+        "Tell the label of a text: a recurrent network or a Transformer, with attention pooling.",
+    ),
 }
 """Name → (module:attribute, summary)."""
 
