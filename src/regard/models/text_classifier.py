@@ -190,6 +190,8 @@ class TextClassifier(nn.Module):
 
     def annotations(self, tokens: Tensor, lengths: Tensor) -> Tensor:
         """``[batch, length, annotation_dim]``: what the encoder makes of each token."""
+        if not tokens.shape[1]:  # a recurrent kernel needs a step
+            return self.output.weight.new_zeros(*tokens.shape, self.config.annotation_dim)
         if isinstance(self.encoder, RecurrentEncoder):
             return self.encoder(tokens, lengths).annotations
         assert self.input is not None

@@ -20,9 +20,8 @@ def open_labelled(
     """Open texts and their labels as a memory-mapped table.
 
     Args:
-        source: a source of `regard.data.text.sources.open_pairs` (two text files have a text and its label in each
-            line), or a folder in which each folder is a class, the name of which is the label, and each ``.txt`` file in
-            it a text.
+        source: a source of `regard.data.text.sources.open_pairs` (line n of the second of two text files is the label
+            of line n of the first), or a folder with a folder for each label, in which each ``.txt`` file is a text.
         text_column: the column of the texts; files in a folder have no columns.
         label_column: the column of the labels: texts, numbers or truth values.
         limit: largest number of texts to read; None: all.

@@ -1,7 +1,7 @@
 """Readers of all kinds of files: each yields pairs of texts, or raises a `DataError` that names the file and the line.
 
-A reader stores only one line (at most 16 MiB) or one block of rows at a time. With ``numbers``, the target of a pair may
-be a number or a truth value, which is read as its text: a label.
+A reader stores only one line (at most 16 MiB) or one block of rows at a time. With ``numbers``, the target of a pair
+may be a number or a truth value, which is read as its text: a label.
 """
 
 import codecs

@@ -1,8 +1,8 @@
 """The bundled corpus of labelled texts: short reviews, of which it is known which words decide the label.
 
 It needs no download and has any size. A review has one judgement, which may be negated (``not bad``), and may have
-clauses that decide nothing: facts, judgements of others, and concessions, which hold opinions of either kind. So neither
-a list of good and bad words nor the position of a word tells the label; a model must find the judgement.
+clauses that decide nothing: facts, judgements of others, and concessions, which hold opinions of either kind. So
+neither a list of good and bad words nor the position of a word tells the label; a model must find the judgement.
 """
 
 import os
@@ -29,15 +29,15 @@ THINGS = (
     "lecture", "opera", "podcast", "recipe", "garden", "tour", "magazine", "comedy", "documentary",
 )  # fmt: skip
 PARTS = (
-    "beginning", "ending", "music", "staff", "design", "plot", "light", "price", "title", "cover", "poster", "first part",
-    "view", "advertisement", "trailer", "entrance",
+    "beginning", "ending", "music", "staff", "design", "plot", "light", "price", "title", "cover", "poster",
+    "first part", "view", "advertisement", "trailer", "entrance",
 )  # fmt: skip
 PEOPLE = (
     "my sister", "our neighbour", "the critic", "my colleague", "a newspaper", "her teacher", "my father", "the guide",
 )  # fmt: skip
 DEGREES = ("very", "really", "quite", "rather", "truly", "surprisingly")
 NEGATIONS = (("not",), ("never",), ("hardly",), ("by", "no", "means"), ("anything", "but"))
-FACTS = (
+FACTS: tuple[str, ...] = (
     "I went there on {day} with {person}",
     "it took {number} hours",
     "{person} had paid for the tickets",
@@ -174,4 +174,5 @@ def _opinion(draws: RandomDraws) -> list[str]:
 
 def _fact(draws: RandomDraws) -> list[str]:
     fact = draws.choice(FACTS)
-    return fact.format(day=draws.choice(DAYS), person=draws.choice(PEOPLE), number=draws.choice(NUMBERS)).split()
+    text: str = fact.format(day=draws.choice(DAYS), person=draws.choice(PEOPLE), number=draws.choice(NUMBERS))
+    return text.split()

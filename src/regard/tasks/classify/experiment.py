@@ -68,7 +68,7 @@ class ClassificationExperiment(Experiment):
         smoothing = self.config.label_smoothing
         total = F.cross_entropy(logits, batch.labels, weight, label_smoothing=smoothing)
         plain = F.cross_entropy(logits.detach(), batch.labels) if smoothing or weight is not None else total
-        return StepLoss(total, float(plain), len(batch))
+        return StepLoss(total, float(plain.detach()), len(batch))
 
     def validate(self, rank: int, world_size: int) -> ValidationResult:
         device = next(self.model.parameters()).device

@@ -102,7 +102,7 @@ def _sections(options: dict[str, Any]) -> dict[str, Any]:
     names = {section: [field.name for field in dataclasses.fields(kind)] for section, kind in kinds.items()}
     for name in options:
         if not any(name in known for known in names.values()):
-            raise UnknownNameError("option", name, sum(names.values(), []))
+            raise UnknownNameError("option", name, [field for known in names.values() for field in known])
     return {
         section: kind(**{name: options[name] for name in names[section] if name in options})
         for section, kind in kinds.items()

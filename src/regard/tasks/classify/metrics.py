@@ -51,10 +51,16 @@ def label_metrics(true: Sequence[int], found: Sequence[int], labels: Sequence[st
     right, has, given = confusion.diagonal(), confusion.sum(1), confusion.sum(0)
     precision, recall, f1 = _ratio(right, given), _ratio(right, has), _ratio(2 * right, has + given)
     occurs = has + given > 0
-    macro = (float(values[occurs].mean()) if occurs.any() else 0.0 for values in (precision, recall, f1))
-    scores = zip(labels, precision.tolist(), recall.tolist(), f1.tolist(), has.tolist(), strict=True)
+    macro = [float(values[occurs].mean()) if occurs.any() else 0.0 for values in (precision, recall, f1)]
+    columns = zip(labels, precision.tolist(), recall.tolist(), f1.tolist(), has.tolist(), strict=True)
+    scores = [LabelScores(*one) for one in columns]
     return LabelMetrics(
-        confusion.tolist(), float(right.sum() / max(1, confusion.sum())), *macro, [LabelScores(*one) for one in scores]
+        confusion=confusion.tolist(),
+        accuracy=float(right.sum() / max(1, confusion.sum())),
+        macro_precision=macro[0],
+        macro_recall=macro[1],
+        macro_f1=macro[2],
+        by_label=scores,
     )
 
 

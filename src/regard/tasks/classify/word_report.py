@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from rich.cells import cell_len
+from rich.cells import cell_len, set_cell_size
 from rich.color import Color
 from rich.style import Style
 from rich.text import Text
@@ -44,17 +44,19 @@ class WordReport:
         heads = len(self.weights)
         names = [""] if heads == 1 else [f"head {number} " for number in range(1, heads + 1)]
         margin = max(map(len, names))
-        widths = [max(cell_len(word), 4) for word in self.words]
+        room = max(10, options.max_width - margin)
+        words = [word if cell_len(word) <= room else set_cell_size(word, room - 1) + "…" for word in self.words]
+        widths = [max(cell_len(word), 4) for word in words]
         largest = [max(row) or 1.0 for row in self.weights]
         strength = [
             sum(row[place] / most for row, most in zip(self.weights, largest, strict=True)) / heads
             for place in range(len(self.words))
         ]
-        for places in _lines(widths, max(10, options.max_width - margin)):
+        for places in _lines(widths, room):
             text = Text(" " * margin, no_wrap=True, overflow="ignore")
             for place in places:
-                text.append(self.words[place], _style(strength[place]))
-                text.append(" " * (widths[place] - cell_len(self.words[place]) + 1))
+                text.append(words[place], _style(strength[place]))
+                text.append(" " * (widths[place] - cell_len(words[place]) + 1))
             yield text
             for name, row, most in zip(names, self.weights, largest, strict=True):
                 cells = (f"{_bar(row[place], most)}{_number(row[place])}".ljust(widths[place]) for place in places)
