@@ -27,7 +27,7 @@ class Inputs:
     file: Path | None = None
     """UTF-8 text file, one input a line."""
     json: bool = False
-    """One JSON object a line, with all that the task gives: the input, the prediction, probabilities, weights."""
+    """One JSON object a line, with all that the task gives: for a translation also its weights, [target][source]."""
     pictures: Path | None = None
     """Folder for a picture of each prediction. Default: none are drawn."""
     threads: Threads = 0

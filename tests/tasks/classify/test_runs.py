@@ -135,6 +135,17 @@ def test_evaluation_of_a_file_and_of_lists(run, files, tmp_path):
         trained.evaluate((["a"], ["neutral"]))
 
 
+def test_the_bundled_data_have_their_own_columns(files, tmp_path):
+    own = tmp_path / "own.tsv"
+    own.write_text(files["train"].read_text().replace("text\tlabel", "comment\topinion", 1))
+    data = {"train": str(own), "validation": str(own), "text_column": "comment", "label_column": "opinion"}
+    train(config_of(files, data, {"encoder": "none"}, epochs=1), tmp_path / "run")
+    trained = regard.load(tmp_path / "run")
+    assert trained.evaluate("bundled").texts == 1000
+    assert trained.evaluate(str(own)).texts == 300
+    assert trained.evaluate(str(files["test"]), text_column="text", label_column="label").texts == 50
+
+
 def test_all_attention_on_the_deciding_words_is_1(run, files, tmp_path, monkeypatch):
     trained = regard.load(run[0])
     outputs = trained.outputs

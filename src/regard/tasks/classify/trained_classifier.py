@@ -19,7 +19,7 @@ from regard.models.checkpoint import load_model
 from regard.models.text_classifier import TextClassifier
 from regard.tasks.classify.classification import Classification, words_of
 from regard.tasks.classify.config import EvaluationConfig, PredictionConfig
-from regard.tasks.classify.task import TASK, ClassificationRun, labels_path, tokenizer_path
+from regard.tasks.classify.task import TASK, ClassificationRun, bundled_path, labels_path, tokenizer_path
 from regard.tasks.run_data import on_device
 from regard.training.run_folder import RunFolder
 from regard.training.task import Prediction, Trained
@@ -98,14 +98,19 @@ class TrainedClassifier(Trained):
             # The test part does not depend on the number of training texts, so a run on other data makes it again.
             from regard.tasks.classify.corpora import write_bundled_test
 
+            columns = {"text_column": "text", "label_column": "label"}
             with tempfile.TemporaryDirectory(prefix="regard-") as folder:
-                return replace(self.evaluate_with(write_bundled_test(folder), options), data="bundled")
+                test = write_bundled_test(folder)
+                return replace(self.evaluate_with(test, replace(options, **columns)), data="bundled")
         trained_on = self.config.data
+        columns = trained_on.text_column, trained_on.label_column
+        if isinstance(data, (str, Path)) and Path(data) == bundled_path(self.folder, "test"):
+            columns = "text", "label"
         return evaluate(
             self,
             data,
-            options.text_column or trained_on.text_column,
-            options.label_column or trained_on.label_column,
+            options.text_column or columns[0],
+            options.label_column or columns[1],
             batch_size=options.batch_size,
             limit=options.limit,
         )
