@@ -377,4 +377,35 @@ LANGUAGE = [
     ("train language --train {data} --bundled 30", "--train --bundled"),
 ]
 
-ALL = COMMANDS + DEMO + BENCH + EXPLAIN + TRAINING + USING + SUMMARIZING + LANGUAGE
+CLASSIFY = "train classify --bundled 30 --runs {runs} "
+CLASSIFYING = [
+    ("train classify", "--train bundled"),
+    ("train classify --train {missing}", "missing"),
+    ("train classify --train {empty}", "empty"),
+    ("train classify --train {folder}", "folder classes"),
+    ("train classify --train {one_column}", "one_column"),
+    ("train classify --train {data}", "'text' english spanish"),
+    ("train classify --train {data} --text-column english", "'label'"),
+    ("train classify --train {data} --text-column english --label-column english", "--text-column english"),
+    ("train classify --train {data} --text-column english --label-column spanish --validation {other}", "no label"),
+    ("train classify --train nobody/nothing", "nobody/nothing hub"),
+    (CLASSIFY + "--train {data}", "--train --bundled"),
+    (CLASSIFY + "--encoder cnn", "lstm"),
+    (CLASSIFY + "--hidden 7", "--hidden even 7"),
+    (CLASSIFY + "--encoder transformer --heads 3", "--heads 3"),
+    (CLASSIFY + "--window 5", "--window transformer"),
+    (CLASSIFY + "--encoder transformer --global-tokens 2", "--global-tokens --window"),
+    (CLASSIFY + "--window -1", "--window"),
+    (CLASSIFY + "--pooling sum", "attention"),
+    (CLASSIFY + "--pooling-heads 0", "--pooling-heads"),
+    (CLASSIFY + "--score location", "additive"),
+    (CLASSIFY + "--normalizer hard", "softmax"),
+    (CLASSIFY + "--dropout 1", "--dropout"),
+    (CLASSIFY + "--word-dropout -0.5", "--word-dropout"),
+    (CLASSIFY + "--label-smoothing 1", "--label-smoothing"),
+    (CLASSIFY + "--class-weights balance", "balanced"),
+    (CLASSIFY + "--batch-size 0", "--batch-size"),
+    (CLASSIFY + "--init-from {run}", "--init-from translate"),
+]
+
+ALL = COMMANDS + DEMO + BENCH + EXPLAIN + TRAINING + USING + SUMMARIZING + LANGUAGE + CLASSIFYING

@@ -19,6 +19,7 @@ BASES = {
     "demo": "demo",
     "explain": "explain --query '1 2; 3 4'",
     "train translate": "train translate --bundled 30",
+    "train classify": "train classify --bundled 30",
     "evaluate": "evaluate {run} {data}",
     "predict": "predict {run} a",
     "bench": "bench --list",

@@ -27,7 +27,7 @@ class Inputs:
     file: Path | None = None
     """UTF-8 text file, one input a line."""
     json: bool = False
-    """One JSON object a line: source, translation, score in nats, unknown words, tokens, weights [target][source]."""
+    """One JSON object a line, with all that the task gives: for a translation also its weights, [target][source]."""
     pictures: Path | None = None
     """Folder for a picture of each prediction. Default: none are drawn."""
     threads: Threads = 0
@@ -79,11 +79,22 @@ def _predict(task: "Task", run: Path, sentences: list[str] | None, inputs: Input
     for line in trained.remarks(found, options):
         print(f"regard: {line}", file=sys.stderr)
     for prediction in found:
+        report = prediction.report() if sentences and not inputs.json else None
+        if report is not None:
+            _console().print(report)
+            continue
         lines = [json.dumps(prediction.to_dict(), ensure_ascii=False)] if inputs.json else prediction.lines()
         print("\n".join(lines))
     if inputs.pictures is not None:
         for path in trained.draw(found, inputs.pictures):
             print(f"picture: {path}", file=sys.stderr)
+
+
+def _console() -> Any:
+    # Made when it is used, since it keeps the standard output of that moment.
+    from rich.console import Console
+
+    return Console(highlight=False, markup=False, emoji=False)
 
 
 def _require_folder(path: Path) -> None:

@@ -13,6 +13,7 @@ from regard.models.recurrent_decoder import BottleneckDecoder, RecurrentDecoder
 from regard.models.recurrent_pointer_generator import RecurrentPointerConfig, RecurrentPointerGenerator
 from regard.models.recurrent_translator import RecurrentTranslator, TranslatorConfig
 from regard.models.search import Hypothesis, SearchableDecoder, beam, greedy, replace_unknown, sample
+from regard.models.text_classifier import Classified, TextClassifier, TextClassifierConfig
 from regard.models.transformer_pointer_generator import TransformerPointerConfig, TransformerPointerGenerator
 from regard.models.transformer_translator import TransformerConfig, TransformerTranslator
 from regard.models.translator import Loss, Translator, TranslatorOutput
@@ -37,6 +38,9 @@ __all__ = [
     "Loss",
     "LanguageModel",
     "LanguageModelConfig",
+    "TextClassifier",
+    "TextClassifierConfig",
+    "Classified",
     "RecurrentEncoder",
     "Encoded",
     "RecurrentDecoder",

@@ -15,6 +15,7 @@ from regard.errors import ArgumentError, MissingPartError, RunError, TrainingErr
 from regard.models.language_model import LanguageModel, LanguageModelConfig
 from regard.models.recurrent_pointer_generator import RecurrentPointerConfig, RecurrentPointerGenerator
 from regard.models.recurrent_translator import RecurrentTranslator, TranslatorConfig
+from regard.models.text_classifier import TextClassifier, TextClassifierConfig
 from regard.models.transformer_pointer_generator import TransformerPointerConfig, TransformerPointerGenerator
 from regard.models.transformer_translator import TransformerConfig, TransformerTranslator
 
@@ -25,6 +26,7 @@ MODELS: dict[str, tuple[type[Any], type[Any]]] = {
     "recurrent_pointer_generator": (RecurrentPointerGenerator, RecurrentPointerConfig),
     "transformer_pointer_generator": (TransformerPointerGenerator, TransformerPointerConfig),
     "language_model": (LanguageModel, LanguageModelConfig),
+    "text_classifier": (TextClassifier, TextClassifierConfig),
 }
 """Name in the file → (model, its configuration)."""
 

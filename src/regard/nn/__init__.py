@@ -2,6 +2,7 @@
 
 from regard.attention import Attended
 from regard.nn.attention import Attention
+from regard.nn.attention_pooling import AttentionPooling, Pooled
 from regard.nn.dropout import Dropout
 from regard.nn.key_values import KeyValueCache, KeyValues
 from regard.nn.layer_config import LayerConfig
@@ -15,6 +16,7 @@ __all__ = [
     "Attended",
     "Attention",
     "Dropout",
+    "AttentionPooling",
     "KeyValueCache",
     "KeyValues",
     "LayerConfig",
@@ -22,6 +24,7 @@ __all__ = [
     "MultiHeadAttention",
     "MultiheadAttention",
     "Packing",
+    "Pooled",
     "Transformer",
     "TransformerDecoder",
     "TransformerDecoderLayer",

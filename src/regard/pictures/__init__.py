@@ -5,10 +5,12 @@ Matplotlib is imported by the functions, when they are called.
 
 from regard.pictures.alignment import alignment, merge
 from regard.pictures.calculation import Panel, calculation
+from regard.pictures.confusion import confusion_matrix
 from regard.pictures.curves import bleu_by_length, training_curves
 from regard.pictures.fonts import MissingGlyphWarning
 from regard.pictures.positions import position_table
 from regard.pictures.saving import save
+from regard.pictures.word_weights import word_weights
 
 __all__ = [
     "alignment",
@@ -18,6 +20,8 @@ __all__ = [
     "training_curves",
     "bleu_by_length",
     "position_table",
+    "confusion_matrix",
+    "word_weights",
     "save",
     "MissingGlyphWarning",
 ]

@@ -31,6 +31,10 @@ BUILT_IN = {
         "regard.tasks.language.task:TASK",
         "Predict the next token of running text: a decoder-only Transformer.",
     ),
+    "classify": (
+        "regard.tasks.classify.task:TASK",
+        "Tell the label of a text: a recurrent network or a Transformer, with attention pooling.",
+    ),
 }
 """Name → (module:attribute, summary)."""
 

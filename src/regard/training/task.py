@@ -139,6 +139,10 @@ class Prediction(ABC):
     def to_dict(self) -> dict[str, Any]:
         """The prediction as plain values, for JSON."""
 
+    def report(self) -> Any:
+        """What ``regard predict`` prints for an input that was typed: something that Rich prints; None: the text."""
+        return None
+
 
 class Evaluation(ABC):
     """How good a trained model is on a data set."""

@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -23,13 +23,27 @@ log = logging.getLogger("regard")
 _BLOCK = 16384  # rows encoded at once
 
 
+class Encodes(Protocol):
+    """Turns texts into lists of ids: a `Tokenizer`, or the `regard.data.text.labels.Labels` of texts."""
+
+    @property
+    def fingerprint(self) -> str:
+        """A key that is equal for those that encode every text alike."""
+        ...
+
+    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+        """The ids of each text."""
+        ...
+
+
 def encode_pairs(
     dataset: "datasets.Dataset",
-    source_tokenizer: Tokenizer,
-    target_tokenizer: Tokenizer,
+    source_tokenizer: "Encodes",
+    target_tokenizer: "Encodes",
     *,
     max_length: int = 256,
     overlong: Literal["drop", "cut"] = "drop",
+    unit: str = "pairs",
 ) -> "datasets.Dataset":
     """Encode every pair; the ids are memory-mapped in the cache folder of Hugging Face ``datasets``.
 
@@ -40,6 +54,7 @@ def encode_pairs(
         max_length: largest number of tokens of each side, without ``bos`` and ``eos``.
         overlong: treatment of a pair with a longer side. ``"drop"``: it is left out, for training; the logger
             ``regard`` warns with the number of such pairs. ``"cut"``: it is cut, for evaluation, which needs all rows.
+        unit: what a row is, in the plural, for messages.
 
     Returns:
         columns ``source`` and ``target`` (lists of int32 ids, without ``bos`` and ``eos``), ``source_length`` and
@@ -64,12 +79,12 @@ def encode_pairs(
     # datasets documents `_fingerprint` as the key of a table's content; there is no public attribute for it.
     tokenizers = source_tokenizer.fingerprint, target_tokenizer.fingerprint
     key = fingerprint("encoded", dataset._fingerprint, tokenizers, max_length, overlong)
-    refused = f"none of {len(dataset)} pairs has at most {max_length} tokens a side; raise max_length"
+    refused = f"none of {len(dataset)} {unit} has at most {max_length} tokens a side; raise max_length"
     table, counted = encoded_table(key, dataset, encode, refused)
     if counted["overlong"]:
         done = "left out" if overlong == "drop" else "cut"
         total = len(dataset)
-        log.warning("%s %d of %d pairs with more than %d tokens", done, counted["overlong"], total, max_length)
+        log.warning("%s %d of %d %s with more than %d tokens", done, counted["overlong"], total, unit, max_length)
     return table
 
 

@@ -1,6 +1,7 @@
 """Readers of all kinds of files: each yields pairs of texts, or raises a `DataError` that names the file and the line.
 
-A reader stores only one line (at most 16 MiB) or one block of rows at a time.
+A reader stores only one line (at most 16 MiB) or one block of rows at a time. With ``numbers``, the target of a pair
+may be a number or a truth value, which is read as its text: a label.
 """
 
 import codecs
@@ -74,13 +75,17 @@ def aligned_lines(source: Path, target: Path) -> Iterator[Pair]:
     yield from zip(text_lines(source), text_lines(target), strict=True)
 
 
-def tab_separated(path: Path, source_column: str | None, target_column: str | None) -> Iterator[Pair]:
+def tab_separated(
+    path: Path, source_column: str | None, target_column: str | None, numbers: bool = False
+) -> Iterator[Pair]:
     """The rows of a TSV file with a header line; without quoting."""
     table = (line.split("\t") for line in text_lines(path))
     return _fields(path, enumerate(table, 1), source_column, target_column)
 
 
-def comma_separated(path: Path, source_column: str | None, target_column: str | None) -> Iterator[Pair]:
+def comma_separated(
+    path: Path, source_column: str | None, target_column: str | None, numbers: bool = False
+) -> Iterator[Pair]:
     """The rows of a CSV file with a header line and the quoting of RFC 4180."""
 
     def table() -> Iterator[tuple[int, list[str]]]:
@@ -114,7 +119,9 @@ def _fields(
         yield fields[at], fields[to]
 
 
-def json_objects(path: Path, source_column: str | None, target_column: str | None) -> Iterator[Pair]:
+def json_objects(
+    path: Path, source_column: str | None, target_column: str | None, numbers: bool = False
+) -> Iterator[Pair]:
     """JSON objects, one on each line or all in one array."""
     with path.open("rb") as file:
         start = file.read(_CHUNK).removeprefix(codecs.BOM_UTF8).lstrip()
@@ -126,7 +133,7 @@ def json_objects(path: Path, source_column: str | None, target_column: str | Non
         flat = _flat(record)
         if chosen is None:
             chosen = _choose(f"{path}: {place}", list(flat), source_column, target_column)
-        yield _text(path, place, flat, chosen[0]), _text(path, place, flat, chosen[1])
+        yield _text(path, place, flat, chosen[0]), _text(path, place, flat, chosen[1], numbers)
 
 
 def _json_lines(path: Path) -> Iterator[tuple[str, Any]]:
@@ -180,20 +187,24 @@ def _decoded(path: Path) -> Iterator[str]:
             yield text
 
 
-def parquet(path: Path, source_column: str | None, target_column: str | None) -> Iterator[Pair]:
+def parquet(path: Path, source_column: str | None, target_column: str | None, numbers: bool = False) -> Iterator[Pair]:
     """The rows of a Parquet file, a block at a time."""
     import pyarrow as pa
     import pyarrow.parquet
 
     try:
         with pyarrow.parquet.ParquetFile(path, memory_map=True) as file:
-            yield from record_batches(str(path), file.iter_batches(), source_column, target_column)
+            yield from record_batches(str(path), file.iter_batches(), source_column, target_column, numbers)
     except pa.ArrowException as error:
         raise DataError(f"{path}: is not a Parquet file, or is damaged ({_first_line(error)})") from error
 
 
 def record_batches(
-    where: str, batches: Iterable["pa.RecordBatch"], source_column: str | None, target_column: str | None
+    where: str,
+    batches: Iterable["pa.RecordBatch"],
+    source_column: str | None,
+    target_column: str | None,
+    numbers: bool = False,
 ) -> Iterator[Pair]:
     """The rows of Arrow batches; ``where`` names them in messages."""
     import pyarrow as pa
@@ -206,7 +217,7 @@ def record_batches(
         if chosen is None:
             chosen = _choose(where, table.column_names, source_column, target_column)
         sides = []
-        for name in chosen:
+        for side, name in enumerate(chosen):
             column = table.column(name)
             try:
                 values = column.to_pylist()
@@ -215,6 +226,8 @@ def record_batches(
                     f"{where}: column {name!r} is not valid UTF-8 between rows {row + 1} and "
                     f"{row + len(column)}; write the file again from UTF-8"
                 ) from error
+            if numbers and side == 1:
+                values = [_number_text(value) for value in values]
             for place, value in enumerate(values, row + 1):
                 if not isinstance(value, str):
                     raise _not_text(where, f"row {place}", name, value)
@@ -223,7 +236,7 @@ def record_batches(
         yield from zip(*sides, strict=True)
 
 
-READERS: dict[str, Callable[[Path, str | None, str | None], Iterator[Pair]]] = {
+READERS: dict[str, Callable[[Path, str | None, str | None, bool], Iterator[Pair]]] = {
     ".tsv": tab_separated,
     ".csv": comma_separated,
     ".jsonl": json_objects,
@@ -294,8 +307,13 @@ def _flat(record: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-def _text(path: Path, place: str, record: dict[str, Any], column: str) -> str:
-    value = record.get(column)
+def _number_text(value: Any) -> Any:
+    # A number or a truth value as JSON writes it; anything else as it is.
+    return json.dumps(value) if isinstance(value, int) or (isinstance(value, float) and value == value) else value
+
+
+def _text(path: Path, place: str, record: dict[str, Any], column: str, numbers: bool = False) -> str:
+    value = _number_text(record.get(column)) if numbers else record.get(column)
     if not isinstance(value, str):
         raise _not_text(str(path), place, column, value)
     try:

@@ -5,7 +5,7 @@ import logging
 import os
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -35,6 +35,7 @@ def open_pairs(
     split: str | None = None,
     lowercase: bool = False,
     limit: int | None = None,
+    numbers: bool = False,
 ) -> "datasets.Dataset":
     """Open pairs of sentences as a memory-mapped table.
 
@@ -58,6 +59,8 @@ def open_pairs(
         split: the part of a Hugging Face data set, ``"train"`` unless given. Files have no parts.
         lowercase: whether to turn every sentence into lower case.
         limit: largest number of pairs to read; None: all pairs.
+        numbers: whether a target may be a number or a truth value, which is read as its text. A class of a Hugging Face
+            data set is then read as its name.
 
     Returns:
         a data set with exactly the columns ``source`` and ``target``, both text; never empty.
@@ -72,7 +75,7 @@ def open_pairs(
     require_datasets()
     paths = local_files(source)
     if paths is None:
-        return _from_hub(str(source), source_column, target_column, split or "train", lowercase, limit)
+        return _from_hub(str(source), source_column, target_column, split or "train", lowercase, limit, numbers)
     if split is not None:
         raise ArgumentError(f"split belongs to Hugging Face data sets; {paths[0]} is a file (got split={split!r})")
     for path in paths:
@@ -80,8 +83,8 @@ def open_pairs(
     columns = source_column, target_column
     state = tuple((str(path.resolve()), path.stat().st_size, path.stat().st_mtime_ns) for path in paths)
     where = " and ".join(map(str, paths))
-    key = fingerprint("pairs", state, columns if len(paths) == 1 else None, lowercase, limit)
-    return _table(key, where, lambda: _read(paths, *columns), lowercase, limit)
+    key = fingerprint("pairs", state, columns if len(paths) == 1 else None, lowercase, limit, *numbers * ["numbers"])
+    return pair_table(key, where, lambda: _read(paths, *columns, numbers), lowercase, limit)
 
 
 def local_files(source: Source) -> tuple[Path, ...] | None:
@@ -116,7 +119,9 @@ def _check_file(path: Path) -> None:
         raise DataError(f"{path}: cannot be read ({error.strerror}); check its permissions") from error
 
 
-def _read(paths: tuple[Path, ...], source_column: str | None, target_column: str | None) -> Iterator[Pair]:
+def _read(
+    paths: tuple[Path, ...], source_column: str | None, target_column: str | None, numbers: bool
+) -> Iterator[Pair]:
     if len(paths) == 2:
         return readers.aligned_lines(*paths)
     (path,) = paths
@@ -126,11 +131,17 @@ def _read(paths: tuple[Path, ...], source_column: str | None, target_column: str
             f"{path}: unknown kind of file {path.suffix!r}; give {', '.join(readers.READERS)}, "
             "or two text files with a comma between them"
         )
-    return reader(path, source_column, target_column)
+    return reader(path, source_column, target_column, numbers)
 
 
 def _from_hub(
-    name: str, source_column: str | None, target_column: str | None, split: str, lowercase: bool, limit: int | None
+    name: str,
+    source_column: str | None,
+    target_column: str | None,
+    split: str,
+    lowercase: bool,
+    limit: int | None,
+    numbers: bool,
 ) -> "datasets.Dataset":
     import datasets
 
@@ -153,13 +164,28 @@ def _from_hub(
             ) from error
     if not isinstance(loaded, datasets.Dataset):
         raise DataError(f"{name}: split {split!r} is not one table of rows; name a single split")
-    key = fingerprint("hub", loaded._fingerprint, source_column, target_column, lowercase, limit)
+    rest = *numbers * ["numbers"], source_column, target_column, lowercase, limit
+    key = fingerprint("hub", loaded._fingerprint, *rest)
+    classes = loaded.features.get(target_column) if numbers and target_column is not None else None
 
     def pairs() -> Iterator[Pair]:
         blocks: Iterator[Any] = (table.to_batches() for table in loaded.with_format("arrow").iter(_BLOCK))  # pyright: ignore
-        return readers.record_batches(name, itertools.chain.from_iterable(blocks), source_column, target_column)
+        read = readers.record_batches(
+            name, itertools.chain.from_iterable(blocks), source_column, target_column, numbers
+        )
+        return _named(name, read, classes.names) if isinstance(classes, datasets.ClassLabel) else read
 
-    return _table(key, name, pairs, lowercase, limit)
+    return pair_table(key, name, pairs, lowercase, limit)
+
+
+def _named(where: str, pairs: Iterator[Pair], names: Sequence[str]) -> Iterator[Pair]:
+    # The targets are numbers of classes; −1 marks a row without a class, as in the test parts of some benchmarks.
+    for text, number in pairs:
+        if not 0 <= int(number) < len(names):
+            raise DataError(
+                f"{where}: a row has the class {number}; the data set has {len(names)}, so it has no labels"
+            )
+        yield text, names[int(number)]
 
 
 def _hub_answers() -> bool:
@@ -190,7 +216,21 @@ def _offline() -> Iterator[None]:
         constants.HF_HUB_OFFLINE, datasets.config.HF_HUB_OFFLINE = before
 
 
-def _table(key: str, where: str, read: Any, lowercase: bool, limit: int | None) -> "datasets.Dataset":
+def pair_table(
+    key: str, where: str, read: Callable[[], Iterator[Pair]], lowercase: bool = False, limit: int | None = None
+) -> "datasets.Dataset":
+    """The memory-mapped table of the pairs that ``read`` yields, without those with an empty side.
+
+    Args:
+        key: key of the content in the cache.
+        where: where the pairs are from, for messages.
+        read: gives the pairs; it is not called if the cache has the table.
+        lowercase: whether to turn every text into lower case.
+        limit: largest number of pairs; None: all pairs.
+
+    Raises:
+        DataError: there is no pair, or ``read`` raises it.
+    """
     import pyarrow as pa
 
     schema = pa.schema([("source", pa.string()), ("target", pa.string())])

@@ -1,0 +1,116 @@
+"""The labels of texts: their names, their numbers, and their file."""
+
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from regard.atomic_file import write_atomically
+from regard.errors import DataError, RunError
+
+if TYPE_CHECKING:
+    import datasets
+
+MOST_LABELS = 10_000
+"""More different labels than this are taken for another column."""
+
+
+class Labels:
+    """The names of labels, in the order of their numbers.
+
+    Args:
+        names: different texts.
+    """
+
+    def __init__(self, names: Sequence[str]):
+        self.names = tuple(names)
+        self._numbers = {name: number for number, name in enumerate(self.names)}
+
+    @classmethod
+    def of(cls, dataset: "datasets.Dataset", where: str) -> "Labels":
+        """The labels that occur in a data set, sorted; labels that are numbers by their value.
+
+        Args:
+            dataset: labels in the column ``target``.
+            where: name of the data, for messages.
+
+        Raises:
+            DataError: there is one label only, or there are more than `MOST_LABELS`.
+        """
+        names = _different(dataset)
+        if len(names) == 1:
+            raise DataError(f"{where}: every text has the label {min(names)!r}; there is nothing to tell apart")
+        if len(names) > MOST_LABELS:
+            raise DataError(
+                f"{where}: there are {len(names):,} different labels, at most {MOST_LABELS:,} are possible; "
+                "is this the column of the labels?"
+            )
+        return cls(sorted(names, key=_order))
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def __repr__(self) -> str:
+        return f"Labels({list(self.names)!r})"
+
+    @property
+    def fingerprint(self) -> str:
+        """A key that is equal for equal names in an equal order."""
+        return hashlib.sha256(json.dumps(self.names).encode()).hexdigest()[:32]
+
+    def encode_batch(self, texts: Iterable[str]) -> list[list[int]]:
+        """The number of each label, as a list of one, as `regard.data.text.batches.encode_pairs` wants it."""
+        return [[self._numbers[name]] for name in texts]
+
+    def number(self, name: str) -> int:
+        """The number of a label."""
+        return self._numbers[name]
+
+    def require(self, dataset: "datasets.Dataset", where: str) -> None:
+        """Raise DataError, which names them, if other labels occur in the column ``target`` of a data set."""
+        unknown = sorted(_different(dataset) - self._numbers.keys(), key=_order)
+        if unknown:
+            raise DataError(
+                f"{where}: no training text has the label {_listed(unknown)} (known: {_listed(self.names)})"
+            )
+
+    def save(self, path: Path) -> None:
+        """Write the names as JSON."""
+        write_atomically(path, (json.dumps({"labels": self.names}, indent=1, ensure_ascii=False) + "\n").encode())
+
+    @classmethod
+    def load(cls, path: Path) -> "Labels":
+        """Read a file that `save` wrote.
+
+        Raises:
+            RunError: the file is missing, or is not a complete list of labels.
+        """
+        try:
+            names = json.loads(path.read_text(encoding="utf-8"))["labels"]
+            if not all(isinstance(name, str) for name in names) or len(set(names)) < 2 or len(set(names)) != len(names):
+                raise ValueError("it needs two or more different names")
+        except OSError as error:
+            raise RunError(f"{path}: the labels cannot be read ({error.strerror}); is this a run folder?") from error
+        except (ValueError, TypeError, KeyError, RecursionError) as error:
+            raise RunError(f"{path}: is not a list of labels, or is damaged ({error}); train it again") from error
+        return cls(names)
+
+
+def _different(dataset: "datasets.Dataset") -> set[str]:
+    names: set[str] = set()
+    for block in dataset.iter(16_384):
+        names.update(block["target"])  # pyright: ignore
+    return names
+
+
+def _order(name: str) -> tuple[int, float, str]:
+    try:
+        return 0, float(name), name
+    except ValueError:
+        return 1, 0.0, name
+
+
+def _listed(names: Sequence[str], most: int = 8) -> str:
+    shown = ", ".join(repr(name[:40]) for name in names[:most])
+    return shown if len(names) <= most else f"{shown} and {len(names) - most} more"

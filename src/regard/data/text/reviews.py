@@ -1,0 +1,178 @@
+"""The bundled corpus of labelled texts: short reviews, of which it is known which words decide the label.
+
+It needs no download and has any size. A review has one judgement, which may be negated (``not bad``), and may have
+clauses that decide nothing: facts, judgements of others, and concessions, which hold opinions of either kind. So
+neither a list of good and bad words nor the position of a word tells the label; a model must find the judgement.
+"""
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from regard.atomic_file import AtomicFile
+from regard.data.text.grammar.phrases import RandomDraws
+from regard.errors import ArgumentError, DataError
+
+LABELS = ("negative", "positive")
+
+GOOD = (
+    "good", "great", "lovely", "pleasant", "clever", "charming", "brilliant", "delightful", "superb", "excellent",
+    "funny", "moving", "beautiful", "impressive", "enjoyable", "wonderful", "fresh", "elegant", "honest", "exciting",
+)  # fmt: skip
+BAD = (
+    "bad", "awful", "dull", "boring", "clumsy", "dreadful", "poor", "tedious", "ugly", "disappointing",
+    "silly", "weak", "terrible", "bland", "lazy", "annoying", "stale", "shallow", "messy", "forgettable",
+)  # fmt: skip
+THINGS = (
+    "film", "novel", "play", "concert", "exhibition", "restaurant", "hotel", "museum", "album", "game", "series",
+    "lecture", "opera", "podcast", "recipe", "garden", "tour", "magazine", "comedy", "documentary",
+)  # fmt: skip
+PARTS = (
+    "beginning", "ending", "music", "staff", "design", "plot", "light", "price", "title", "cover", "poster",
+    "first part", "view", "advertisement", "trailer", "entrance",
+)  # fmt: skip
+PEOPLE = (
+    "my sister", "our neighbour", "the critic", "my colleague", "a newspaper", "her teacher", "my father", "the guide",
+)  # fmt: skip
+DEGREES = ("very", "really", "quite", "rather", "truly", "surprisingly")
+NEGATIONS = (("not",), ("never",), ("hardly",), ("by", "no", "means"), ("anything", "but"))
+FACTS: tuple[str, ...] = (
+    "I went there on {day} with {person}",
+    "it took {number} hours",
+    "{person} had paid for the tickets",
+    "I had waited {number} weeks for it",
+    "it rained the whole {day}",
+    "we were {number} people",
+)
+DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
+NUMBERS = ("two", "three", "four", "five", "six", "seven", "eight", "nine")
+
+
+@dataclass(frozen=True, slots=True)
+class Review:
+    """A labelled text.
+
+    Attributes:
+        text: the review.
+        label: one of `LABELS`.
+        deciding: positions of the words that decide the label, among the words that `regard.data.text.words` gives: the
+            adjective of the judgement, and its negation.
+    """
+
+    text: str
+    label: str
+    deciding: tuple[int, ...]
+
+
+def generate_reviews(size: int, seed: int, *, start: int = 0) -> Iterator[Review]:
+    """Reviews of the corpus.
+
+    Args:
+        size: number of reviews.
+        seed: seed of the corpus; each seed gives another, infinite corpus.
+        start: index of the first review. Review ``n`` does not depend on ``start``.
+
+    Raises:
+        ArgumentError: ``size`` or ``start`` is negative.
+    """
+    if size < 0 or start < 0:
+        raise ArgumentError(f"size and start must be at least 0; got {size} and {start}")
+    return (_review(RandomDraws(f"{seed}/{number}")) for number in range(start, start + size))
+
+
+def write_reviews(folder: str | os.PathLike[str], sizes: Mapping[str, int], seed: int) -> dict[str, Path]:
+    """Write the corpus as raw TSV files with the columns ``text``, ``label`` and ``deciding``.
+
+    No text of one split occurs in another; none occurs twice in a split other than ``train``. Only the texts of those
+    other splits are stored in memory, so ``train`` may have any size.
+
+    Args:
+        folder: the folder; created if it does not exist.
+        sizes: number of reviews of each split, e.g. ``{"train": 10000, "validation": 500}``.
+        seed: as in `generate_reviews`.
+
+    Returns:
+        the file of each split, ``<folder>/<split>.tsv``; each is written atomically.
+
+    Raises:
+        ArgumentError: a size is negative.
+        DataError: the folder cannot be written.
+    """
+    folder = Path(folder)
+    for split, size in sizes.items():
+        if size < 0:
+            raise ArgumentError(f"the size of {split!r} must be at least 0; got {size}")
+    held_out: set[str] = set()
+    number, written = 0, {}
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for split in sorted(sizes, key=lambda split: (split == "train", split)):
+            written[split] = folder / f"{split}.tsv"
+            number = _write(written[split], sizes[split], seed, number, held_out, keep=split != "train")
+    except OSError as error:
+        raise DataError(f"{folder}: cannot be written ({error.strerror or error}); choose another folder") from error
+    return {split: written[split] for split in sizes}
+
+
+def _write(path: Path, size: int, seed: int, number: int, held_out: set[str], *, keep: bool) -> int:
+    with AtomicFile(path) as part, part.open("w", encoding="utf-8", newline="\n") as file:
+        file.write("text\tlabel\tdeciding\n")
+        while size:
+            (review,) = generate_reviews(1, seed, start=number)
+            number += 1
+            if review.text in held_out:
+                continue
+            if keep:
+                held_out.add(review.text)
+            file.write(f"{review.text}\t{review.label}\t{' '.join(map(str, review.deciding))}\n")
+            size -= 1
+    return number
+
+
+def _review(draws: RandomDraws) -> Review:
+    label = draws.choice(LABELS)
+    negation = draws.choice(NEGATIONS) if draws.chance(0.4) else ()
+    degree = [draws.choice(DEGREES)] if draws.chance(0.4) else []
+    adjective = draws.choice(GOOD if (label == "positive") != bool(negation) else BAD)
+    judgement = ["the", draws.choice(THINGS), draws.choice(("is", "was")), *negation, *degree, adjective]
+    last = len(judgement)
+    deciding = [*range(3, 3 + len(negation)), last - 1]
+    before = _before(draws) if draws.chance(0.7) else []
+    after = _after(draws) if draws.chance(0.5) else []
+    words = [*before, *judgement, *after, "."]
+    words[0] = words[0][0].upper() + words[0][1:]
+    text = " ".join(words).replace(" ,", ",").replace(" .", ".")
+    return Review(text, label, tuple(len(before) + position for position in deciding))
+
+
+def _before(draws: RandomDraws) -> list[str]:
+    """A clause before the judgement, with the comma or the word that joins them."""
+    kind = draws.choice(("fact", "concession", "report"))
+    if kind == "fact":
+        return [*_fact(draws), ",", "and"]
+    if kind == "concession":
+        return [draws.choice(("although", "though")), *_opinion(draws), ","]
+    return [*draws.choice(PEOPLE).split(), "found", "it", draws.choice((*GOOD, *BAD)), ",", "but"]
+
+
+def _after(draws: RandomDraws) -> list[str]:
+    """A clause after the judgement."""
+    kind = draws.choice(("fact", "concession", "report"))
+    if kind == "fact":
+        return [",", "and", *_fact(draws)]
+    if kind == "concession":
+        return [",", "even", "if", *_opinion(draws)]
+    return [",", "whatever", *draws.choice(PEOPLE).split(), "says", "about", "the", draws.choice((*GOOD, *BAD)),
+            *draws.choice(PARTS).split()]  # fmt: skip
+
+
+def _opinion(draws: RandomDraws) -> list[str]:
+    negation: Sequence[str] = draws.choice(NEGATIONS) if draws.chance(0.3) else ()
+    return ["the", *draws.choice(PARTS).split(), draws.choice(("is", "was")), *negation, draws.choice((*GOOD, *BAD))]
+
+
+def _fact(draws: RandomDraws) -> list[str]:
+    fact = draws.choice(FACTS)
+    text: str = fact.format(day=draws.choice(DAYS), person=draws.choice(PEOPLE), number=draws.choice(NUMBERS))
+    return text.split()

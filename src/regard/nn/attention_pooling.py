@@ -1,0 +1,140 @@
+"""Attention pooling: annotations of any number as one vector, by attention with a learned query."""
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from regard import masks, scores
+from regard.attention.validation import check_dropout, validate
+from regard.attention.verbs import BackendName, Normalizing, run
+from regard.errors import ArgumentError, ShapeError, UnknownNameError
+from regard.normalizers import as_normalizer
+from regard.scores import Additive, Score, as_score
+from regard.scores.additive import create_weight
+from regard.scores.names import Scoring
+from regard.shapes import check_floating
+
+POOLING_SCORES = ("additive", "concat", "cosine", "distance", "dot", "general", "mlp", "scaled_dot")
+"""The names of scores that `AttentionPooling` makes; those of location need a query that moves."""
+
+
+class Pooled(NamedTuple):
+    """The output of `AttentionPooling`.
+
+    Attributes:
+        output: ``[batch, heads * dim]``, the heads' vectors side by side.
+        weights: ``[batch, heads, length]``, 0 for padding; None where they were not asked for.
+    """
+
+    output: Tensor
+    weights: Tensor | None
+
+
+class AttentionPooling(nn.Module):
+    """Attention with a learned query for each head, over all annotations of a sequence.
+
+    ::
+
+        weights_h = normalize_j(score(query_h, annotation_j))
+        output_h  = Σ_j weights_hj · annotation_j
+
+    With the additive score and one head this is Yang et al. 2016, "Hierarchical Attention Networks for Document
+    Classification", eq. 5 to 7: ``score = u_w · tanh(W_w h_j + b_w)``. Their annotation h_it is ours, α_it our weights,
+    s_i our output, W_w the score's ``key_projection``, u_w its ``weight`` and b_w the learned query. Several heads
+    share W_w and have a u_w and a query each, as Lin et al. 2017, "A Structured Self-Attentive Sentence Embedding",
+    eq. 6 and 7, have several rows of W_s2.
+
+    Args:
+        dim: features of an annotation.
+        heads: learned queries; each gives a vector of ``dim`` features.
+        score: one of `POOLING_SCORES`, of which a new one is made, or a `Score` or function of queries and keys of
+            ``dim`` features.
+        score_dim: tanh units of ``additive`` and ``concat``, hidden units of ``mlp``. Default: ``dim``.
+        normalizer: a name, a `Normalizer` or a function.
+        dropout: probability of dropping a weight while training, in [0, 1).
+        backend: ``auto``, or one by name, which runs or raises.
+
+    Raises:
+        ArgumentError: a size is below 1, or ``score_dim`` is given for a score without it.
+        UnknownNameError: a name that no score has, or one that no learned query can have.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        heads: int = 1,
+        *,
+        score: Scoring = "additive",
+        score_dim: int | None = None,
+        normalizer: Normalizing = "softmax",
+        dropout: float = 0.0,
+        backend: BackendName = "auto",
+    ):
+        super().__init__()
+        for name, size in (("dim", dim), ("heads", heads), ("score_dim", score_dim)):
+            if size is not None and size < 1:
+                raise ArgumentError(f"{name} must be at least 1; it is {size}")
+        self.dim, self.heads = dim, heads
+        self.score = _score(score, dim, heads, score_dim)
+        if score == "additive":
+            # The query is added to the projected keys as it is: it is the bias of the equation.
+            query = torch.zeros(heads, dim if score_dim is None else score_dim)
+        else:
+            query = torch.randn(heads, dim) / math.sqrt(dim)
+        self.query = nn.Parameter(query)
+        self.normalizer = as_normalizer(normalizer)
+        self.dropout = check_dropout(dropout)
+        self.backend: BackendName = backend
+
+    def forward(self, annotations: Tensor, lengths: Tensor | None = None, *, need_weights: bool = False) -> Pooled:
+        """Pool the annotations of each sequence.
+
+        Args:
+            annotations: ``[batch, length, dim]``; what stands after the end of a sequence has no effect.
+            lengths: integers ``[batch]``, annotations of each sequence; None: all. A sequence of none gives 0.
+            need_weights: whether to give the weights, which carry a gradient; the output is the same, bit for bit.
+
+        Raises:
+            ShapeError, KindError, ArgumentError: bad input; the message names the argument.
+        """
+        check_floating("annotations", annotations)
+        if annotations.dim() != 3 or annotations.shape[-1] != self.dim:
+            raise ShapeError(
+                f"annotations must be [batch, length, {self.dim}]; they have shape {list(annotations.shape)}"
+            )
+        batch = annotations.shape[0]
+        query = self.query.to(annotations.dtype)[None, :, None].expand(batch, -1, -1, -1)  # B heads 1 dim
+        # One key and value head serves all queries.
+        key = annotations[:, None]
+        problem = validate(
+            query,
+            key,
+            key,
+            score=self.score,
+            normalizer=self.normalizer,
+            mask=None if lengths is None else masks.lengths(lengths),
+            dropout=self.dropout if self.training else 0.0,
+        )
+        output, weights = run(problem, self.backend, need_weights=need_weights)
+        return Pooled(output[:, :, 0].flatten(1), None if weights is None else weights[:, :, 0])
+
+    def extra_repr(self) -> str:
+        return f"dim={self.dim}, heads={self.heads}"
+
+
+def _score(score: Scoring, dim: int, heads: int, score_dim: int | None) -> Score:
+    if not isinstance(score, str):
+        if score_dim is not None:
+            raise ArgumentError("score_dim is for scores by name; the given score has its own sizes")
+        return as_score(score)
+    if score not in POOLING_SCORES:
+        raise UnknownNameError("score of attention pooling", score, POOLING_SCORES)
+    if score == "additive":
+        units = dim if score_dim is None else score_dim
+        projection = nn.Linear(dim, units, bias=False)
+        nn.init.xavier_uniform_(projection.weight)
+        return Additive(create_weight(units, heads), None, projection)
+    per_head = heads if score in ("concat", "cosine", "general") else None
+    return scores.create(score, dim, dim, score_dim, heads=per_head)

@@ -1,0 +1,89 @@
+"""How many examples of each class were found to be which: a confusion matrix."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from regard.errors import ShapeError
+from regard.pictures.fonts import Lettering, visible
+from regard.pictures.heatmap import draw_cells, draw_lines, write_numbers
+from regard.pictures.numbers import as_array
+from regard.pictures.sheet import new_sheet, place, text_extent
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+MARGIN = 0.12  # inches, as all lengths below
+LONGEST_SIDE = 30.0
+
+MOST_WITH_NUMBERS = 40
+"""Classes up to which each cell has its number."""
+
+
+def confusion_matrix(counts: Any, labels: Sequence[str], *, title: str | None = None) -> Figure:
+    """Draw a confusion matrix: true classes as rows, found ones as columns, each row coloured by its shares.
+
+    Args:
+        counts: ``[true, found]``, at least 0.
+        labels: the names of the classes.
+        title: over the picture.
+
+    Raises:
+        ShapeError: ``counts`` is no square matrix with a label for each row.
+        MissingPartError: matplotlib is not installed.
+    """
+    matrix = as_array("counts", counts, 2)
+    size = len(labels)
+    if matrix.shape != (size, size) or not size:
+        raise ShapeError(f"counts must be [labels, labels] = {[size, size]}; it has shape {list(matrix.shape)}")
+    names = [visible(label) for label in labels]
+    lettering = Lettering([*names, title or ""])
+    texts = [[f"{int(number):,}" if number else "" for number in row] for row in matrix.tolist()]
+    longest = max(len(text) for row in texts for text in row)
+    numbers = size <= MOST_WITH_NUMBERS
+    cell = min(max(0.42, 0.085 * longest) if numbers else 0.2, LONGEST_SIDE / size)
+    letters = min(9.0, 0.62 * cell * 72)
+
+    figure = new_sheet(1.0, 1.0)
+    axes = figure.add_axes((0.0, 0.0, 1.0, 1.0), label="confusion")
+    shares = matrix / np.maximum(matrix.sum(axis=1, keepdims=True), 1)
+    image = draw_cells(axes, shares, colors="Blues", low=0.0, high=1.0)
+    if cell >= 0.1:
+        draw_lines(axes, size, size)
+    if numbers:
+        write_numbers(axes, image, texts, min(8.5, letters))
+    axes.xaxis.tick_top()
+    axes.xaxis.set_label_position("top")
+    step = max(1, math.ceil(letters * 1.05 / 72 / cell))
+    shown = [lettering.drawable(name) for name in names[::step]]
+    axes.tick_params(length=0, labelsize=letters, pad=3)
+    axes.set_xticks(range(0, size, step), shown)
+    axes.set_yticks(range(0, size, step), shown)
+    above, beside = axes.get_xticklabels(), axes.get_yticklabels()
+    for label in (*above, *beside):
+        lettering.letter(label)
+    if any(text_extent(label)[0] > 0.9 * cell * step for label in above):
+        for label in above:
+            label.set_rotation(90)
+    top_labels = max(text_extent(label)[1] for label in above) + 0.08
+    side_labels = max(text_extent(label)[0] for label in beside) + 0.08
+    heading = lettering.letter(figure.text(0, 1, "", fontsize=11, va="top", ha="left"), title or "")
+    heading_width, heading_height = text_extent(heading) if title else (0.0, 0.0)
+    axis_name = 0.2
+
+    side = size * cell
+    left = MARGIN + axis_name + side_labels
+    above_height = MARGIN + (heading_height + 0.12 if title else 0.0) + axis_name + top_labels
+    width, height = max(left + side, MARGIN + heading_width, 1.4) + MARGIN, above_height + side + MARGIN
+    figure.set_size_inches(width, height)
+    place(axes, left, height - above_height - side, side, side)
+    heading.set_position((MARGIN / width, 1 - MARGIN / height))
+    bottom = height - above_height
+    figure.text((left + side / 2) / width, (bottom + top_labels + 0.02) / height, "found", ha="center", fontsize=9)
+    middle = (bottom - side / 2) / height
+    figure.text(MARGIN / width, middle, "true", rotation=90, va="center", ha="left", fontsize=9)
+    return figure

@@ -1,0 +1,121 @@
+"""The words of a text with the weight of each under it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from regard.errors import ShapeError
+from regard.pictures.fonts import Lettering, visible, wrapped
+from regard.pictures.heatmap import color_map as named_colors
+from regard.pictures.numbers import as_array
+from regard.pictures.sheet import new_sheet, text_extent
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+MARGIN = 0.15  # inches, as all lengths below
+WORD_HEIGHT = 0.26
+CELL_HEIGHT = 0.17
+NARROWEST = 0.26
+GAP = 0.05
+LINE_GAP = 0.14
+
+MOST_WORDS = 4000
+
+
+def word_weights(
+    words: Sequence[str], weights: Any, *, title: str | None = None, width: float = 9.0, color_map: str = "Oranges"
+) -> Figure:
+    """Draw a text word by word, with a row of cells below each line of it for each head: darker for more weight.
+
+    A cell has its weight as a number in hundredths; its colour is in proportion to the largest weight of its head.
+
+    Args:
+        words: the words.
+        weights: ``[heads, words]``, finite and at least 0.
+        title: over the text.
+        width: inches that a line may have.
+        color_map: of matplotlib.
+
+    Raises:
+        ShapeError: ``weights`` do not fit the words, or are not finite; or there are more than `MOST_WORDS`.
+        UnknownNameError: no such colour map.
+        MissingPartError: matplotlib is not installed.
+    """
+    matrix = as_array("weights", weights, 2)
+    heads = matrix.shape[0]
+    if not len(words) or len(words) > MOST_WORDS or matrix.shape[1] != len(words):
+        raise ShapeError(
+            f"weights must have a column for each of 1 to {MOST_WORDS:,} words; there are {len(words):,} words, and "
+            f"weights have shape {list(matrix.shape)}"
+        )
+    if not np.isfinite(matrix).all():
+        raise ShapeError("weights must be finite")
+    colors = named_colors(color_map)
+    shown = [visible(word) for word in words]
+    heading = "" if title is None else wrapped(title, 90)
+    lettering = Lettering([*shown, heading])
+    figure = new_sheet(width, 1.0)
+
+    def written(text: str, size: float) -> Any:
+        return lettering.letter(figure.text(0, 0, "", fontsize=size, va="center", ha="center"), text)
+
+    names = [""] if heads == 1 else [f"head {number}" for number in range(1, heads + 1)]
+    left = MARGIN + (0.0 if heads == 1 else 0.55)
+    title_text = figure.text(0, 1, "", fontsize=11, va="top", ha="left")
+    lettering.letter(title_text, heading)
+    title_height = text_extent(title_text)[1] + 0.12 if heading else 0.0
+
+    texts = [written(word, 10) for word in shown]
+    widths = [max(NARROWEST, text_extent(text)[0] + 0.06) for text in texts]
+    places, x, line = [], left, 0
+    for one in widths:
+        if x > left and x + one > width - MARGIN:
+            x, line = left, line + 1
+        places.append((x, line))
+        x += one + GAP
+    line_height = WORD_HEIGHT + heads * CELL_HEIGHT + LINE_GAP
+    full_width = max(max(x + one for (x, _), one in zip(places, widths, strict=True)), MARGIN + 2) + MARGIN
+    full_width = max(full_width, text_extent(title_text)[0] + 2 * MARGIN if heading else 0.0)
+    height = 2 * MARGIN + title_height + (line + 1) * line_height
+    figure.set_size_inches(full_width, height)
+    title_text.set_position((MARGIN / full_width, 1 - MARGIN / height))
+    axes = figure.add_axes((0.0, 0.0, 1.0, 1.0), label="words")
+    axes.set_axis_off()
+    axes.set_xlim(0, full_width)
+    axes.set_ylim(height, 0)
+
+    largest = np.maximum(matrix.max(axis=1, keepdims=True), 1e-30)
+    filled = colors(np.clip(matrix / largest, 0, 1) * 0.85)
+    top = MARGIN + title_height
+    for number, ((x, line), one, text) in enumerate(zip(places, widths, texts, strict=True)):
+        y = top + line * line_height
+        text.set_position(((x + one / 2) / full_width, 1 - (y + WORD_HEIGHT / 2) / height))
+        for head in range(heads):
+            cell_top = y + WORD_HEIGHT + head * CELL_HEIGHT
+            axes.bar(
+                x + one / 2, CELL_HEIGHT * 0.92, one, cell_top, color=filled[head, number], edgecolor="#b0b0b0",
+                linewidth=0.4,
+            )  # fmt: skip
+            weight = float(matrix[head, number])
+            if round(weight, 2):
+                dark = matrix[head, number] > 0.6 * largest[head, 0]
+                label = f"{weight:.2f}".removeprefix("0")
+                middle = cell_top + CELL_HEIGHT * 0.46
+                axes.text(
+                    x + one / 2,
+                    middle,
+                    label,
+                    ha="center",
+                    va="center",
+                    fontsize=6.5,
+                    color="white" if dark else "black",
+                )
+    for line in {line for _, line in places} if heads > 1 else ():
+        for head, name in enumerate(names):
+            y = top + line * line_height + WORD_HEIGHT + (head + 0.46) * CELL_HEIGHT
+            axes.text(MARGIN, y, name, fontsize=7.5, va="center", ha="left")
+    return figure

@@ -1,0 +1,67 @@
+"""What a text classifier makes of a text: the label, the probabilities, and the weight of each word."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from regard.data.text.tokenizers import Tokenizer
+from regard.training.task import Prediction
+
+
+@dataclass(frozen=True, slots=True)
+class Classification(Prediction):
+    """A text, its label, and the weights of its words.
+
+    Attributes:
+        source: the text, unchanged.
+        text: the name of the most probable label.
+        probabilities: label → probability, the most probable first.
+        words: the words as they are written; those after the longest length of the model are missing.
+        spans: the characters of each word.
+        weights: ``[heads, words]``: attention weights, those of sub-words added; None for a model without attention.
+        cut: whether the text was longer than the model reads.
+    """
+
+    source: str
+    text: str
+    probabilities: dict[str, float]
+    words: list[str]
+    spans: list[range]
+    weights: Tensor | None
+    cut: bool = False
+
+    def to_dict(self) -> dict[str, Any]:
+        """Text, label, probabilities, words and weights ``[head][word]``."""
+        found: dict[str, Any] = {
+            "text": self.source,
+            "label": self.text,
+            "probabilities": {label: round(value, 6) for label, value in self.probabilities.items()},
+            "words": self.words,
+        }
+        if self.weights is not None:
+            found["weights"] = [[round(weight, 4) for weight in row] for row in self.weights.tolist()]
+        return found
+
+    def report(self) -> Any:
+        from regard.tasks.classify.word_report import WordReport
+
+        return WordReport(self.probabilities, self.words, None if self.weights is None else self.weights.tolist())
+
+
+def words_of(tokenizer: Tokenizer, text: str, tokens: int) -> tuple[list[range], list[range]]:
+    """The tokens and the characters of each word of a text.
+
+    Args:
+        tokenizer: the tokenizer of the model.
+        text: the text.
+        tokens: how many of its first tokens the model reads.
+
+    Returns:
+        ranges of tokens that follow one another from 0 to ``tokens``, and ranges of characters.
+    """
+    groups = [
+        range(group.start, min(group.stop, tokens)) for group in tokenizer.word_groups([], text) if group.start < tokens
+    ]
+    pieces = tokenizer.spans(text)
+    return groups, [range(pieces[group.start].start, pieces[group[-1]].stop) for group in groups]

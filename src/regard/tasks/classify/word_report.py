@@ -1,0 +1,89 @@
+"""A classified text in a terminal: the probabilities, and the weight of each word under it."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from rich.cells import cell_len, set_cell_size
+from rich.color import Color
+from rich.style import Style
+from rich.text import Text
+
+BARS = "▁▂▃▄▅▆▇█"
+MOST_LABELS = 5
+"""Labels of which the probability is shown."""
+
+STRONGEST = (232, 89, 12)
+"""The background of the word with the largest weight; words of no weight have none."""
+
+
+class WordReport:
+    """Prints as lines of words with their weights below: a bar, a number, and in a terminal with colours a background.
+
+    A weight is a share of 1; the bars and the colours are in proportion to the largest one of a head.
+
+    Args:
+        probabilities: label → probability, the most probable first.
+        words: the words of the text.
+        weights: ``[heads][words]``; None: the words are not shown.
+    """
+
+    def __init__(
+        self, probabilities: Mapping[str, float], words: Sequence[str], weights: Sequence[Sequence[float]] | None
+    ):
+        self.probabilities = probabilities
+        self.words = ["".join(letter if letter.isprintable() else "�" for letter in word) for word in words]
+        self.weights = weights
+
+    def __rich_console__(self, console: Any, options: Any) -> Iterator[Text]:
+        shown = list(self.probabilities.items())[:MOST_LABELS]
+        line = " · ".join(f"{label} {probability:.3f}" for label, probability in shown)
+        rest = len(self.probabilities) - len(shown)
+        yield Text(line + (f" · and {rest} more" if rest else ""), style="bold")
+        if self.weights is None or not self.words:
+            return
+        heads = len(self.weights)
+        names = [""] if heads == 1 else [f"head {number} " for number in range(1, heads + 1)]
+        margin = max(map(len, names))
+        room = max(10, options.max_width - margin)
+        words = [word if cell_len(word) <= room else set_cell_size(word, room - 1) + "…" for word in self.words]
+        widths = [max(cell_len(word), 4) for word in words]
+        largest = [max(row) or 1.0 for row in self.weights]
+        strength = [
+            sum(row[place] / most for row, most in zip(self.weights, largest, strict=True)) / heads
+            for place in range(len(self.words))
+        ]
+        for places in _lines(widths, room):
+            text = Text(" " * margin, no_wrap=True, overflow="ignore")
+            for place in places:
+                text.append(words[place], _style(strength[place]))
+                text.append(" " * (widths[place] - cell_len(words[place]) + 1))
+            yield text
+            for name, row, most in zip(names, self.weights, largest, strict=True):
+                cells = (f"{_bar(row[place], most)}{_number(row[place])}".ljust(widths[place]) for place in places)
+                yield Text(name.ljust(margin) + " ".join(cells), no_wrap=True, overflow="ignore", style="dim")
+
+
+def _lines(widths: Sequence[int], room: int) -> Iterator[range]:
+    first, used = 0, 0
+    for place, width in enumerate(widths):
+        if place > first and used + width > room:
+            yield range(first, place)
+            first, used = place, 0
+        used += width + 1
+    yield range(first, len(widths))
+
+
+def _bar(weight: float, largest: float) -> str:
+    return BARS[min(len(BARS) - 1, int(len(BARS) * weight / largest))] if weight > 0 else " "
+
+
+def _number(weight: float) -> str:
+    text = f"{weight:.2f}"
+    return "" if float(text) == 0 else text.removeprefix("0")[:3]
+
+
+def _style(strength: float) -> Style | None:
+    if strength < 0.02:
+        return None
+    red, green, blue = (round(255 + (strong - 255) * strength) for strong in STRONGEST)
+    return Style(color="black", bgcolor=Color.from_rgb(red, green, blue))

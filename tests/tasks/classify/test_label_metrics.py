@@ -1,0 +1,31 @@
+"""Metrics of labels, by their definitions."""
+
+import pytest
+
+from regard.tasks.classify.metrics import label_metrics
+
+
+def test_by_hand():
+    found = label_metrics([0, 0, 0, 1, 1, 2], [0, 0, 1, 1, 0, 0], ["a", "b", "c"])
+    assert found.confusion == [[2, 1, 0], [1, 1, 0], [1, 0, 0]]
+    assert found.accuracy == pytest.approx(3 / 6)
+    a, b, c = found.by_label
+    assert (a.label, a.texts, b.texts, c.texts) == ("a", 3, 2, 1)
+    assert (a.precision, a.recall, a.f1) == pytest.approx((2 / 4, 2 / 3, 4 / 7))
+    assert (b.precision, b.recall, b.f1) == pytest.approx((1 / 2, 1 / 2, 1 / 2))
+    assert (c.precision, c.recall, c.f1) == (0, 0, 0)
+    assert found.macro_precision == pytest.approx((2 / 4 + 1 / 2) / 3)
+    assert found.macro_recall == pytest.approx((2 / 3 + 1 / 2) / 3)
+    assert found.macro_f1 == pytest.approx((4 / 7 + 1 / 2) / 3)
+
+
+def test_labels_that_do_not_occur_are_no_part_of_the_means():
+    with_more = label_metrics([0, 1, 1], [0, 1, 0], ["a", "b", "c", "d"])
+    without = label_metrics([0, 1, 1], [0, 1, 0], ["a", "b"])
+    assert with_more.macro_f1 == without.macro_f1
+    assert with_more.by_label[2].f1 == 0
+
+
+def test_all_right_and_nothing():
+    assert label_metrics([0, 1], [0, 1], ["a", "b"]).macro_f1 == 1
+    assert label_metrics([], [], ["a", "b"]).accuracy == 0
