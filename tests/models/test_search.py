@@ -231,3 +231,24 @@ def test_unknown_words_become_their_most_attended_source_words():
     assert replace_unknown(["<unk>"], torch.zeros(1, 0), []) == ["<unk>"]
     with pytest.raises(ArgumentError, match="3 tokens and a column for each of 1"):
         replace_unknown(["a"] * 3, weights, ["x"])
+
+
+@pytest.mark.parametrize("width", [1, 2])
+def test_each_sentence_may_have_a_limit_of_its_own(width):
+    decoder, limits = Table(3), (0, 5, 2)
+    together = beam(decoder, encoded(1, 2, 3), **IDS, width=width, max_length=limits)
+    for source, limit, found in zip((1, 2, 3), limits, together, strict=True):
+        (alone,) = beam(decoder, encoded(source), **IDS, width=width, max_length=limit)
+        assert found.tokens == alone.tokens
+        assert len(found.tokens) <= limit
+        if width == 1:
+            (searched,) = greedy(decoder, encoded(source), **IDS, max_length=[limit])
+            assert searched.tokens == found.tokens
+
+
+def test_limits_must_be_as_many_as_sentences():
+    for search in (greedy, beam):
+        with pytest.raises(ArgumentError, match="one for each of 2 sentences; it has 1"):
+            search(Table(1), encoded(1, 2), **IDS, max_length=[4])
+        with pytest.raises(ArgumentError, match="max_length must be 0 or more; it is -1"):
+            search(Table(1), encoded(1, 2), **IDS, max_length=[4, -1])

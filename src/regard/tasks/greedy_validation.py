@@ -74,7 +74,8 @@ class GreedyValidation:
             )
             total += float(loss.nll) * batch.target_tokens
             tokens += batch.target_tokens
-            longest = min(self._max_length, longest_translation(batch.source.shape[1]))
+            lengths = batch.source_lengths.tolist()
+            longest = [min(self._max_length, longest_translation(length)) for length in lengths]
             encoded = model.encode(batch.source, batch.source_lengths)
             hypotheses = greedy(
                 model,

@@ -20,7 +20,7 @@ def beam(
     eos: int,
     width: int = 5,
     length_penalty: float = 1.0,
-    max_length: int = 100,
+    max_length: int | Sequence[int] = 100,
     forbidden: Sequence[int] = (),
 ) -> list[Hypothesis]:
     """Beam search: the best finished hypothesis of each sentence, with ``width`` hypotheses at each step.
@@ -38,7 +38,7 @@ def beam(
         eos: token that ends a sentence.
         width: hypotheses of each sentence.
         length_penalty: α, 0 or more; 0 ranks by probability, which favours short sentences.
-        max_length: largest number of tokens before ``eos``.
+        max_length: largest number of tokens before ``eos``; one for all sentences, or one for each.
         forbidden: tokens that are never chosen; ``bos`` is never chosen either.
 
     Returns:
@@ -54,7 +54,8 @@ def beam(
     if not len(encoded.lengths):
         return []
     limits = Limits(bos, eos, max_length, forbidden)
-    record = _BeamRecord(len(encoded.lengths), width, length_penalty, max_length)
+    lengths = limits.lengths(len(encoded.lengths))
+    record = _BeamRecord(width, length_penalty, lengths)
     device = encoded.lengths.device
     alive = torch.arange(len(encoded.lengths), device=device)  # the unfinished sentences
     state = decoder.start(encoded).select(alive.repeat_interleave(width))
@@ -62,10 +63,13 @@ def beam(
     totals = torch.full((len(alive), width), -torch.inf, device=device)
     totals[:, 0] = 0  # all hypotheses of a sentence start equal, so only the first is extended
 
-    for length in range(max_length + 1):
+    longest = torch.tensor(lengths, device=device)
+    for length in range(max(lengths) + 1):
         log_probabilities, state, weights = decoder.step(tokens, state)
         vocabulary = log_probabilities.shape[1]
-        extended = totals[:, :, None] + limits.restrict(log_probabilities, length).view(len(alive), width, vocabulary)
+        must_end = (longest[alive] <= length).repeat_interleave(width)
+        allowed = limits.restrict(log_probabilities, must_end)
+        extended = totals[:, :, None] + allowed.view(len(alive), width, vocabulary)
         # Each hypothesis has one extension by eos, so at least width of the best 2·width extensions do not end.
         best, index = extended.flatten(1).topk(min(2 * width, width * vocabulary), dim=1)
         origin = index.div(vocabulary, rounding_mode="floor")
@@ -96,10 +100,10 @@ class _Finished(NamedTuple):
 class _BeamRecord:
     """The record of a beam search: the tokens of each step with links to the previous step; finished hypotheses."""
 
-    def __init__(self, sentences: int, width: int, length_penalty: float, max_length: int):
-        self.sentences, self.width = sentences, width
-        self.length_penalty, self.max_length = length_penalty, max_length
-        self._finished: list[list[_Finished]] = [[] for _ in range(sentences)]
+    def __init__(self, width: int, length_penalty: float, max_lengths: list[int]):
+        self.sentences, self.width = len(max_lengths), width
+        self.length_penalty, self.max_lengths = length_penalty, max_lengths
+        self._finished: list[list[_Finished]] = [[] for _ in max_lengths]
         self._origins: list[Tensor] = []  # each [sentences, width]: index of the extended hypothesis
         self._tokens: list[Tensor] = []  # each [sentences, width]
         self._weights: list[Tensor] = []  # each [sentences, width, source], of the hypotheses before the step
@@ -136,13 +140,12 @@ class _BeamRecord:
             best_total: ``[alive]``, log-probability of the best hypothesis that has not ended.
         """
         # An upper bound: log-probabilities do not increase, and the longest sentence has the largest divisor.
-        bounds = (best_total / self.penalty(self.max_length)).tolist()
-        unfinished = [
-            index
-            for index, (sentence, bound) in enumerate(zip(alive.tolist(), bounds, strict=True))
-            if len(self._finished[sentence]) < self.width
-            and bound > max((end.score for end in self._finished[sentence]), default=-torch.inf)
-        ]
+        unfinished = []
+        for index, (sentence, total) in enumerate(zip(alive.tolist(), best_total.tolist(), strict=True)):
+            bound = total / self.penalty(self.max_lengths[sentence])
+            best = max((end.score for end in self._finished[sentence]), default=-torch.inf)
+            if len(self._finished[sentence]) < self.width and bound > best:
+                unfinished.append(index)
         return torch.tensor(unfinished, dtype=torch.int64, device=alive.device)
 
     def best(self, source_lengths: Tensor) -> list[Hypothesis]:

@@ -68,25 +68,48 @@ class Limits:
     Attributes:
         bos: token before the first one; never part of a hypothesis.
         eos: token that ends a sentence.
-        max_length: largest number of tokens before ``eos``; then ``eos`` must follow, with its own probability.
+        max_length: largest number of tokens before ``eos``, of all sentences or of each; then ``eos`` must follow, with
+            its own probability.
         forbidden: tokens that are never part of a hypothesis, such as padding.
     """
 
     bos: int
     eos: int
-    max_length: int
+    max_length: int | Sequence[int]
     forbidden: Sequence[int] = ()
 
     def __post_init__(self) -> None:
-        if self.max_length < 0:
-            raise ArgumentError(f"max_length must be 0 or more; it is {self.max_length}")
+        given = [self.max_length] if isinstance(self.max_length, int) else self.max_length
+        for length in given:
+            if length < 0:
+                raise ArgumentError(f"max_length must be 0 or more; it is {length}")
 
-    def restrict(self, log_probabilities: Tensor, length: int) -> Tensor:
-        """Log-probabilities ``[rows, vocabulary]`` with −inf for tokens that must not follow ``length`` tokens."""
-        if length >= self.max_length:
-            only = torch.full_like(log_probabilities, -torch.inf)
-            only[:, self.eos] = log_probabilities[:, self.eos]
-            return only
+    def lengths(self, sentences: int) -> list[int]:
+        """The largest number of tokens of each sentence.
+
+        Raises:
+            ArgumentError: ``max_length`` has not one number for each sentence.
+        """
+        if isinstance(self.max_length, int):
+            return [self.max_length] * sentences
+        if len(self.max_length) != sentences:
+            raise ArgumentError(
+                f"max_length must be one number, or one for each of {sentences} sentences; "
+                f"it has {len(self.max_length)}"
+            )
+        return list(self.max_length)
+
+    def restrict(self, log_probabilities: Tensor, must_end: Tensor) -> Tensor:
+        """Log-probabilities ``[rows, vocabulary]`` with −inf for tokens that must not follow.
+
+        Args:
+            log_probabilities: ``[rows, vocabulary]``.
+            must_end: bool ``[rows]``: rows that have their largest number of tokens.
+        """
         allowed = log_probabilities.clone()
         allowed[:, [self.bos, *self.forbidden]] = -torch.inf
+        if must_end.any():
+            ends = log_probabilities[:, self.eos]
+            allowed.masked_fill_(must_end[:, None], -torch.inf)
+            allowed[:, self.eos] = ends
         return allowed

@@ -17,7 +17,7 @@ def greedy(
     *,
     bos: int,
     eos: int,
-    max_length: int = 100,
+    max_length: int | Sequence[int] = 100,
     forbidden: Sequence[int] = (),
 ) -> list[Hypothesis]:
     """Greedy search: each token is the most likely one.
@@ -27,7 +27,7 @@ def greedy(
         encoded: the encoder's output for a batch.
         bos: token before the first one.
         eos: token that ends a sentence.
-        max_length: largest number of tokens before ``eos``.
+        max_length: largest number of tokens before ``eos``; one for all sentences, or one for each.
         forbidden: tokens that are never chosen; ``bos`` is never chosen either.
 
     Returns:
@@ -42,7 +42,7 @@ def sample(
     *,
     bos: int,
     eos: int,
-    max_length: int = 100,
+    max_length: int | Sequence[int] = 100,
     temperature: float = 1.0,
     top_k: int = 0,
     top_p: float = 1.0,
@@ -56,7 +56,7 @@ def sample(
         encoded: the encoder's output for a batch.
         bos: token before the first one.
         eos: token that ends a sentence.
-        max_length: largest number of tokens before ``eos``.
+        max_length: largest number of tokens before ``eos``; one for all sentences, or one for each.
         temperature: above 0; below 1, likely tokens become more likely; above 1, less likely.
         top_k: number of most likely tokens to draw from; 0: all.
         top_p: draw from the most likely tokens whose probabilities add up to this, in (0, 1]; 1: all.
@@ -88,13 +88,14 @@ def _search(
     rows = len(encoded.lengths)
     alive = torch.arange(rows, device=encoded.lengths.device)  # the unfinished sentence of each row of the state
     tokens = torch.full_like(alive, limits.bos)
+    longest = torch.tensor(limits.lengths(rows), device=alive.device)
     totals = torch.zeros(rows, dtype=torch.float64, device=alive.device)
     chosen: list[Tensor] = []  # each [rows]; eos for finished sentences
     step_weights: list[Tensor] = []  # each [rows, source]
     state = decoder.start(encoded) if rows else None
     while len(alive):
         log_probabilities, state, weights = decoder.step(tokens, state)
-        tokens = pick(limits.restrict(log_probabilities, len(chosen)))
+        tokens = pick(limits.restrict(log_probabilities, longest[alive] <= len(chosen)))
         totals[alive] += log_probabilities.gather(1, tokens[:, None]).squeeze(1).double()
         chosen.append(torch.full_like(totals, limits.eos, dtype=torch.int64).index_copy(0, alive, tokens))
         if weights is not None:

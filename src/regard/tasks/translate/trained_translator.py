@@ -209,14 +209,14 @@ class TrainedTranslator(Trained):
         """The best hypothesis for each source: a list of ids without ``bos`` and ``eos``, which must not be empty."""
         batch = PairBatch.of(sources).to(self.device)
         config = self.model.config
-        longest, limit = longest_translation(batch.source.shape[1]), self.model.max_length
+        longest, limit = [longest_translation(len(source)) for source in sources], self.model.max_length
         if limit is not None:
             if batch.source.shape[1] > limit:
                 raise ArgumentError(
                     f"a text has {batch.source.shape[1]} tokens, and {self.folder.path} has learned positions for "
                     f"{limit}; shorten it"
                 )
-            longest = min(longest, limit - 1)
+            longest = [min(length, limit - 1) for length in longest]
         encoded = self.model.encode(batch.source, batch.source_lengths)
         if width == 1:
             return greedy(
