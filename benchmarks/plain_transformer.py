@@ -60,8 +60,8 @@ class PlainTransformer(nn.Module):
         source_padding = torch.arange(batch.source.shape[1]) >= batch.source_lengths[:, None]
         padding = torch.arange(labels.shape[1]) >= (batch.target_lengths - 1)[:, None]
         hidden = self.transformer(
-            self._embedded(self.source_embedding, batch.source),
-            self._embedded(self.embedding, inputs),
+            self.embedded(self.source_embedding, batch.source),
+            self.embedded(self.embedding, inputs),
             tgt_mask=torch.ones(inputs.shape[1], inputs.shape[1], dtype=torch.bool).triu(1),
             src_key_padding_mask=source_padding,
             tgt_key_padding_mask=padding,
@@ -70,5 +70,6 @@ class PlainTransformer(nn.Module):
         logits = self.output(hidden).flatten(0, 1)
         return F.cross_entropy(logits, labels.masked_fill(padding, -100).flatten(), label_smoothing=SMOOTHING)
 
-    def _embedded(self, embedding: nn.Embedding, tokens: Tensor) -> Tensor:
+    def embedded(self, embedding: nn.Embedding, tokens: Tensor) -> Tensor:
+        """Embedded tokens with positions."""
         return self.dropout(embedding(tokens) * math.sqrt(self.config.dim) + self.positions[: tokens.shape[1]])

@@ -81,14 +81,18 @@ class PlainTranslator(nn.Module):
                 parameter.copy_(value.reshape(parameter.shape))
         return plain
 
-    def loss(self, batch: PairBatch) -> Tensor:
-        """The training loss of a batch: mean over target tokens, with label smoothing and REINFORCE."""
+    def encode(self, batch: PairBatch) -> tuple[Tensor, Tensor, Tensor]:
+        """Annotations ``[batch, source, hidden]``, and the decoder's first state and cell ``[batch, hidden]``."""
         source = self.dropout(self.source_embedding(batch.source))
         packed = pack_padded_sequence(source, batch.source_lengths, batch_first=True, enforce_sorted=False)
         outputs, (hidden, cell) = self.encoder(packed)
         annotations, _ = pad_packed_sequence(outputs, batch_first=True, total_length=batch.source.shape[1])
-        annotations = self.dropout(annotations)
         hidden, cell = self.bridge(torch.cat([*hidden, *cell], dim=-1)).tanh().chunk(2, dim=-1)
+        return self.dropout(annotations), hidden, cell
+
+    def loss(self, batch: PairBatch) -> Tensor:
+        """The training loss of a batch: mean over target tokens, with label smoothing and REINFORCE."""
+        annotations, hidden, cell = self.encode(batch)
         embedded = self.dropout(self.embedding(batch.target[:, :-1]))
         padding = torch.arange(batch.source.shape[1]) >= batch.source_lengths[:, None]
         labels = batch.target[:, 1:]
@@ -99,7 +103,7 @@ class PlainTranslator(nn.Module):
             if self.config.attention == "none":
                 readout = self.readout(torch.cat([steps, embedded], dim=-1)).tanh()
             else:
-                scores = (steps @ self._keys(annotations).transpose(1, 2)).masked_fill(padding[:, None], -torch.inf)
+                scores = (steps @ self.keys(annotations).transpose(1, 2)).masked_fill(padding[:, None], -torch.inf)
                 readout = self.readout(torch.cat([scores.softmax(-1) @ annotations, steps], dim=-1)).tanh()
         elif self.before_cell:
             readout = self._bahdanau(embedded, annotations, padding, hidden, cell, choices)
@@ -112,7 +116,8 @@ class PlainTranslator(nn.Module):
             total = total + self._reinforce(logits, targets, is_token, choices)
         return total / is_token.sum()
 
-    def _keys(self, annotations: Tensor) -> Tensor:
+    def keys(self, annotations: Tensor) -> Tensor:
+        """What the scores compare a query with."""
         if self.key is not None:
             return self.key(annotations)
         return annotations if self.general is None else F.linear(annotations, self.general.weight)
@@ -128,7 +133,7 @@ class PlainTranslator(nn.Module):
     ) -> Tensor:
         assert self.query is not None
         assert self.energy is not None
-        keys, rows = self._keys(annotations), torch.arange(len(annotations))
+        keys, rows = self.keys(annotations), torch.arange(len(annotations))
         readouts = []
         for token in embedded.unbind(1):
             scores = self.energy((self.query(hidden)[:, None] + keys).tanh()).squeeze(-1)
@@ -147,7 +152,7 @@ class PlainTranslator(nn.Module):
     def _input_feeding(
         self, embedded: Tensor, annotations: Tensor, padding: Tensor, hidden: Tensor, cell: Tensor
     ) -> Tensor:
-        keys = self._keys(annotations).transpose(1, 2)
+        keys = self.keys(annotations).transpose(1, 2)
         fed = torch.zeros_like(embedded[:, 0])
         readouts = []
         for token in embedded.unbind(1):
