@@ -204,9 +204,8 @@ class RunCallback(Callback):
     def _report_step(self, outputs: Any) -> None:
         loss = float(outputs["loss"] if isinstance(outputs, dict) else outputs)
         self._loss = loss if math.isnan(self._loss) else 0.98 * self._loss + 0.02 * loss
-        text = (
-            f"step {self.progress.step} · epoch {self.progress.epoch + 1}/{self.config.epochs} · loss {self._loss:.3f}"
-        )
+        epoch = min(self.progress.epoch + 1, self.config.epochs)
+        text = f"step {self.progress.step} · epoch {epoch}/{self.config.epochs} · loss {self._loss:.3f}"
         self.reporter.step(
             self.fraction, text + (f" · {self._speed:.0f} {self.experiment.unit}/s" if self._speed else "")
         )
