@@ -2,7 +2,9 @@
 
 import csv
 import importlib
+import sqlite3
 import sys
+from contextlib import closing
 
 import pytest
 
@@ -10,6 +12,7 @@ from regard.errors import ArgumentError, MissingPartError, RunError
 from regard.tasks.translate.task import TASK
 from regard.training import loggers
 from regard.training.config import LOGGERS, TrainingConfig
+from regard.training.own_files import strangers
 from regard.training.reporter import SilentReporter
 from regard.training.run import train
 from regard.training.run_folder import RunFolder
@@ -24,6 +27,18 @@ def test_the_logger_has_the_rows_of_the_metrics(tiny, tmp_path):
     rows = folder.read_metrics()
     assert [int(row["step"]) for row in logged] == [row["step"] for row in rows]
     assert [float(row["val_bleu"]) for row in logged] == pytest.approx([row["val_bleu"] for row in rows], rel=1e-4)
+    assert strangers(folder.path) == []  # --overwrite may delete what the logger wrote
+
+
+def test_mlflow_writes_a_database_into_the_run_folder(tiny, tmp_path, monkeypatch):
+    pytest.importorskip("mlflow", reason="mlflow is not installed (regard[mlflow])")
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    folder = RunFolder.create(tmp_path / "run")
+    train(TASK, tiny(epochs=1, logger="mlflow"), folder, reporter=SilentReporter())
+    with closing(sqlite3.connect(folder.path / "mlflow.db")) as database:
+        found = dict(database.execute("select key, value from metrics").fetchall())
+    assert found["val_bleu"] == pytest.approx(folder.read_metrics()[-1]["val_bleu"])
+    assert strangers(folder.path) == []
 
 
 def test_names_are_checked_at_once():

@@ -1,5 +1,6 @@
 """Lightning's loggers by name."""
 
+import os
 from importlib import import_module
 from typing import Any
 
@@ -26,10 +27,12 @@ def make_loggers(names: list[str], folder: RunFolder) -> list[Any]:
         RunError: a logger cannot begin, because it needs a login, a server or a folder.
     """
     run = folder.path.name
+    # MLflow no longer writes plain files. Its own variable names a server or another database.
+    database = os.environ.get("MLFLOW_TRACKING_URI", f"sqlite:///{folder.path.absolute() / 'mlflow.db'}")
     arguments: dict[str, dict[str, Any]] = {
         "csv": {"save_dir": folder.path, "name": "csv"},
         "tensorboard": {"save_dir": folder.path, "name": "tensorboard", "version": ""},
-        "mlflow": {"experiment_name": "regard", "run_name": run, "save_dir": str(folder.path / "mlflow")},
+        "mlflow": {"experiment_name": "regard", "run_name": run, "tracking_uri": database},
         "wandb": {"project": "regard", "name": run, "save_dir": folder.path},
     }
     loggers = []

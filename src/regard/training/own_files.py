@@ -12,8 +12,8 @@ from regard.training.run_lock import LOCK, OWNER
 OF_EVERY_RUN = (
     "config.yaml", ManifestFile.NAME, LOCK, OWNER, "model.safetensors", "metrics.csv", "samples.jsonl",
     "checkpoints/step-[0-9]*.ckpt", "pictures/curves.png", ".*.tmp*", "checkpoints/.*.tmp*", "pictures/.*.tmp*",
-    "corpus/.*.tmp*", "evaluation-*.json", "csv/metrics.csv", "csv/hparams.yaml", "tensorboard/events.out.tfevents.*",
-    "tensorboard/hparams.yaml",
+    "corpus/.*.tmp*", "evaluation-*.json", "csv/version_*/metrics.csv", "csv/version_*/hparams.yaml",
+    "tensorboard/events.out.tfevents.*", "tensorboard/hparams.yaml", "mlflow.db",
 )  # fmt: skip
 
 OF_VERSION_0_1 = (
