@@ -8,13 +8,19 @@ import os
 from pathlib import Path
 from typing import Any
 
-_RANKS = ("RANK", "NODE_RANK", "LOCAL_RANK", "SLURM_PROCID")
-"""Variables that are above 0 in every process but the first: of ``torchrun``, of Lightning, of Slurm."""
+_RANKS = {"LOCAL_RANK": None, "NODE_RANK": None, "RANK": "WORLD_SIZE", "SLURM_PROCID": "SLURM_NTASKS"}
+"""Variables that are above 0 in every process but the first: of Lightning, of ``torchrun``, of Slurm; and the variable
+that says of how many processes, without which a number means something else."""
 
 
 def is_first_process() -> bool:
     """Whether this process prints, and makes the run folder."""
-    return not any(os.environ.get(name, "0").isdecimal() and int(os.environ.get(name, "0")) > 0 for name in _RANKS)
+    return not any(_number(rank) > 0 and (size is None or _number(size) > 1) for rank, size in _RANKS.items())
+
+
+def _number(name: str) -> int:
+    value = os.environ.get(name, "")
+    return int(value) if value.isdecimal() else 0
 
 
 class Processes:
