@@ -10,12 +10,13 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import count, islice
 from pathlib import Path
+from typing import TextIO
 
-from regard.atomic_file import AtomicFile
+from regard.data.text.corpus_files import check_range, write_parts
 from regard.data.text.events import CHOICES, KINDS, EventKind
 from regard.data.text.grammar.phrases import RandomDraws
-from regard.errors import ArgumentError, DataError
 
 COLUMNS = ("article", "summary", "copied")
 """The columns of a written file; ``copied`` is a JSON list of the spans."""
@@ -56,8 +57,7 @@ def generate_articles(size: int, seed: int, *, start: int = 0) -> Iterator[Artic
     Raises:
         ArgumentError: ``size`` or ``start`` is negative.
     """
-    if size < 0 or start < 0:
-        raise ArgumentError(f"size and start must be at least 0; got {size} and {start}")
+    check_range(size, start)
     return (_article(RandomDraws(f"articles/{seed}/{number}")) for number in range(start, start + size))
 
 
@@ -76,20 +76,14 @@ def write_articles(folder: str | os.PathLike[str], sizes: Mapping[str, int], see
         ArgumentError: a size is negative.
         DataError: the folder cannot be written.
     """
-    folder = Path(folder)
-    start, written = 0, {}
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for split in sorted(sizes, key=lambda split: (split == "train", split)):
-            written[split] = folder / f"{split}.tsv"
-            with AtomicFile(written[split]) as part, part.open("w", encoding="utf-8", newline="\n") as file:
-                file.write("\t".join(COLUMNS) + "\n")
-                for article in generate_articles(sizes[split], seed, start=start):
-                    file.write(f"{article.text}\t{article.summary}\t{json.dumps(article.copied)}\n")
-            start += sizes[split]
-    except OSError as error:
-        raise DataError(f"{folder}: cannot be written ({error.strerror or error}); choose another folder") from error
-    return {split: written[split] for split in sizes}
+    articles = (article for number in count() for article in generate_articles(1, seed, start=number))
+
+    def write(file: TextIO, split: str, size: int) -> None:
+        file.write("\t".join(COLUMNS) + "\n")
+        for article in islice(articles, size):
+            file.write(f"{article.text}\t{article.summary}\t{json.dumps(article.copied)}\n")
+
+    return write_parts(folder, sizes, ".tsv", write)
 
 
 def _article(draws: RandomDraws) -> Article:

@@ -9,13 +9,14 @@ import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import count, islice
 from pathlib import Path
+from typing import TextIO
 
-from regard.atomic_file import AtomicFile
 from regard.data.text.alignment import Alignment, Link
+from regard.data.text.corpus_files import DistinctParts, check_range, write_parts
 from regard.data.text.grammar.phrases import RandomDraws, finished, joined
 from regard.data.text.grammar.sentences import sentence
-from regard.errors import ArgumentError, DataError
 
 SHORTEST, LONGEST = 4, 16
 """Words of an English sentence, without the punctuation mark at its end."""
@@ -62,8 +63,7 @@ def generate(size: int, seed: int, *, start: int = 0) -> Iterator[AlignedPair]:
     Raises:
         ArgumentError: ``size`` or ``start`` is negative.
     """
-    if size < 0 or start < 0:
-        raise ArgumentError(f"size and start must be at least 0; got {size} and {start}")
+    check_range(size, start)
     return (_pair(RandomDraws(f"{seed}/{number}")) for number in range(start, start + size))
 
 
@@ -86,36 +86,15 @@ def write_corpus(folder: str | os.PathLike[str], sizes: Mapping[str, int], seed:
         ArgumentError: a size is negative.
         DataError: the folder cannot be written.
     """
-    folder = Path(folder)
-    for split, size in sizes.items():
-        if size < 0:
-            raise ArgumentError(f"the size of {split!r} must be at least 0; got {size}")
-    held_out: set[str] = set()
-    number = 0
-    written = {}
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for split in sorted(sizes, key=lambda split: (split == "train", split)):
-            written[split] = folder / f"{split}.tsv"
-            number = _write(written[split], sizes[split], seed, number, held_out, keep=split != "train")
-    except OSError as error:
-        raise DataError(f"{folder}: cannot be written ({error.strerror or error}); choose another folder") from error
-    return {split: written[split] for split in sizes}
+    pairs = (pair for number in count() for pair in generate(1, seed, start=number))
+    distinct = DistinctParts(pairs, lambda pair: pair.source)
 
-
-def _write(path: Path, size: int, seed: int, number: int, held_out: set[str], *, keep: bool) -> int:
-    with AtomicFile(path) as part, part.open("w", encoding="utf-8", newline="\n") as file:
+    def write(file: TextIO, split: str, size: int) -> None:
         file.write("english\tspanish\talignment\n")
-        while size:
-            (pair,) = generate(1, seed, start=number)
-            number += 1
-            if pair.source in held_out:
-                continue
-            if keep:
-                held_out.add(pair.source)
+        for pair in islice(distinct.of(split), size):
             file.write(f"{pair.source}\t{pair.target}\t{Alignment(pair.sure, pair.possible)}\n")
-            size -= 1
-    return number
+
+    return write_parts(folder, sizes, ".tsv", write)
 
 
 def _pair(draws: RandomDraws) -> AlignedPair:

@@ -3,11 +3,11 @@
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import TextIO
 
-from regard.atomic_file import AtomicFile
+from regard.data.text.corpus_files import DistinctParts, write_parts
 from regard.data.text.generated import generate
 from regard.data.text.grammar.phrases import RandomDraws
-from regard.errors import ArgumentError, DataError
 
 SHORTEST, LONGEST = 3, 8
 """Sentences of a paragraph."""
@@ -40,35 +40,16 @@ def write_text(folder: str | os.PathLike[str], sizes: Mapping[str, int], seed: i
         ArgumentError: a size is negative.
         DataError: the folder cannot be written.
     """
-    folder = Path(folder)
-    for part, size in sizes.items():
-        if size < 0:
-            raise ArgumentError(f"the size of {part!r} must be at least 0; got {size}")
-    held_out: set[str] = set()
-    source = sentences(seed)
-    written = {}
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for part in sorted(sizes, key=lambda part: (part == "train", part)):
-            written[part] = folder / f"{part}.txt"
-            new = _others(source, held_out, keep=part != "train")
-            _write(written[part], new, sizes[part], RandomDraws(f"{seed}/{part}"))
-    except OSError as error:
-        raise DataError(f"{folder}: cannot be written ({error.strerror or error}); choose another folder") from error
-    return {part: written[part] for part in sizes}
+    distinct = DistinctParts(sentences(seed), str)
+
+    def write(file: TextIO, part: str, size: int) -> None:
+        _write(file, distinct.of(part), size, RandomDraws(f"{seed}/{part}"))
+
+    return write_parts(folder, sizes, ".txt", write)
 
 
-def _others(source: Iterator[str], held_out: set[str], *, keep: bool) -> Iterator[str]:
-    for sentence in source:
-        if sentence not in held_out:
-            if keep:
-                held_out.add(sentence)
-            yield sentence
-
-
-def _write(path: Path, source: Iterator[str], size: int, draws: RandomDraws) -> None:
-    with AtomicFile(path) as part, part.open("w", encoding="utf-8", newline="\n") as file:
-        while size:
-            count = min(size, draws.choice(range(SHORTEST, LONGEST + 1)))
-            size -= count
-            file.write(" ".join(next(source) for _ in range(count)) + ("\n\n" if size else "\n"))
+def _write(file: TextIO, source: Iterator[str], size: int, draws: RandomDraws) -> None:
+    while size:
+        count = min(size, draws.choice(range(SHORTEST, LONGEST + 1)))
+        size -= count
+        file.write(" ".join(next(source) for _ in range(count)) + ("\n\n" if size else "\n"))

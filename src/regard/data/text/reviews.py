@@ -8,11 +8,12 @@ neither a list of good and bad words nor the position of a word tells the label;
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count, islice
 from pathlib import Path
+from typing import TextIO
 
-from regard.atomic_file import AtomicFile
+from regard.data.text.corpus_files import DistinctParts, check_range, write_parts
 from regard.data.text.grammar.phrases import RandomDraws
-from regard.errors import ArgumentError, DataError
 
 LABELS = ("negative", "positive")
 
@@ -76,8 +77,7 @@ def generate_reviews(size: int, seed: int, *, start: int = 0) -> Iterator[Review
     Raises:
         ArgumentError: ``size`` or ``start`` is negative.
     """
-    if size < 0 or start < 0:
-        raise ArgumentError(f"size and start must be at least 0; got {size} and {start}")
+    check_range(size, start)
     return (_review(RandomDraws(f"{seed}/{number}")) for number in range(start, start + size))
 
 
@@ -99,35 +99,15 @@ def write_reviews(folder: str | os.PathLike[str], sizes: Mapping[str, int], seed
         ArgumentError: a size is negative.
         DataError: the folder cannot be written.
     """
-    folder = Path(folder)
-    for split, size in sizes.items():
-        if size < 0:
-            raise ArgumentError(f"the size of {split!r} must be at least 0; got {size}")
-    held_out: set[str] = set()
-    number, written = 0, {}
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for split in sorted(sizes, key=lambda split: (split == "train", split)):
-            written[split] = folder / f"{split}.tsv"
-            number = _write(written[split], sizes[split], seed, number, held_out, keep=split != "train")
-    except OSError as error:
-        raise DataError(f"{folder}: cannot be written ({error.strerror or error}); choose another folder") from error
-    return {split: written[split] for split in sizes}
+    reviews = (review for number in count() for review in generate_reviews(1, seed, start=number))
+    distinct = DistinctParts(reviews, lambda review: review.text)
 
-
-def _write(path: Path, size: int, seed: int, number: int, held_out: set[str], *, keep: bool) -> int:
-    with AtomicFile(path) as part, part.open("w", encoding="utf-8", newline="\n") as file:
+    def write(file: TextIO, split: str, size: int) -> None:
         file.write("text\tlabel\tdeciding\n")
-        while size:
-            (review,) = generate_reviews(1, seed, start=number)
-            number += 1
-            if review.text in held_out:
-                continue
-            if keep:
-                held_out.add(review.text)
+        for review in islice(distinct.of(split), size):
             file.write(f"{review.text}\t{review.label}\t{' '.join(map(str, review.deciding))}\n")
-            size -= 1
-    return number
+
+    return write_parts(folder, sizes, ".tsv", write)
 
 
 def _review(draws: RandomDraws) -> Review:
