@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from regard import masks
 from regard.errors import ArgumentError, UnknownNameError
-from regard.models.token_input import POSITIONS, TokenInput, relative_position
+from regard.models.token_input import POSITIONS, TokenInput, layer_config
 from regard.models.vocabulary_loss import vocabulary_loss
 from regard.nn import KeyValueCache, LayerConfig, TransformerEncoder, TransformerEncoderLayer
 from regard.positions import Learned
@@ -63,18 +63,7 @@ class LanguageModelConfig:
     @property
     def layer(self) -> LayerConfig:
         """How the layers are made."""
-        return LayerConfig(
-            dim=self.dim,
-            heads=self.heads,
-            feedforward=self.feedforward,
-            dropout=self.dropout,
-            activation=self.activation,
-            norm_first=self.norm_first,
-            kv_heads=self.kv_heads,
-            score=self.score,
-            normalizer=self.normalizer,
-            position=relative_position(self.position),
-        )
+        return layer_config(self)
 
     @property
     def min_numbers(self) -> int:

@@ -12,7 +12,7 @@ from regard.models.copying import CopyGate, copy_log_probabilities, copy_loss, c
 from regard.models.coverage import coverage_loss
 from regard.models.encoders import Encoded
 from regard.models.recurrent_decoder import Step
-from regard.models.translator import Loss, Translator, TranslatorOutput
+from regard.models.translator import DecodedRow, Loss, Translator, TranslatorOutput, predicted_tokens
 
 
 @dataclass(frozen=True)
@@ -56,20 +56,6 @@ class PointerState:
     def reorder(self, index: Tensor) -> "PointerState":
         """As `select`, if each new row has the same source as the row that it replaces."""
         return replace(self, decoder=self.decoder.reorder(index))
-
-
-class DecodedRow(NamedTuple):
-    """One step of the translator's decoder.
-
-    Attributes:
-        readout: ``[rows, dim]``, the input of the output matrix.
-        state: the state after the step.
-        weights: ``[rows, source]``.
-    """
-
-    readout: Tensor
-    state: Any
-    weights: Tensor
 
 
 class Copied(NamedTuple):
@@ -215,12 +201,10 @@ class PointerGenerator(Translator):
         encoded = self.encode(source, source_lengths)
         predicted = self.decode(encoded, self.known(target), target_lengths)
         assert predicted.weights is not None
-        labels = target[:, 1:]
-        is_token = torch.arange(labels.shape[1], device=labels.device) < (target_lengths - 1)[:, None]
+        labels, is_token = predicted_tokens(target, target_lengths)
         count = is_token.sum().clamp(min=1)
         if self.gate is None:
             found = self._cross_entropy(predicted, self.known(labels), is_token, label_smoothing)
-            total, nll = found.total, found.nll.sum()
         else:
             gate = self._gate(predicted.readout, predicted.weights, encoded.annotations, self.known(target[:, :-1]))
             found = copy_loss(
@@ -232,10 +216,10 @@ class PointerGenerator(Translator):
                 labels.masked_fill(~is_token, -1),
                 label_smoothing=label_smoothing,
             )
-            total, nll = found.total, found.nll.sum()
+        total = found.total
         if self.config.coverage:
             total = total + self.config.coverage_weight * coverage_loss(predicted.weights, is_token)
-        return Loss(total / count, nll / count, is_token.sum())
+        return Loss(total / count, found.nll.sum() / count, is_token.sum())
 
     def copied(self, source: Tensor, source_lengths: Tensor, target: Tensor, target_lengths: Tensor) -> Copied:
         """Which tokens of given targets are copied; arguments as in `loss`. Without copying no share is above 0."""

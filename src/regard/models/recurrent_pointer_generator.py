@@ -7,9 +7,9 @@ from torch import Tensor, nn
 
 from regard.errors import ArgumentError
 from regard.models.encoders import Encoded
-from regard.models.pointer_generator import DecodedRow, PointerGenerator
+from regard.models.pointer_generator import PointerGenerator
 from regard.models.recurrent_translator import RecurrentTranslator, TranslatorConfig
-from regard.models.translator import TranslatorOutput
+from regard.models.translator import DecodedRow, TranslatorOutput
 
 
 @dataclass(frozen=True, slots=True)

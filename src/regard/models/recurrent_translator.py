@@ -12,12 +12,18 @@ from regard.models.luong_decoder import SCOPES, LuongDecoder
 from regard.models.readout import READOUTS
 from regard.models.recurrence import CELLS
 from regard.models.recurrent_decoder import BottleneckDecoder, DecoderState, RecurrentDecoder, Step
-from regard.models.translator import Translator, TranslatorOutput, token_embedding
+from regard.models.translator import (
+    TIES,
+    Translator,
+    TranslatorOutput,
+    check_vocabularies,
+    output_matrix,
+    token_embedding,
+)
 from regard.nn import Attention
 
 ATTENTIONS = ("none", "bahdanau", "luong", "hard")
 SCORES = ("additive", "concat", "dot", "general", "location", "scaled_dot")
-TIES = ("none", "target", "all")
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,14 +89,7 @@ class TranslatorConfig:
             raise ArgumentError(f"dropout must be in [0, 1); it is {self.dropout}")
         if self.scope != "global" and self.attention != "luong":
             raise ArgumentError(f"scope {self.scope!r} is luong's; attention is {self.attention!r}")
-        if self.tied_embeddings == "all" and self.source_vocabulary != self.target_vocabulary:
-            raise ArgumentError(
-                "tied_embeddings 'all' needs one vocabulary for both sides; source_vocabulary is "
-                f"{self.source_vocabulary}, target_vocabulary is {self.target_vocabulary}"
-            )
-        for name in ("pad", "bos", "eos"):
-            if not 0 <= getattr(self, name) < self.target_vocabulary:
-                raise ArgumentError(f"{name} must be a target token; it is {getattr(self, name)}")
+        check_vocabularies(self)
 
     @property
     def score_name(self) -> str:
@@ -126,12 +125,7 @@ class RecurrentTranslator(Translator):
         source_embedding = (
             target_embedding if shared else token_embedding(config.source_vocabulary, config.embedding_dim)
         )
-        output = nn.Linear(config.embedding_dim, config.target_vocabulary)
-        nn.init.zeros_(output.bias)
-        if config.tied_embeddings == "none":
-            nn.init.normal_(output.weight, std=config.embedding_dim**-0.5)
-        else:
-            output.weight = target_embedding.weight
+        output = output_matrix(target_embedding, config.tied_embeddings != "none")
         self.encoder = RecurrentEncoder(
             source_embedding, config.hidden_dim, config.encoder_layers, config.cell, config.dropout
         )

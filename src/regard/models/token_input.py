@@ -1,12 +1,13 @@
 """Tokens as vectors with positions: the input of a Transformer."""
 
 import math
+from typing import Any
 
 from torch import Tensor, nn
 
 from regard.errors import UnknownNameError
 from regard.nn.dropout import Dropout
-from regard.nn.layer_config import RELATIVE_POSITIONS
+from regard.nn.layer_config import RELATIVE_POSITIONS, LayerConfig
 from regard.positions import Learned, Sinusoidal
 
 POSITIONS = ("sinusoidal", "learned", *RELATIVE_POSITIONS)
@@ -49,3 +50,24 @@ class TokenInput(nn.Module):
 def relative_position(position: str) -> str:
     """The part of a name of `POSITIONS` that belongs to self-attention, for a `regard.nn.LayerConfig`."""
     return position if position in RELATIVE_POSITIONS else "none"
+
+
+def layer_config(config: Any) -> LayerConfig:
+    """How the layers of a Transformer with this configuration are made.
+
+    Args:
+        config: the configuration of a model; its fields have the names of those of a `LayerConfig`, and ``position`` is
+            one of `POSITIONS`.
+    """
+    return LayerConfig(
+        dim=config.dim,
+        heads=config.heads,
+        feedforward=config.feedforward,
+        dropout=config.dropout,
+        activation=config.activation,
+        norm_first=config.norm_first,
+        kv_heads=config.kv_heads,
+        score=config.score,
+        normalizer=config.normalizer,
+        position=relative_position(config.position),
+    )

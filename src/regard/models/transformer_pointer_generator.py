@@ -1,16 +1,16 @@
 """The pointer-generator on the Transformer: the weights of the last layer's attention, mean of heads, copy."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor, nn
 
 from regard.errors import ArgumentError
 from regard.models.encoders import Encoded
-from regard.models.pointer_generator import DecodedRow, PointerGenerator
+from regard.models.pointer_generator import PointerGenerator
 from regard.models.recurrent_pointer_generator import check_pointer
 from regard.models.transformer_translator import TransformerConfig, TransformerTranslator
-from regard.models.translator import TranslatorOutput
+from regard.models.translator import DecodedRow, TranslatorOutput
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +62,4 @@ class TransformerPointerGenerator(PointerGenerator):
         return self.translator.decode(encoded, target, target_lengths)
 
     def decode_row(self, tokens: Tensor, state: Any) -> DecodedRow:
-        translator = self.translator
-        embedded = translator.target_input(tokens[:, None], state.caches[0].length)
-        rows, caches, weights = translator.decoder.step(embedded, state.memory, state.caches, translator.aligned_layer)
-        assert weights is not None
-        return DecodedRow(rows, replace(state, caches=caches), weights.mean(1)[:, 0])
+        return self.translator.decode_row(tokens, state)

@@ -4,17 +4,23 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from regard import masks
 from regard.errors import ArgumentError, UnknownNameError
 from regard.models.encoders import Encoded
 from regard.models.recurrent_decoder import Step
-from regard.models.token_input import POSITIONS, TokenInput, relative_position
-from regard.models.translator import Translator, TranslatorOutput, token_embedding
+from regard.models.token_input import POSITIONS, TokenInput, layer_config
+from regard.models.translator import (
+    TIES,
+    DecodedRow,
+    Translator,
+    TranslatorOutput,
+    check_vocabularies,
+    output_matrix,
+    token_embedding,
+)
 from regard.nn import KeyValueCache, KeyValues, LayerConfig, Packing, TransformerDecoder, TransformerEncoder
-
-TIES = ("none", "target", "all")
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,31 +74,13 @@ class TransformerConfig:
                 raise ArgumentError(f"{name} must be at least 1; it is {getattr(self, name)}")
         if not 0 <= self.dropout < 1:
             raise ArgumentError(f"dropout must be in [0, 1); it is {self.dropout}")
-        if self.tied_embeddings == "all" and self.source_vocabulary != self.target_vocabulary:
-            raise ArgumentError(
-                "tied_embeddings 'all' needs one vocabulary for both sides; source_vocabulary is "
-                f"{self.source_vocabulary}, target_vocabulary is {self.target_vocabulary}"
-            )
-        for name in ("pad", "bos", "eos"):
-            if not 0 <= getattr(self, name) < self.target_vocabulary:
-                raise ArgumentError(f"{name} must be a target token; it is {getattr(self, name)}")
+        check_vocabularies(self)
         self.layer  # noqa: B018 (checks the sizes of the layers)
 
     @property
     def layer(self) -> LayerConfig:
         """How the layers are made."""
-        return LayerConfig(
-            dim=self.dim,
-            heads=self.heads,
-            feedforward=self.feedforward,
-            dropout=self.dropout,
-            activation=self.activation,
-            norm_first=self.norm_first,
-            kv_heads=self.kv_heads,
-            score=self.score,
-            normalizer=self.normalizer,
-            position=relative_position(self.position),
-        )
+        return layer_config(self)
 
     @property
     def min_numbers(self) -> int:
@@ -144,12 +132,7 @@ class TransformerTranslator(Translator):
         self.target_input = TokenInput(target, config.position, config.max_length, config.dropout)
         self.encoder = TransformerEncoder.create(config.encoder_layers, config.layer)
         self.decoder = TransformerDecoder.create(config.decoder_layers, config.layer)
-        self.output = nn.Linear(config.dim, config.target_vocabulary)
-        nn.init.zeros_(self.output.bias)
-        if config.tied_embeddings == "none":
-            nn.init.normal_(self.output.weight, std=config.dim**-0.5)
-        else:
-            self.output.weight = target.weight
+        self.output = output_matrix(target, config.tied_embeddings != "none")
         self.max_length = config.max_length if config.position == "learned" else None
         self.aligned_layer = max(0, config.decoder_layers - 2)
 
@@ -165,11 +148,16 @@ class TransformerTranslator(Translator):
         return TransformerState(memory, [KeyValueCache() for _ in memory])
 
     def step(self, tokens: Tensor, state: TransformerState) -> Step:
+        row = self.decode_row(tokens, state)
+        logits = self.output(row.readout).float()
+        return Step(torch.log_softmax(logits, dim=-1), row.state, row.weights.float())
+
+    def decode_row(self, tokens: Tensor, state: TransformerState) -> DecodedRow:
+        """`step` before the output matrix."""
         embedded = self.target_input(tokens[:, None], state.caches[0].length)
         rows, caches, weights = self.decoder.step(embedded, state.memory, state.caches, self.aligned_layer)
         assert weights is not None
-        logits = self.output(rows).float()
-        return Step(torch.log_softmax(logits, dim=-1), replace(state, caches=caches), weights.float().mean(1)[:, 0])
+        return DecodedRow(rows, replace(state, caches=caches), weights.mean(1)[:, 0])
 
     def forward(
         self,

@@ -6,10 +6,14 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from regard.errors import ArgumentError
 from regard.models.encoders import Encoded
 from regard.models.recurrent_decoder import Choices, Step
 from regard.models.search import Hypothesis, beam, greedy
 from regard.models.vocabulary_loss import VocabularyLoss, vocabulary_loss
+
+TIES = ("none", "target", "all")
+"""Embeddings that share their weights: none; target embedding and output matrix; the source embedding too."""
 
 
 class TranslatorOutput(NamedTuple):
@@ -31,6 +35,20 @@ class TranslatorOutput(NamedTuple):
     def logits(self) -> Tensor:
         """``[batch, target − 1, vocabulary]``, computed at each access: it is the largest tensor of the model."""
         return self.output(self.readout)
+
+
+class DecodedRow(NamedTuple):
+    """One step of a decoder, before the output matrix.
+
+    Attributes:
+        readout: ``[rows, dim]``, the input of the output matrix.
+        state: the state after the step.
+        weights: ``[rows, source]``.
+    """
+
+    readout: Tensor
+    state: Any
+    weights: Tensor
 
 
 class Loss(NamedTuple):
@@ -160,8 +178,7 @@ class Translator(nn.Module, ABC):
             sampling_probability=sampling_probability,
             need_weights=False,
         )
-        labels = target[:, 1:]
-        is_token = torch.arange(labels.shape[1], device=labels.device) < (target_lengths - 1)[:, None]
+        labels, is_token = predicted_tokens(target, target_lengths)
         tokens = is_token.sum()
         found = self._cross_entropy(predicted, labels, is_token, label_smoothing)
         total = found.total
@@ -194,6 +211,45 @@ class Translator(nn.Module, ABC):
             is_token: bool ``[batch, target − 1]``.
         """
         return None
+
+
+def predicted_tokens(target: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+    """The tokens that are predicted: all but ``bos``, and bool ``[batch, target − 1]``, False for padding.
+
+    Args:
+        target: ``int64 [batch, target]``.
+        lengths: ``int64 [batch]``, tokens of each target.
+    """
+    labels = target[:, 1:]
+    return labels, torch.arange(labels.shape[1], device=labels.device) < (lengths - 1)[:, None]
+
+
+def check_vocabularies(config: Any) -> None:
+    """Raise ArgumentError unless the vocabularies of a translator's configuration fit its ties and special tokens."""
+    if config.tied_embeddings == "all" and config.source_vocabulary != config.target_vocabulary:
+        raise ArgumentError(
+            "tied_embeddings 'all' needs one vocabulary for both sides; source_vocabulary is "
+            f"{config.source_vocabulary}, target_vocabulary is {config.target_vocabulary}"
+        )
+    for name in ("pad", "bos", "eos"):
+        if not 0 <= getattr(config, name) < config.target_vocabulary:
+            raise ArgumentError(f"{name} must be a target token; it is {getattr(config, name)}")
+
+
+def output_matrix(embedding: nn.Embedding, tied: bool) -> nn.Linear:
+    """A new output matrix over the tokens of an embedding.
+
+    Args:
+        embedding: target tokens → ``[..., dim]``.
+        tied: whether its weight is that of the embedding.
+    """
+    output = nn.Linear(embedding.embedding_dim, embedding.num_embeddings)
+    nn.init.zeros_(output.bias)
+    if tied:
+        output.weight = embedding.weight
+    else:
+        nn.init.normal_(output.weight, std=embedding.embedding_dim**-0.5)
+    return output
 
 
 def longest_translation(source_tokens: int) -> int:

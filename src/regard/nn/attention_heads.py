@@ -76,34 +76,29 @@ class AttentionHeads(nn.MultiheadAttention):
         )
         return run(problem, self.backend, need_weights=need_weights)
 
-    def project(
-        self, query: Tensor, key: Tensor, value: Tensor, weights: tuple[Tensor, ...] | None = None
-    ) -> tuple[Tensor, Tensor, Tensor]:
+    def project(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """The projections of the three inputs, all heads side by side: by one product if the inputs are one tensor.
 
         Args:
             query: ``[..., embed_dim]``.
             key: ``[..., kdim]``.
             value: ``[..., vdim]``.
-            weights: what the module's input projections are; None: they are looked up.
         """
-        weights = self._input_weights() if weights is None else weights
+        weights = self._input_weights()
         if len(weights) == 1 and query is key and key is value:
             q, k, v = F.linear(query, weights[0], self.in_proj_bias).split(self._widths, dim=-1)
             return q, k, v
-        return self.project_query(query, weights), *self.project_memory(key, value, weights)
+        return self.project_query(query), *self.project_memory(key, value)
 
-    def project_query(self, query: Tensor, weights: tuple[Tensor, ...] | None = None) -> Tensor:
+    def project_query(self, query: Tensor) -> Tensor:
         """The projection of the query alone, as `project` gives it."""
-        weights = self._input_weights() if weights is None else weights
+        weights = self._input_weights()
         bias = None if self.in_proj_bias is None else self.in_proj_bias[: self.embed_dim]
         return F.linear(query, weights[0][: self.embed_dim], bias)
 
-    def project_memory(
-        self, key: Tensor, value: Tensor, weights: tuple[Tensor, ...] | None = None
-    ) -> tuple[Tensor, Tensor]:
+    def project_memory(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
         """The projections of key and value, as `project` gives them: by one product if they are one tensor."""
-        weights = self._input_weights() if weights is None else weights
+        weights = self._input_weights()
         bias = None if self.in_proj_bias is None else self.in_proj_bias[self.embed_dim :]
         if len(weights) == 1:
             weight = weights[0][self.embed_dim :]

@@ -196,16 +196,15 @@ class MultiheadAttention(AttentionHeads):
                     "key_padding_mask and attn_mask"
                 )
             return self._forward_nested(query, need_weights, average_attn_weights, is_causal, mask, bias)
-        input_weights = self._input_weights()
         inputs = {"query": (query, self.embed_dim), "key": (key, self.kdim), "value": (value, self.vdim)}
-        check_torch_inputs(inputs, self.batch_first, input_weights[0])
+        check_torch_inputs(inputs, self.batch_first, self._input_weights()[0])
         batched = query.dim() == 3
         batch_first = self.batch_first or not batched
         batch = query.shape[0 if batch_first else 1] if batched else None
         queries, keys = (t.shape[1 if batched and batch_first else 0] for t in (query, key))
 
         key, value = without_padding(query, key, value, key_padding_mask, batch_first)
-        projected = self.project(query, key, value, input_weights)
+        projected = self.project(query, key, value)
         q, k, v = (self.split(each if batched else each[None], batch_first) for each in projected)
         given_mask, given_bias = read_torch_masks(key_padding_mask, attn_mask, batch, q, keys)
         attended = self.attend_heads(

@@ -1,6 +1,6 @@
 """Training whose weights, gradients and optimizer states are divided among the processes (Rajbhandari et al. 2020)."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
@@ -76,9 +76,6 @@ class ShardedStrategy(FSDPStrategy):
     def load_checkpoint(self, checkpoint_path: Any, weights_only: bool | None = None) -> dict[str, Any]:
         self.checkpoint_io.load_checkpoint(checkpoint_path)
         return super().load_checkpoint(checkpoint_path, weights_only)
-
-    def load_model_state_dict(self, checkpoint: Mapping[str, Any], strict: bool = True) -> None:
-        """Nothing: `load_checkpoint` has done it."""
 
 
 def is_sharded(trainer: Trainer) -> bool:
