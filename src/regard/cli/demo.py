@@ -46,9 +46,10 @@ def command(*, options: DemoOptions = DemoOptions()) -> None:
 
     from regard.cli.training import exit_if_stopped
     from regard.tasks.alignment_pictures import draw_alignments
+    from regard.tasks.run_files import bundled_path
     from regard.tasks.translate.config import DataConfig, ModelConfig, TranslationTrainingConfig
     from regard.tasks.translate.evaluation import evaluate
-    from regard.tasks.translate.task import TASK, bundled_path
+    from regard.tasks.translate.task import TASK
     from regard.tasks.translate.trained_translator import TrainedTranslator
     from regard.training.config import RunConfig
     from regard.training.run import train

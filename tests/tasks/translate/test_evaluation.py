@@ -10,8 +10,9 @@ import torch
 from regard.data.text.alignment import alignment_error_rate
 from regard.data.text.sources import open_pairs
 from regard.errors import DataError, RunError
+from regard.tasks.run_files import tokenizer_path
 from regard.tasks.translate.evaluation import evaluate, read_alignments, teacher_forced_alignments, teacher_forced_loss
-from regard.tasks.translate.task import TASK, tokenizer_path
+from regard.tasks.translate.task import TASK
 from regard.tasks.translate.text_metrics import text_scores
 from regard.tasks.translate.trained_translator import TrainedTranslator
 from regard.training.reporter import SilentReporter

@@ -13,10 +13,10 @@ from regard.data.text.labelled import open_labelled
 from regard.data.text.labelled_batches import encode_labelled
 from regard.data.text.labels import Labels
 from regard.data.text.tokenizers import Tokenizer
-from regard.errors import DataError
 from regard.tasks.classify.config import DataConfig
-from regard.tasks.classify.task import ClassificationRun, bundled_path, labels_path, tokenizer_path
-from regard.tasks.run_data import located, tokenizer_of_run
+from regard.tasks.classify.task import ClassificationRun, labels_path
+from regard.tasks.run_data import held_out_size, located, run_tokenizer, warn_of_training_data
+from regard.tasks.run_files import bundled_path, tokenizer_path
 from regard.training.run_folder import RunFolder
 
 if TYPE_CHECKING:
@@ -69,7 +69,13 @@ def open_corpora(run: ClassificationRun, folder: RunFolder) -> Corpora:
         validation = open_part(config, folder, "validation")
     else:
         train, validation = _held_out(train, config)
-    tokenizer = _tokenizer(run, folder, train)
+    tokenizer = run_tokenizer(
+        tokenizer_path(folder),
+        run.training.init_from,
+        config.tokenizer,
+        config.lowercase,
+        lambda: Tokenizer.train(_texts(train), config.tokenizer, config.vocabulary, config.lowercase),
+    )
     numbers = Counter(itertools.chain.from_iterable(block["target"] for block in train.iter(10_000)))  # pyright: ignore
     return Corpora(
         validation_text=validation,
@@ -96,34 +102,17 @@ def _labels(run: ClassificationRun, folder: RunFolder, train: "datasets.Dataset"
     return labels
 
 
-def _tokenizer(run: ClassificationRun, folder: RunFolder, train: "datasets.Dataset") -> Tokenizer:
-    config, path = run.data, tokenizer_path(folder)
-    if not path.is_file():
-        if run.training.init_from is not None:
-            learned = tokenizer_of_run(run.training.init_from, path.name, config.tokenizer, config.lowercase)
-        else:
-            learned = Tokenizer.train(_texts(train), config.tokenizer, config.vocabulary, config.lowercase)
-        learned.save(path)
-    return Tokenizer.load(path)
-
-
 def _check_parts(config: DataConfig, folder: RunFolder, labels: Labels) -> None:
     # The test data are read now, so that a mistake in them does not wait for the end of the training.
+    warn_of_training_data(config)
     for part in ("validation", "test"):
         if getattr(config, part) is not None:
-            if getattr(config, part) == config.train:
-                log.warning("the %s data are the training data: their metrics say nothing about other texts", part)
             labels.require(open_part(config, folder, part), _name(config, part))
 
 
 def _held_out(train: "datasets.Dataset", config: DataConfig) -> tuple["datasets.Dataset", "datasets.Dataset"]:
     # Random texts, since the last ones of a file that is sorted by its labels would all have one label.
-    held_out = min(config.held_out, len(train) // 10)
-    if not held_out:
-        raise DataError(
-            f"{config.train} has {len(train)} texts, too few to use some of them for validation; "
-            "give validation data with --validation"
-        )
+    held_out = held_out_size(len(train), config.held_out, f"{config.train} has {len(train)} texts")
     order = np.random.default_rng(0).permutation(len(train))
     return train.select(np.sort(order[held_out:])), train.select(np.sort(order[:held_out]))
 

@@ -4,14 +4,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from regard.tasks.classify import config
+from regard.tasks.run_files import PARTS
 from regard.training.config import RunConfig
 from regard.training.run_folder import RunFolder
 from regard.training.task import Experiment, Metric, Task
 
 if TYPE_CHECKING:
     from regard.tasks.classify.trained_classifier import TrainedClassifier
-
-PARTS = ("train", "validation", "test")
 
 ClassificationRun = RunConfig[config.DataConfig, config.ModelConfig, config.ClassificationTrainingConfig]
 """The configuration of a run that trains a text classifier."""
@@ -53,24 +52,12 @@ class ClassifyTask(Task):
         }
 
     def test_data(self, folder: RunFolder, config: ClassificationRun) -> str | None:
-        from regard.tasks.run_data import located
+        from regard.tasks.run_data import test_source
 
-        if config.data.bundled and not config.data.test:
-            return str(bundled_path(folder, "test"))
-        return located(folder, config.data.test)
+        return test_source(folder, config.data)
 
     def run_name(self, config: ClassificationRun) -> str:
         return f"{self.name}-{config.model.encoder}"
-
-
-def bundled_path(folder: RunFolder, part: str) -> Path:
-    """The file of a part of the bundled corpus in a run folder: ``"train"``, ``"validation"`` or ``"test"``."""
-    return folder.path / "corpus" / f"{part}.tsv"
-
-
-def tokenizer_path(folder: RunFolder) -> Path:
-    """The tokenizer in a run folder: a ``tokenizer.json`` of Hugging Face."""
-    return folder.path / "tokenizer.json"
 
 
 def labels_path(folder: RunFolder) -> Path:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,12 +15,12 @@ from regard.data.text.labelled_batches import LabelledBatch
 from regard.data.text.labels import Labels
 from regard.data.text.tokenizers import Tokenizer
 from regard.errors import ArgumentError, KindError, RunError
-from regard.models.checkpoint import load_model
 from regard.models.text_classifier import TextClassifier
 from regard.tasks.classify.classification import Classification, words_of
 from regard.tasks.classify.config import EvaluationConfig, PredictionConfig
-from regard.tasks.classify.task import TASK, ClassificationRun, bundled_path, labels_path, tokenizer_path
-from regard.tasks.run_data import on_device
+from regard.tasks.classify.task import TASK, ClassificationRun, labels_path
+from regard.tasks.run_data import chunks, load_files_and_model, on_device
+from regard.tasks.run_files import bundled_path, tokenizer_path
 from regard.training.run_folder import RunFolder
 from regard.training.task import Prediction, Trained
 
@@ -58,14 +58,10 @@ class TrainedClassifier(Trained):
         self.task = TASK
         self.folder = folder if isinstance(folder, RunFolder) else RunFolder.open(folder)
         self.config: ClassificationRun = self.folder.read_config(TASK)
-        paths = tokenizer_path(self.folder), labels_path(self.folder)
-        self.folder.require(*paths)
-        self.tokenizer, self.labels, model = self.folder.manifest.consistently(
-            [self.folder.model, *paths],
-            lambda: (Tokenizer.load(paths[0]), Labels.load(paths[1]), load_model(self.folder.model)),
+        loaders = {tokenizer_path(self.folder): Tokenizer.load, labels_path(self.folder): Labels.load}
+        (self.tokenizer, self.labels), model = load_files_and_model(
+            self.folder, loaders, TextClassifier, "which does not classify texts"
         )
-        if not isinstance(model, TextClassifier):
-            raise RunError(f"{self.folder.model} holds a {type(model).__name__}, which does not classify texts")
         if (len(self.tokenizer), len(self.labels)) != (model.config.vocabulary, model.config.labels):
             raise RunError(f"{self.folder.path}: the sizes of the tokenizer or the labels and of the model differ")
         self.model: TextClassifier = on_device(model, device)  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -145,7 +141,7 @@ class TrainedClassifier(Trained):
         weights: list[Tensor] = [torch.empty(0)] * len(ids) if need_weights else []
         order = sorted(range(len(ids)), key=lambda row: len(ids[row]))
         with torch.inference_mode():
-            for rows in _chunks(order, batch_size):
+            for rows in chunks(order, batch_size):
                 batch = LabelledBatch.of([ids[row] for row in rows]).to(self.device)
                 found = self.model(batch.tokens, batch.lengths, need_weights=need_weights)
                 logits[rows] = found.logits.float().cpu()
@@ -166,7 +162,3 @@ class TrainedClassifier(Trained):
         merged = None if weights is None else torch.from_numpy(merge(weights, None, groups)).float()
         words = [text[span.start : span.stop] for span in spans]
         return Classification(text, self.labels.names[order[0]], ranked, words, spans, merged, cut)
-
-
-def _chunks(rows: list[int], size: int) -> Iterator[list[int]]:
-    return (rows[first : first + size] for first in range(0, len(rows), size))

@@ -14,7 +14,9 @@ from regard.data.text.text_tokenizer import TextTokenizer
 from regard.data.text.token_table import TokenTable, encode_text, names_of, read_text
 from regard.errors import DataError, RunError
 from regard.tasks.language.config import DataConfig
-from regard.tasks.language.task import LanguageRun, bundled_path, tokenizer_path
+from regard.tasks.language.task import SUFFIX, LanguageRun
+from regard.tasks.run_data import held_out_size
+from regard.tasks.run_files import bundled_path, tokenizer_path
 from regard.training.run_folder import RunFolder
 
 log = logging.getLogger("regard")
@@ -68,12 +70,7 @@ def open_corpus(run: LanguageRun, folder: RunFolder) -> Corpus:
     if "validation" in others:
         validation = encode_text(others["validation"], tokenizer)
     else:
-        held_out = min(config.held_out, len(train) // 10)
-        if not held_out:
-            raise DataError(
-                f"{config.train} has {len(train)} tokens, too few to use some of them for validation; "
-                "give validation text with --validation"
-            )
+        held_out = held_out_size(len(train), config.held_out, f"{config.train} has {len(train)} tokens", "text")
         cut = len(train) - held_out
         train, validation = train.part(0, cut), train.part(cut - 1, len(train))
     return Corpus(train, validation, tokenizer)
@@ -105,13 +102,13 @@ def bundled_test() -> Iterator[Path]:
 
 def _files(config: DataConfig, folder: RunFolder, part: str) -> tuple[Path, ...]:
     source = getattr(config, part)
-    return (bundled_path(folder, part),) if source is None else located_text(folder, source)
+    return (bundled_path(folder, part, SUFFIX),) if source is None else located_text(folder, source)
 
 
 def _write_bundled(folder: RunFolder, sentences: int) -> None:
     from regard.data.text.generated_text import write_text
 
-    if not bundled_path(folder, "train").is_file():
+    if not bundled_path(folder, "train", SUFFIX).is_file():
         sizes = {"train": sentences, "validation": BUNDLED_VALIDATION, "test": BUNDLED_TEST}
         write_text(folder.path / "corpus", sizes, BUNDLED_SEED)
 

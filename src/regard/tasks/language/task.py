@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from regard.tasks.language import config
+from regard.tasks.run_files import PARTS, bundled_path
 from regard.training.config import RunConfig
 from regard.training.run_folder import RunFolder
 from regard.training.task import Experiment, Metric, Task
@@ -11,7 +12,8 @@ from regard.training.task import Experiment, Metric, Task
 if TYPE_CHECKING:
     from regard.tasks.language.trained_language_model import TrainedLanguageModel
 
-PARTS = ("train", "validation", "test")
+SUFFIX = ".txt"
+"""End of the names of the bundled text's files."""
 
 LanguageRun = RunConfig[config.DataConfig, config.ModelConfig, config.LanguageTrainingConfig]
 """The configuration of a run that trains a language model."""
@@ -26,7 +28,7 @@ class LanguageTask(Task):
         Metric("bits_per_byte", "bits/byte", higher_is_better=False, digits=4),
         Metric("perplexity", "perplexity", higher_is_better=False),
     )
-    files = ("tokenizer.json", *(f"corpus/{part}.txt" for part in PARTS))
+    files = ("tokenizer.json", *(f"corpus/{part}{SUFFIX}" for part in PARTS))
     results = ("pictures/attention-[0-9]*.png",)
     data_config = config.DataConfig
     model_config = config.ModelConfig
@@ -56,20 +58,10 @@ class LanguageTask(Task):
 
         if config.data.test is not None:
             return list(located_text(folder, config.data.test))
-        return str(bundled_path(folder, "test")) if config.data.bundled else None
+        return str(bundled_path(folder, "test", SUFFIX)) if config.data.bundled else None
 
     def run_name(self, config: LanguageRun) -> str:
         return f"{self.name}-{config.data.tokenizer}"
-
-
-def bundled_path(folder: RunFolder, part: str) -> Path:
-    """The file of a part of the bundled text in a run folder: ``"train"``, ``"validation"`` or ``"test"``."""
-    return folder.path / "corpus" / f"{part}.txt"
-
-
-def tokenizer_path(folder: RunFolder) -> Path:
-    """The tokenizer in a run folder: a ``tokenizer.json`` of Hugging Face."""
-    return folder.path / "tokenizer.json"
 
 
 TASK = LanguageTask()

@@ -13,14 +13,14 @@ from torch import Tensor
 
 from regard.data.text.text_tokenizer import TextTokenizer
 from regard.errors import ArgumentError, RunError
-from regard.models.checkpoint import load_model
 from regard.models.language_model import LanguageModel
 from regard.models.search import TokenChoice
 from regard.models.text_continuation import continue_tokens
 from regard.pictures.fonts import visible
 from regard.tasks.language.config import EvaluationConfig, PredictionConfig
-from regard.tasks.language.task import TASK, LanguageRun, tokenizer_path
-from regard.tasks.run_data import on_device
+from regard.tasks.language.task import TASK, LanguageRun
+from regard.tasks.run_data import load_files_and_model, on_device
+from regard.tasks.run_files import tokenizer_path
 from regard.training.run_folder import RunFolder
 from regard.training.task import Prediction, Trained
 
@@ -108,13 +108,9 @@ class TrainedLanguageModel(Trained):
         self.task = TASK
         self.folder = folder if isinstance(folder, RunFolder) else RunFolder.open(folder)
         self.config: LanguageRun = self.folder.read_config(TASK)
-        path = tokenizer_path(self.folder)
-        self.folder.require(path)
-        self.tokenizer, model = self.folder.manifest.consistently(
-            [self.folder.model, path], lambda: (TextTokenizer.load(path), load_model(self.folder.model))
+        (self.tokenizer,), model = load_files_and_model(
+            self.folder, {tokenizer_path(self.folder): TextTokenizer.load}, LanguageModel, "which is no language model"
         )
-        if not isinstance(model, LanguageModel):
-            raise RunError(f"{self.folder.model} holds a {type(model).__name__}, which is no language model")
         if len(self.tokenizer) != model.config.vocabulary:
             raise RunError(f"{self.folder.path}: the vocabulary sizes of the tokenizer and of the model differ")
         self.model: LanguageModel = on_device(model, device)  # pyright: ignore[reportIncompatibleVariableOverride]

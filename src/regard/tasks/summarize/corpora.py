@@ -11,10 +11,11 @@ from regard.data.text.articles import write_articles
 from regard.data.text.readers import READERS, column_names
 from regard.data.text.sources import local_files, open_pairs
 from regard.data.text.tokenizers import Tokenizer
-from regard.tasks.run_data import held_out_part, located, tokenizer_of_run
+from regard.tasks.run_data import held_out_part, located, run_tokenizer, warn_of_training_data
+from regard.tasks.run_files import bundled_path, tokenizer_path
 from regard.tasks.summarize.config import DataConfig
 from regard.tasks.summarize.encoding import encode_articles
-from regard.tasks.summarize.task import SummaryRun, bundled_path, tokenizer_path
+from regard.tasks.summarize.task import SummaryRun
 from regard.training.run_folder import RunFolder
 
 if TYPE_CHECKING:
@@ -66,16 +67,13 @@ def open_corpora(run: SummaryRun, folder: RunFolder) -> Corpora:
         train, validation = held_out_part(train, config.held_out, f"{config.train} has {len(train)} articles")
     if 0 < run.training.validation_articles < len(validation):
         validation = validation.select(range(run.training.validation_articles))
-    path = tokenizer_path(folder)
-    if not path.is_file():
-        if run.training.init_from is not None:
-            learned = tokenizer_of_run(run.training.init_from, path.name, config.tokenizer, config.lowercase)
-        else:
-            learned = Tokenizer.train(
-                _texts(train), config.tokenizer, config.vocabulary, config.lowercase, config.min_count
-            )
-        learned.save(path)
-    tokenizer = Tokenizer.load(path)
+    tokenizer = run_tokenizer(
+        tokenizer_path(folder),
+        run.training.init_from,
+        config.tokenizer,
+        config.lowercase,
+        lambda: Tokenizer.train(_texts(train), config.tokenizer, config.vocabulary, config.lowercase, config.min_count),
+    )
     limits: Any = {"copy": run.model.copy, "max_length": config.max_length, "max_summary": config.max_summary}
     return Corpora(
         validation_text=validation,
@@ -138,9 +136,7 @@ def write_bundled_test(folder: str) -> Path:
 
 def _check_parts(config: DataConfig, folder: RunFolder) -> None:
     # The test data are read now, so that a mistake in them does not wait for the end of the training.
-    for part in ("validation", "test"):
-        if config.train is not None and getattr(config, part) == config.train:
-            log.warning("the %s data are the training data: their metrics say nothing about other texts", part)
+    warn_of_training_data(config)
     if config.test is not None:
         open_part(config, folder, "test")
 

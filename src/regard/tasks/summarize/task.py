@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from regard.tasks.run_files import PARTS
 from regard.tasks.summarize import config
 from regard.training.config import RunConfig
 from regard.training.run_folder import RunFolder
@@ -10,8 +11,6 @@ from regard.training.task import Experiment, Metric, Task
 
 if TYPE_CHECKING:
     from regard.tasks.summarize.trained_summarizer import TrainedSummarizer
-
-PARTS = ("train", "validation", "test")
 
 SummaryRun = RunConfig[config.DataConfig, config.ModelConfig, config.SummaryTrainingConfig]
 """The configuration of a run that trains a summarizer."""
@@ -48,24 +47,12 @@ class SummarizeTask(Task):
         return located_files(folder, {part: getattr(config.data, part) for part in ("train", "validation")})
 
     def test_data(self, folder: RunFolder, config: SummaryRun) -> str | None:
-        from regard.tasks.run_data import located
+        from regard.tasks.run_data import test_source
 
-        if config.data.bundled and not config.data.test:
-            return str(bundled_path(folder, "test"))
-        return located(folder, config.data.test)
+        return test_source(folder, config.data)
 
     def run_name(self, config: SummaryRun) -> str:
         return f"{self.name}-{config.model.model}"
-
-
-def bundled_path(folder: RunFolder, part: str) -> Path:
-    """The file of a part of the generated articles in a run folder: ``"train"``, ``"validation"`` or ``"test"``."""
-    return folder.path / "corpus" / f"{part}.tsv"
-
-
-def tokenizer_path(folder: RunFolder) -> Path:
-    """The tokenizer in a run folder: a ``tokenizer.json`` of Hugging Face."""
-    return folder.path / "tokenizer.json"
 
 
 TASK = SummarizeTask()

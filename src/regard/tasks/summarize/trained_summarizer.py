@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,13 +15,13 @@ from regard.data.text.batches import PairBatch
 from regard.data.text.extended_vocabulary import ExtendedVocabulary
 from regard.data.text.tokenizers import Tokenizer
 from regard.errors import RunError
-from regard.models.checkpoint import load_model
 from regard.models.pointer_generator import PointerGenerator
 from regard.models.search import Hypothesis, beam, greedy
-from regard.tasks.run_data import on_device
+from regard.tasks.run_data import chunks, load_files_and_model, on_device
+from regard.tasks.run_files import tokenizer_path
 from regard.tasks.summarize.config import EvaluationConfig, PredictionConfig
 from regard.tasks.summarize.copied_spans import CopiedSpan, copied_spans, marked
-from regard.tasks.summarize.task import TASK, SummaryRun, tokenizer_path
+from regard.tasks.summarize.task import TASK, SummaryRun
 from regard.training.run_folder import RunFolder
 from regard.training.task import Prediction, Trained
 
@@ -107,13 +107,9 @@ class TrainedSummarizer(Trained):
         self.task = TASK
         self.folder = folder if isinstance(folder, RunFolder) else RunFolder.open(folder)
         self.config: SummaryRun = self.folder.read_config(TASK)
-        path = tokenizer_path(self.folder)
-        self.folder.require(path)
-        self.tokenizer, model = self.folder.manifest.consistently(
-            [self.folder.model, path], lambda: (Tokenizer.load(path), load_model(self.folder.model))
+        (self.tokenizer,), model = load_files_and_model(
+            self.folder, {tokenizer_path(self.folder): Tokenizer.load}, PointerGenerator, "which does not summarize"
         )
-        if not isinstance(model, PointerGenerator):
-            raise RunError(f"{self.folder.model} holds a {type(model).__name__}, which does not summarize")
         if len(self.tokenizer) != model.config.target_vocabulary:
             raise RunError(f"{self.folder.path}: the vocabulary sizes of the tokenizer and of the model differ")
         self.model: PointerGenerator = on_device(model, device)  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -196,7 +192,7 @@ class TrainedSummarizer(Trained):
         found: dict[int, Summary] = {}
         order = sorted((row for row in range(len(read)) if read[row]), key=lambda row: len(read[row]))
         with torch.inference_mode():
-            for rows in _chunks(order, batch_size):
+            for rows in chunks(order, batch_size):
                 vocabularies = [ExtendedVocabulary.of(self.tokenizer, articles[row], read[row]) for row in rows]
                 sources = [
                     vocabulary.encode(articles[row], read[row])
@@ -269,7 +265,3 @@ class TrainedSummarizer(Trained):
             copied_share=share,
             copied=copied_spans(vocabulary, hypothesis.tokens, share, place, source_words),
         )
-
-
-def _chunks(rows: list[int], size: int) -> Iterator[list[int]]:
-    return (rows[first : first + size] for first in range(0, len(rows), size))

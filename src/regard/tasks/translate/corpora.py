@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 from regard.data.text.batches import encode_pairs
 from regard.data.text.sources import open_pairs
 from regard.data.text.tokenizers import Tokenizer
-from regard.tasks.run_data import held_out_part, located, tokenizer_of_run
+from regard.tasks.run_data import held_out_part, located, run_tokenizer, warn_of_training_data
+from regard.tasks.run_files import bundled_path, tokenizer_path
 from regard.tasks.translate.config import DataConfig
-from regard.tasks.translate.task import TranslationRun, bundled_path, tokenizer_path
+from regard.tasks.translate.task import TranslationRun
 from regard.training.run_folder import RunFolder
 
 if TYPE_CHECKING:
@@ -62,18 +63,18 @@ def open_corpora(run: TranslationRun, folder: RunFolder) -> Corpora:
         train, validation = held_out_part(train, config.held_out, f"{config.train} has {len(train)} pairs")
     if 0 < validation_pairs < len(validation):
         validation = validation.select(range(validation_pairs))
-    tokenizers = []
-    for column in ("source", "target"):
-        path = tokenizer_path(folder, column)
-        if not path.is_file():
-            if run.training.init_from is not None:
-                name = tokenizer_path(folder, column).name
-                learned = tokenizer_of_run(run.training.init_from, name, config.tokenizer, config.lowercase)
-            else:
-                learned = Tokenizer.train(_texts(train, column), config.tokenizer, config.vocabulary, config.lowercase)
-            learned.save(path)
-        tokenizers.append(Tokenizer.load(path))
-    source, target = tokenizers
+    source, target = (
+        run_tokenizer(
+            tokenizer_path(folder, side),
+            run.training.init_from,
+            config.tokenizer,
+            config.lowercase,
+            lambda side=side: Tokenizer.train(
+                _texts(train, side), config.tokenizer, config.vocabulary, config.lowercase
+            ),
+        )
+        for side in ("source", "target")
+    )
     return Corpora(
         validation_text=validation,
         train=encode_pairs(train, source, target, max_length=config.max_length, overlong="drop"),
@@ -85,9 +86,7 @@ def open_corpora(run: TranslationRun, folder: RunFolder) -> Corpora:
 
 def _check_parts(config: DataConfig, folder: RunFolder) -> None:
     # The test data are read now, so that a mistake in them does not wait for the end of the training.
-    for part in ("validation", "test"):
-        if config.train is not None and getattr(config, part) == config.train:
-            log.warning("the %s data are the training data: their metrics say nothing about other texts", part)
+    warn_of_training_data(config)
     if config.test is not None:
         open_part(config, folder, "test")
 

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from regard.tasks.run_files import PARTS
 from regard.tasks.translate import config
 from regard.training.config import RunConfig
 from regard.training.run_folder import RunFolder
@@ -10,8 +11,6 @@ from regard.training.task import Experiment, Metric, Task
 
 if TYPE_CHECKING:
     from regard.tasks.translate.trained_translator import TrainedTranslator
-
-PARTS = ("train", "validation", "test")
 
 TranslationRun = RunConfig[config.DataConfig, config.ModelConfig, config.TranslationTrainingConfig]
 """The configuration of a run that trains a translator."""
@@ -48,27 +47,15 @@ class TranslateTask(Task):
         return located_files(folder, {part: getattr(config.data, part) for part in ("train", "validation")})
 
     def test_data(self, folder: RunFolder, config: TranslationRun) -> str | None:
-        from regard.tasks.run_data import located
+        from regard.tasks.run_data import test_source
 
-        if config.data.bundled and not config.data.test:
-            return str(bundled_path(folder, "test"))
-        return located(folder, config.data.test)
+        return test_source(folder, config.data)
 
     def run_name(self, config: TranslationRun) -> str:
         return f"{self.name}-{config.model.attention}"
 
     def upgraded(self, sections: dict[str, Any]) -> dict[str, Any]:
         return config.upgraded(sections)
-
-
-def bundled_path(folder: RunFolder, part: str) -> Path:
-    """The file of a part of the bundled corpus in a run folder: ``"train"``, ``"validation"`` or ``"test"``."""
-    return folder.path / "corpus" / f"{part}.tsv"
-
-
-def tokenizer_path(folder: RunFolder, side: str) -> Path:
-    """The tokenizer of a side, ``"source"`` or ``"target"``, in a run folder: a ``tokenizer.json`` of Hugging Face."""
-    return folder.path / f"tokenizer-{side}.json"
 
 
 TASK = TranslateTask()

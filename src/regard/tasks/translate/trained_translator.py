@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,12 +14,12 @@ from torch import Tensor
 from regard.data.text.batches import PairBatch
 from regard.data.text.tokenizers import Tokenizer
 from regard.errors import ArgumentError, RunError
-from regard.models.checkpoint import load_model
 from regard.models.search import Hypothesis, beam, greedy
 from regard.models.translator import Translator, longest_translation
-from regard.tasks.run_data import on_device
+from regard.tasks.run_data import chunks, load_files_and_model, on_device
+from regard.tasks.run_files import tokenizer_path
 from regard.tasks.translate.config import EvaluationConfig, PredictionConfig
-from regard.tasks.translate.task import TASK, TranslationRun, tokenizer_path
+from regard.tasks.translate.task import TASK, TranslationRun
 from regard.tasks.translate.unknown_words import CopiedText, SourceText, copy_unknown, unknown_words_line
 from regard.training.run_folder import RunFolder
 from regard.training.task import Prediction, Trained
@@ -93,13 +93,10 @@ class TrainedTranslator(Trained):
         self.task = TASK
         self.folder = folder if isinstance(folder, RunFolder) else RunFolder.open(folder)
         self.config: TranslationRun = self.folder.read_config(TASK)
-        paths = [tokenizer_path(self.folder, side) for side in ("source", "target")]
-        self.folder.require(*paths)
-        (self.source_tokenizer, self.target_tokenizer), model = self.folder.manifest.consistently(
-            [self.folder.model, *paths], lambda: (tuple(map(Tokenizer.load, paths)), load_model(self.folder.model))
+        loaders = {tokenizer_path(self.folder, side): Tokenizer.load for side in ("source", "target")}
+        (self.source_tokenizer, self.target_tokenizer), model = load_files_and_model(
+            self.folder, loaders, Translator, "which does not translate"
         )
-        if not isinstance(model, Translator):
-            raise RunError(f"{self.folder.model} holds a {type(model).__name__}, which does not translate")
         sizes = len(self.source_tokenizer), len(self.target_tokenizer)
         if sizes != (model.config.source_vocabulary, model.config.target_vocabulary):
             raise RunError(f"{self.folder.path}: the vocabulary sizes of the tokenizers and of the model differ")
@@ -195,7 +192,7 @@ class TrainedTranslator(Trained):
         found: dict[int, Translation] = {}
         order = sorted((row for row in range(len(ids)) if ids[row]), key=lambda row: len(ids[row]))
         with torch.inference_mode():
-            for rows in _chunks(order, batch_size):
+            for rows in chunks(order, batch_size):
                 hypotheses = self.search([ids[row] for row in rows], width, length_penalty)
                 for row, hypothesis in zip(rows, hypotheses, strict=True):
                     found[row] = self._translation(sentences[row], ids[row], hypothesis, replace_unknown)
@@ -260,7 +257,3 @@ def _word(tokens: list[str], group: range) -> str:
     first, *others = (tokens[position] for position in group)
     # A space before a word can be a piece of its own.
     return (first.removeprefix("␣") if others else first) + "".join(piece.removeprefix("·") for piece in others)
-
-
-def _chunks(rows: list[int], size: int) -> Iterator[list[int]]:
-    return (rows[first : first + size] for first in range(0, len(rows), size))
