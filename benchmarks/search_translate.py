@@ -6,6 +6,8 @@ The plain search is what a user writes without regard: all hypotheses of a batch
 their extensions, `index_select` of the states, until every sentence has ended. A recurrent decoder carries its state;
 `torch.nn.Transformer` has no cache, so that each step decodes the whole prefix again. Both search the same batches in
 turn. BLEU and the mean score of both are printed: they search alike, up to the rule of when a search may stop.
+
+With `--against joeynmt` the rival is JoeyNMT's Transformer with the same weights (`benchmarks/joeynmt_translator.py`).
 """
 
 import argparse
@@ -27,6 +29,12 @@ from regard.models.translator import longest_translation
 
 Step = Callable[[Tensor, Tensor], Tensor]
 """(prefixes ``[rows, tokens]``, rows that they continue ``[rows]``) → log-probabilities ``[rows, vocabulary]``."""
+
+Found = list[tuple[float, list[int]]]
+"""The best hypothesis of each sentence: its score and its tokens."""
+
+Search = Callable[[PairBatch, Sequence[int]], Found]
+"""(batch, its rows in the data) → what was found."""
 
 
 def transformer_step(plain: PlainTransformer, batch: PairBatch, width: int) -> Step:
@@ -68,7 +76,7 @@ def recurrent_step(plain: PlainTranslator, batch: PairBatch, width: int) -> Step
     return step
 
 
-def plain_beam(step: Step, lengths: Tensor, width: int, bos: int, eos: int, pad: int) -> list[tuple[float, list[int]]]:
+def plain_beam(step: Step, lengths: Tensor, width: int, bos: int, eos: int, pad: int) -> Found:
     """The best hypothesis of each sentence: its score and its tokens."""
     batch = len(lengths)
     longest = longest_translation(int(lengths.max()))
@@ -108,12 +116,31 @@ def make_plain(model: RecurrentTranslator | TransformerTranslator) -> Callable[[
     return lambda batch, width: recurrent_step(recurrent, batch, width)
 
 
+def plain_search(model: RecurrentTranslator | TransformerTranslator, width: int) -> Search:
+    """The search in plain PyTorch."""
+    begin, config = make_plain(model), model.config
+
+    def search(batch: PairBatch, rows: Sequence[int]) -> Found:
+        return plain_beam(begin(batch, width), batch.source_lengths, width, config.bos, config.eos, config.pad)
+
+    return search
+
+
+def joeynmt_search(model: RecurrentTranslator | TransformerTranslator, width: int) -> Search:
+    """JoeyNMT's search; it gives no scores of the kind that ours are."""
+    from joeynmt_translator import JoeyTranslator
+
+    if not isinstance(model, TransformerTranslator):
+        raise SystemExit("for --against joeynmt the run must be a Transformer")
+    rival = JoeyTranslator(model.config, 0.0).copy_of(model)
+    return lambda batch, rows: [(float("nan"), tokens) for tokens in rival.search(batch, width)]
+
+
 def main() -> None:
     arguments = _arguments()
     torch.set_num_threads(arguments.threads)
     trained = regard.load(arguments.run)
     model = trained.model
-    begin = make_plain(model)
     lowercase = trained.config.data.lowercase
     pairs = open_pairs(arguments.data, arguments.source_column, arguments.target_column, lowercase=lowercase)
     pairs = pairs.select(range(min(arguments.sentences, len(pairs))))
@@ -121,26 +148,25 @@ def main() -> None:
     ids = source.encode_batch(pairs["source"])
     order = sorted(range(len(ids)), key=lambda row: len(ids[row]))
     batches = [order[first : first + arguments.batch_size] for first in range(0, len(order), arguments.batch_size)]
-    config, seconds, found = model.config, {"regard": [], "plain": []}, {"regard": {}, "plain": {}}
+    seconds, found = {"regard": [], arguments.against: []}, {"regard": {}, arguments.against: {}}
+    theirs = (
+        joeynmt_search(model, arguments.beam) if arguments.against == "joeynmt" else plain_search(model, arguments.beam)
+    )
 
-    def ours(batch: PairBatch, rows: Sequence[int]) -> list[tuple[float, list[int]]]:
+    def ours(batch: PairBatch, rows: Sequence[int]) -> Found:
         hypotheses = trained.search([ids[row] for row in rows], arguments.beam, 1.0)
         return [(hypothesis.score, hypothesis.tokens) for hypothesis in hypotheses]
-
-    def theirs(batch: PairBatch, rows: Sequence[int]) -> list[tuple[float, list[int]]]:
-        step = begin(batch, arguments.beam)
-        return plain_beam(step, batch.source_lengths, arguments.beam, config.bos, config.eos, config.pad)
 
     with torch.inference_mode():
         for number, rows in enumerate(batches):
             batch = PairBatch.of([ids[row] for row in rows])
-            sides = {"regard": ours, "plain": theirs}
+            sides = {"regard": ours, arguments.against: theirs}
             for side in list(sides)[:: 1 if number % 2 else -1]:
                 started = time.perf_counter()
                 hypotheses = sides[side](batch, rows)
                 seconds[side].append(time.perf_counter() - started)
                 found[side] |= dict(zip(rows, hypotheses, strict=True))
-    ratios = [plain / own for own, plain in zip(seconds["regard"], seconds["plain"], strict=True)]
+    ratios = [theirs / own for own, theirs in zip(*seconds.values(), strict=True)]
     for side, results in found.items():
         texts = [target.decode(results[row][1]) for row in range(len(ids))]
         score = BLEU().corpus_score(texts, [list(pairs["target"])]).score
@@ -148,7 +174,7 @@ def main() -> None:
         rate = len(ids) / sum(seconds[side])
         print(f"{side}: {rate:.1f} sentences/s · BLEU {score:.2f} · mean score {mean:.3f}")
     low, middle, high = statistics.quantiles(ratios, n=4)
-    overall = sum(seconds["plain"]) / sum(seconds["regard"])
+    overall = sum(seconds[arguments.against]) / sum(seconds["regard"])
     print(f"ratio {overall:.2f} in all, {middle:.2f} ({low:.2f}–{high:.2f}) a batch")
 
 
@@ -162,6 +188,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--batch-size", type=int, default=64)
     parser.add_argument("--sentences", type=int, default=1000, help="so many, the first ones")
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--against", choices=("plain", "joeynmt"), default="plain", help="the rival")
     return parser.parse_args()
 
 

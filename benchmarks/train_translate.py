@@ -8,6 +8,9 @@ weights. Batches are of sentences of similar lengths, as in a training; with `--
 All models are trained on the same batches in turn, so that changes of the machine's speed affect all of them. The
 speeds are medians over batches, and the ratios are medians of the ratios for the same batch. Before the measurement,
 the losses of both models are compared.
+
+With `--against joeynmt` the rival is JoeyNMT's model of the same sizes (`benchmarks/joeynmt_translator.py`), from
+weights of its own.
 """
 
 import argparse
@@ -102,7 +105,7 @@ class Trainee:
 
 
 def make_pair(kind: str, sizes: dict[str, int], arguments: argparse.Namespace, precision: str) -> dict[str, Trainee]:
-    """Our model and the plain one, with the same first weights."""
+    """Our model and its rival; the plain one has the same first weights."""
     torch.manual_seed(1)
     options = KINDS[kind]
     if options is None:
@@ -112,20 +115,24 @@ def make_pair(kind: str, sizes: dict[str, int], arguments: argparse.Namespace, p
                 encoder_layers=arguments.layers, decoder_layers=arguments.layers, dropout=0.1,
             )
         )  # fmt: skip
-        plain = PlainTransformer.like(ours)
+        rival = None if arguments.against == "joeynmt" else PlainTransformer.like(ours)
     else:
         ours = RecurrentTranslator(
             TranslatorConfig(
                 **sizes, **options, embedding_dim=arguments.embedding, hidden_dim=arguments.hidden, dropout=0.3
             )
         )
-        plain = PlainTranslator.like(ours)
+        rival = None if arguments.against == "joeynmt" else PlainTranslator.like(ours)
+    if rival is None:
+        from joeynmt_translator import JoeyTranslator
+
+        rival = JoeyTranslator(ours.config, SMOOTHING)
 
     def our_loss(batch: PairBatch) -> Tensor:
         sides = batch.source, batch.source_lengths, batch.target, batch.target_lengths
         return ours.loss(*sides, label_smoothing=SMOOTHING).total
 
-    return {"regard": Trainee(ours, our_loss, precision), "plain": Trainee(plain, plain.loss, precision)}
+    return {"regard": Trainee(ours, our_loss, precision), arguments.against: Trainee(rival, rival.loss, precision)}
 
 
 def main() -> None:
@@ -141,20 +148,23 @@ def main() -> None:
         "measured": [],
     }
     print(f"{arguments.batches} batches, vocabulary {sizes['target_vocabulary']}, torch {torch.__version__}\n")
-    header = ["model", "precision", "threads", "target tokens/s", "plain PyTorch", "ratio", "quartiles"]
+    rival = {"plain": "plain PyTorch", "joeynmt": "JoeyNMT"}[arguments.against]
+    header = ["model", "precision", "threads", "target tokens/s", rival, "ratio", "quartiles"]
     for row in (header, ["---"] * len(header)):
         print("| " + " | ".join(row) + " |", flush=True)
     for precision, threads in itertools.product(arguments.precision, arguments.threads):
         torch.set_num_threads(threads)
         pairs = {name: make_pair(name, sizes, arguments, precision) for name in arguments.kinds or KINDS}
-        _train_in_turn(pairs, batches, arguments.warmup, LOSS_TOLERANCE[precision])
+        if arguments.against == "plain":
+            _compare_losses(pairs, batches[0], LOSS_TOLERANCE[precision])
+        _train_in_turn(pairs, batches, arguments.warmup)
         for name, pair in pairs.items():
             found = _figures(pair, batches[arguments.warmup :])
             if arguments.operators:
                 found["operators"] = {side: one.operators(batches[-1]) for side, one in pair.items()}
             record["measured"].append({"model": name, "precision": precision, "threads": threads, **found})
             low, middle, high = found["ratio_quartiles"]
-            speeds = (f"{found['tokens_per_second'][side]:,.0f}" for side in ("regard", "plain"))
+            speeds = (f"{found['tokens_per_second'][side]:,.0f}" for side in ("regard", arguments.against))
             row = [name, precision, str(threads), *speeds, f"{middle:.2f}", f"{low:.2f}–{high:.2f}"]
             print("| " + " | ".join(row) + " |", flush=True)
     for one in record["measured"]:
@@ -167,13 +177,14 @@ def main() -> None:
         arguments.json.write_text(json.dumps(record, indent=1) + "\n")
 
 
-def _train_in_turn(
-    pairs: dict[str, dict[str, Trainee]], batches: list[PairBatch], warmup: int, tolerance: float
-) -> None:
+def _compare_losses(pairs: dict[str, dict[str, Trainee]], batch: PairBatch, tolerance: float) -> None:
     for name, pair in pairs.items():
-        ours, plain = (one.first_loss(batches[0]) for one in pair.values())
+        ours, plain = (one.first_loss(batch) for one in pair.values())
         if abs(ours - plain) > tolerance * abs(plain):
             raise SystemExit(f"{name}: the models differ: the loss of regard is {ours}, of plain PyTorch {plain}")
+
+
+def _train_in_turn(pairs: dict[str, dict[str, Trainee]], batches: list[PairBatch], warmup: int) -> None:
     for number, batch in enumerate(batches):
         trainees = [trainee for pair in pairs.values() for trainee in pair.values()]
         if number == warmup:
@@ -190,7 +201,7 @@ def _figures(pair: dict[str, Trainee], batches: list[PairBatch]) -> dict:
         side: [batch.target_tokens / seconds for batch, seconds in zip(batches, one.seconds, strict=True)]
         for side, one in pair.items()
     }
-    ratios = [ours / plain for ours, plain in zip(rates["regard"], rates["plain"], strict=True)]
+    ratios = [ours / rival for ours, rival in zip(*rates.values(), strict=True)]
     return {
         "tokens_per_second": {side: statistics.median(found) for side, found in rates.items()},
         "ratio_quartiles": statistics.quantiles(ratios, n=4),
@@ -242,6 +253,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--batches", type=int, default=20, help="measured batches")
     parser.add_argument("--warmup", type=int, default=3, help="batches before the measured ones")
     parser.add_argument("--kinds", nargs="+", choices=KINDS, help="default: all")
+    parser.add_argument("--against", choices=("plain", "joeynmt"), default="plain", help="the rival")
     parser.add_argument("--precision", nargs="+", choices=("32", "bf16"), default=["32", "bf16"])
     parser.add_argument("--threads", nargs="+", type=int, default=[1, 2])
     parser.add_argument("--operators", action="store_true", help="name the operators that take most time")
