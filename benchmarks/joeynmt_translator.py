@@ -1,8 +1,8 @@
 """JoeyNMT's translators of the same sizes, as rivals in `train_translate.py` and `search_translate.py`.
 
 JoeyNMT 2.3 must be installed in the environment that runs the benchmark (it needs ``setuptools<80`` and
-``importlib_metadata``). Its models, losses, batches and search are used as they are; its files are not: tokens come from
-our tokenizers. Its first four tokens are ours in another order.
+``importlib_metadata``). Its models, losses, batches and search are used as they are, on tokens of our tokenizers. Its
+first four tokens are ours in another order.
 """
 
 import logging
@@ -47,14 +47,13 @@ class JoeyTranslator(nn.Module):
 
     def loss(self, batch: PairBatch) -> Tensor:
         """The training loss: mean over target tokens."""
-        given = self._batch(batch)
+        given = self._batch(batch, _longest_first(batch))
         total, *_ = self.model(return_type="loss", **vars(given))
         return given.normalize(total, "tokens")
 
     def search(self, batch: PairBatch, width: int) -> list[list[int]]:
         """The tokens of the best hypothesis of each sentence."""
-        # JoeyNMT takes sentences from the longest to the shortest.
-        order = batch.source_lengths.argsort(descending=True, stable=True)
+        order = _longest_first(batch)
         length = longest_translation(int(batch.source_lengths.max()))
         found, _, _ = search(
             model=self.model, batch=self._batch(batch, order), max_output_length=length, beam_size=width, beam_alpha=1.0
@@ -79,14 +78,18 @@ class JoeyTranslator(nn.Module):
                 module.eps = 1e-5
         return self.eval()
 
-    def _batch(self, batch: PairBatch, order: Tensor | None = None) -> Batch:
-        order = torch.arange(len(batch.source)) if order is None else order
+    def _batch(self, batch: PairBatch, order: Tensor) -> Batch:
         source, target = (_their_tokens(ids[order]) for ids in (batch.source, batch.target))
         return Batch(
             src=source, src_length=batch.source_lengths[order], src_prompt_mask=None,
             trg=target if self.training else None, trg_prompt_mask=None, indices=order, device=torch.device("cpu"),
             pad_index=SPECIALS.pad_id, eos_index=SPECIALS.eos_id, is_train=self.training,
         )  # fmt: skip
+
+
+def _longest_first(batch: PairBatch) -> Tensor:
+    """The order in which JoeyNMT wants the sentences of a batch."""
+    return batch.source_lengths.argsort(descending=True, stable=True)
 
 
 def _their_tokens(ids: Tensor) -> Tensor:
