@@ -90,8 +90,9 @@ def test_a_stopped_run_continues_bit_for_bit(runs, tiny_summary, tmp_path, name)
 
 
 @pytest.mark.slow
-def test_a_killed_run_continues_bit_for_bit(runs, tiny_summary, tmp_path):
-    config = tiny_summary(*KINDS["recurrent"], checkpoint_steps=3)
+@pytest.mark.parametrize("name", ["recurrent", "transformer"])
+def test_a_killed_run_continues_bit_for_bit(runs, tiny_summary, tmp_path, name):
+    config = tiny_summary(*KINDS[name], checkpoint_steps=3)
     script = """
         import json, os, signal, sys
         import datasets
@@ -116,7 +117,7 @@ def test_a_killed_run_continues_bit_for_bit(runs, tiny_summary, tmp_path):
     ended = subprocess.run([sys.executable, "-c", textwrap.dedent(script), *arguments], check=False)
     assert ended.returncode == -signal.SIGKILL
     train(config, tmp_path / "killed", resume=True)
-    assert_same(results(tmp_path / "killed"), results(runs["recurrent"].folder.path))
+    assert_same(results(tmp_path / "killed"), results(runs[name].folder.path))
 
 
 @pytest.mark.parametrize("name", KINDS)
