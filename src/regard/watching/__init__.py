@@ -1,5 +1,7 @@
-"""Other people's models: regard as an attention implementation of Hugging Face, and statistics of a model's heads."""
+"""Any model's attention: across its layers, over a corpus; and regard as an implementation inside of other models."""
 
+from regard.watching.flow import flow
 from regard.watching.hugging_face import register_transformers
+from regard.watching.rollout import rollout
 
-__all__ = ["register_transformers"]
+__all__ = ["flow", "register_transformers", "rollout"]
