@@ -9,7 +9,7 @@ from torch import nn
 
 pytest.importorskip("transformers")
 
-from tests.watching.tiny_transformers import inputs, make
+from tiny_transformers import inputs, make
 
 from regard import biases, masks
 from regard.errors import ArgumentError, BackendError, KindError, ShapeError, UnknownNameError

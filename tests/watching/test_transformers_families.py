@@ -5,7 +5,7 @@ import torch
 
 pytest.importorskip("transformers")
 
-from tests.watching.tiny_transformers import CAUSAL, FAMILIES, LENGTH, inputs, make, output
+from tiny_transformers import CAUSAL, FAMILIES, LENGTH, inputs, make, output
 
 from regard.watching import register_transformers
 
