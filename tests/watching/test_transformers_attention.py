@@ -9,12 +9,11 @@ from torch import nn
 
 pytest.importorskip("transformers")
 
-from tiny_transformers import inputs, make
-
 from regard import biases, masks
 from regard.errors import ArgumentError, BackendError, KindError, ShapeError, UnknownNameError
 from regard.watching import register_transformers
 from regard.watching.hugging_face import Implementation
+from tiny_transformers import inputs, make
 
 register_transformers()
 attention = Implementation().attention

@@ -5,9 +5,8 @@ import torch
 
 pytest.importorskip("transformers")
 
-from tiny_transformers import CAUSAL, FAMILIES, LENGTH, inputs, make, output
-
 from regard.watching import register_transformers
+from tiny_transformers import CAUSAL, FAMILIES, LENGTH, inputs, make, output
 
 register_transformers()
 

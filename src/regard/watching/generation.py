@@ -15,7 +15,7 @@ from regard.errors import ArgumentError, KindError, ShapeError
 from regard.masks import keep
 from regard.watching.attention_call import AttentionCall
 
-ROW_READINGS = ("lse", "entropy", "peak", "top_weights", "top_indices", "distance", "head_output")
+ROW_READINGS = ("lse", "entropy", "peak", "top_weights", "top_indices", "distance", "head_output", "shares")
 """Readings of each query, which are joined along the queries."""
 
 
@@ -136,8 +136,7 @@ def _join(found: _Sequence, reorderings: Sequence[Reordering], beam_indices: Ten
             return None
         if name == "top_indices":
             parts = [
-                torch.where(part >= 0, part + piece.first_key, -1)
-                for part, piece in zip(parts, pieces, strict=True)
+                torch.where(part >= 0, part + piece.first_key, -1) for part, piece in zip(parts, pieces, strict=True)
             ]
         return torch.cat([part[row] for part, row in zip(parts, rows, strict=True)], dim=2)
 

@@ -188,7 +188,7 @@ class Watch:
         if not causal and found.grid.queries == 1:
             # A single query sees all tokens before it: its mask does not tell what its module is.
             is_causal = getattr(owner.module, "is_causal", None) is True
-            causal = name in self._causal or is_causal or found.grid.keys == 1 and _is_in_decoder(name)
+            causal = name in self._causal or is_causal or (found.grid.keys == 1 and _is_in_decoder(name))
         if causal:
             self._causal.add(name)
         return "causal" if causal else "self"
