@@ -38,7 +38,10 @@ def test_rollout_by_hand():
     got = rollout([record(0, first), record(1, second)])
     # A1 = [[.5, .5], [.25, .75]], A2 = [[1, 0], [.5, .5]]
     assert np.allclose(got.weights[0], [[0.5, 0.5], [0.375, 0.625]])
-    assert got.heads == 1 and got.layer == 1 and got.kind == "self" and got.keys.tokens == ("t0", "t1")
+    assert got.heads == 1
+    assert got.layer == 1
+    assert got.kind == "self"
+    assert got.keys.tokens == ("t0", "t1")
 
 
 def test_heads_are_fused():
@@ -85,9 +88,11 @@ def test_what_cannot_be_reached_is_not_visible():
 def test_patches_keep_their_grid():
     axis = GridAxis(2, 3, np.zeros((4, 6, 3), np.uint8), leading=1)
     records = records_of(random_layers(3, 2, 2, 7), axis=axis)
-    assert rollout(records).keys is axis and rollout(records).queries is axis
+    assert rollout(records).keys is axis
+    assert rollout(records).queries is axis
     chosen = rollout(records, queries=[0, 5])
-    assert chosen.keys is axis and chosen.queries.tokens == ("leading 0", "row 1, column 1")
+    assert chosen.keys is axis
+    assert chosen.queries.tokens == ("leading 0", "row 1, column 1")
     assert flow(records, queries=[0]).weights.shape == (1, 1, 7)
 
 
@@ -108,7 +113,8 @@ def test_flow_sends_back_what_it_sent_along_a_wrong_path():
                                  (3, 5, 10), (4, 5, 10)):  # fmt: skip
         network.add(start, end, capacity)
     assert network.maximum_flow(0, 5) == 19
-    assert network.maximum_flow(0, 5) == 19 and network.maximum_flow(5, 0) == 0
+    assert network.maximum_flow(0, 5) == 19
+    assert network.maximum_flow(5, 0) == 0
 
 
 def least_cut(capacities, source, sink):
