@@ -53,11 +53,13 @@ _VISION = {
 _ENCODER = dict(**TEXT, max_position_embeddings=40, pad_token_id=0)
 _SEQ2SEQ = {
     "vocab_size": VOCABULARY, "d_model": 24, "encoder_layers": 2, "decoder_layers": 2, "encoder_attention_heads": 4,
-    "decoder_attention_heads": 4, "encoder_ffn_dim": 20, "decoder_ffn_dim": 20, "max_position_embeddings": 40, "pad_token_id": 0,
+    "decoder_attention_heads": 4, "encoder_ffn_dim": 20, "decoder_ffn_dim": 20,
+    "max_position_embeddings": 40, "pad_token_id": 0,
     "bos_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 1, "forced_eos_token_id": None,
 }  # fmt: skip
 _T5 = {
-    "vocab_size": VOCABULARY, "d_model": 24, "d_kv": 6, "d_ff": 20, "num_layers": 2, "num_heads": 4, "pad_token_id": 0, "eos_token_id": 2,
+    "vocab_size": VOCABULARY, "d_model": 24, "d_kv": 6, "d_ff": 20, "num_layers": 2, "num_heads": 4,
+    "pad_token_id": 0, "eos_token_id": 2,
     "decoder_start_token_id": 0, "relative_attention_num_buckets": 8, "relative_attention_max_distance": 11,
 }  # fmt: skip
 _EXPERTS = {"num_local_experts": 3, "num_experts_per_tok": 2}
@@ -68,21 +70,24 @@ FAMILIES = {
     "electra": Family("ElectraModel", "ElectraConfig", {**_ENCODER, "embedding_size": 24}),
     "distilbert": Family(
         "DistilBertModel", "DistilBertConfig",
-        {"vocab_size": VOCABULARY, "dim": 24, "hidden_dim": 20, "n_layers": 2, "n_heads": 4, "max_position_embeddings": 40},
+        {"vocab_size": VOCABULARY, "dim": 24, "hidden_dim": 20, "n_layers": 2, "n_heads": 4,
+         "max_position_embeddings": 40},
     ),
     "modernbert": Family(
         "ModernBertModel", "ModernBertConfig", {**_ENCODER, "local_attention": 6, "global_attn_every_n_layers": 2},
     ),
     "gpt2": Family(
         "GPT2LMHeadModel", "GPT2Config",
-        {"vocab_size": VOCABULARY, "n_embd": 24, "n_layer": 2, "n_head": 4, "n_positions": 64, "bos_token_id": 1, "eos_token_id": 2},
+        {"vocab_size": VOCABULARY, "n_embd": 24, "n_layer": 2, "n_head": 4, "n_positions": 64,
+         "bos_token_id": 1, "eos_token_id": 2},
         decodes=True,
     ),
     "gpt_neox": _decoder("GPTNeoX"),
     "opt": Family(
         "OPTForCausalLM", "OPTConfig",
         {"vocab_size": VOCABULARY, "hidden_size": 24, "word_embed_proj_dim": 24, "ffn_dim": 20, "num_hidden_layers": 2,
-             "num_attention_heads": 4, "max_position_embeddings": 64, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2},
+             "num_attention_heads": 4, "max_position_embeddings": 64, "pad_token_id": 0, "bos_token_id": 1,
+             "eos_token_id": 2},
         decodes=True,
     ),
     "llama": _decoder("Llama"),
@@ -126,7 +131,8 @@ FAMILIES = {
     "vit": Family("ViTModel", "ViTConfig", _VISION, "image"),
     "clip": Family(
         "CLIPModel", "CLIPConfig",
-        {"projection_dim": 7, "text_config": {**_ENCODER, "eos_token_id": 2, "bos_token_id": 1}, "vision_config": _VISION},
+        {"projection_dim": 7, "text_config": {**_ENCODER, "eos_token_id": 2, "bos_token_id": 1},
+         "vision_config": _VISION},
         "image and text",
     ),
     "siglip": Family("SiglipVisionModel", "SiglipVisionConfig", _VISION, "image"),

@@ -232,9 +232,8 @@ def test_memory_is_linear(name):
     class Largest(TorchDispatchMode):
         def __torch_dispatch__(self, func, types, args=(), kwargs=None):
             result = func(*args, **(kwargs or {}))
-            for tensor in torch.utils._pytree.tree_leaves(result):
-                if isinstance(tensor, torch.Tensor) and type(tensor) is torch.Tensor:
-                    largest.append(tensor.untyped_storage().nbytes())
+            leaves = torch.utils._pytree.tree_leaves(result)
+            largest.extend(leaf.untyped_storage().nbytes() for leaf in leaves if type(leaf) is torch.Tensor)
             return result
 
     largest = [0]
@@ -244,5 +243,4 @@ def test_memory_is_linear(name):
     padding[:, :50] = 0
     with Largest():
         model(ids, attention_mask=padding, use_cache=False).logits.sum().backward()
-    del Largest
     assert max(largest) < length * length * 4 * 4 / 4  # four heads in single precision would be four times that

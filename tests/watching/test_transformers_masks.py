@@ -12,7 +12,9 @@ pytest.importorskip("transformers")
 from transformers import masking_utils as library
 
 from regard import masks
+from regard.errors import ArgumentError
 from regard.shapes import Grid
+from regard.watching import register_transformers
 from regard.watching.hugging_face import Implementation
 from regard.watching.structured_mask import StructuredMask
 
@@ -150,8 +152,7 @@ def test_families_that_ask_no_implementation_are_named():
     from transformers import BloomConfig, BloomModel
 
     config = BloomConfig(vocab_size=13, hidden_size=8, n_layer=1, n_head=2)
-    with pytest.raises(ValueError, match=r"Bloom computes its attention by itself.*attn_implementation='eager'"):
-        from regard.watching import register_transformers
-
-        BloomModel._from_config(config, attn_implementation=register_transformers())(torch.tensor([[1, 2, 3]]))
+    model = BloomModel._from_config(config, attn_implementation=register_transformers())
+    with pytest.raises(ArgumentError, match=r"Bloom computes its attention by itself.*attn_implementation='eager'"):
+        model(torch.tensor([[1, 2, 3]]))
     mask(batch_size=1, q_length=3, kv_length=3, config=SimpleNamespace())

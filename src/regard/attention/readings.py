@@ -111,8 +111,8 @@ class Gatherer:
 
     Attributes:
         read: which readings are wanted; the tensors of others are empty.
-        lse, entropy, peak, top_weights, top_indices, received, distance, rows, tile, weights, shares: as in `Observed`, with
-            all axes; they begin as "nothing seen".
+        lse, entropy, peak, top_weights, top_indices, received, distance, rows, tile, weights, shares: as in `Observed`,
+            with all axes; they begin as "nothing seen".
         cells: rows and columns of the coarse map.
         pooled_sum, pooled_max: ``[batch, heads, rows, columns]`` of the coarse map.
         chosen: indices of the queries whose rows are wanted, ascending; ``rows`` has them in this order.

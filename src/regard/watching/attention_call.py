@@ -40,8 +40,8 @@ class AttentionCall:
         reach: how many keys there are up to the last one that the last query sees: less than ``keys`` in a cache of
             fixed size that is not full.
         lse: ``[batch, heads, queries]``; None where the call does not show scores.
-        entropy, peak, top_weights, top_indices, received, distance, pooled_mean, pooled_max, rows, tile, weights, shares: as
-            in `regard.Observed`; None where they were not asked for.
+        entropy, peak, top_weights, top_indices, received, distance, pooled_mean, pooled_max, rows, tile, weights,
+            shares: as in `regard.Observed`; None where they were not asked for.
         value_norms: ``[batch, heads, keys]``: the length of each value after the head's part of the output projection;
             None unless asked for.
         head_output: ``[batch, heads, queries, value_dim]``: the weighted sum of values; None unless asked for.

@@ -88,7 +88,7 @@ class Tokenizer:
     def __init__(self, tokenizer: Any, special: Iterable[int], max_length: int | None):
         if tokenizer is not None and not callable(tokenizer) and not _is_of_library(tokenizer):
             raise KindError(f"tokenizer must be a tokenizer or a function text -> ids; it is {kind_of(tokenizer)}")
-        self._tokenizer = tokenizer
+        self._tokenizer: Any = tokenizer
         self._special = frozenset(whole_number("each entry of special", token) for token in special)
         self._max_length = max_length
         self.cut = 0
@@ -112,14 +112,16 @@ class Tokenizer:
             self.cut += 1
             if marked is not None and _is_of_transformers(self._tokenizer):
                 # The tokenizer keeps its special tokens at both ends.
-                given = self._tokenizer(
-                    text, truncation=True, max_length=self._max_length, return_special_tokens_mask=True
-                )
-                ids, marked = given["input_ids"], given["special_tokens_mask"]
+                ids, marked = self._truncated(text)
             else:
                 ids, marked = ids[: self._max_length], marked and marked[: self._max_length]
         counted = (token not in self._special and not (marked and marked[place]) for place, token in enumerate(ids))
         return Tokens(tuple(ids), tuple(counted))
+
+    def _truncated(self, text: Text) -> tuple[list[int], list[int]]:
+        tokenizer: Any = self._tokenizer
+        given = tokenizer(text, truncation=True, max_length=self._max_length, return_special_tokens_mask=True)
+        return list(given["input_ids"]), list(given["special_tokens_mask"])
 
     def describe(self) -> str:
         """A text that differs between most tokenizers: what they make of an example."""

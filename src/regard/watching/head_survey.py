@@ -33,8 +33,8 @@ class HeadStatistics:
         layer: from 0.
         kind: ``"self"`` or ``"causal"``.
         head: from 0.
-        values: each statistic by its name (`regard.watching.STATISTICS`, and ``"offset -1"`` for the previous token); NaN
-            where no query had one.
+        values: each statistic by its name (`regard.watching.STATISTICS`; ``"offset -1"`` is the share of the previous
+            token); NaN where no query had one.
     """
 
     name: str

@@ -5,7 +5,7 @@ import re
 import sys
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -137,7 +137,8 @@ class Implementation:
         _check_family(options.get("config"))
         padding = options.get("attention_mask")
         if q_length == 1 or is_tracing(padding) or (padding is not None and not has_data(padding)):
-            return sdpa_mask(batch_size, q_length, kv_length, q_offset, kv_offset, **options)
+            # A static cache has its offset as a tensor.
+            return sdpa_mask(batch_size, q_length, kv_length, cast(int, q_offset), kv_offset, **options)
         device = torch.device(options.get("device", "cpu"))
         at = Positions(q_length, kv_length, int(q_offset), kv_offset, options.get("use_vmap", False))
         mask = as_mask(options.get("mask_function", causal_mask_function), at)
@@ -175,7 +176,8 @@ def register_transformers(name: str = "regard", backend: str = "auto") -> str:
         raise KindError(f"name must be a text; it is {kind_of(name)}")
     if not name or re.search(r"[|/:@\s]", name) or any(reserved in name for reserved in _BUILT_IN):
         raise ArgumentError(
-            f"name must be a word without '|', '/', ':' and '@', and hold none of {', '.join(_BUILT_IN)}; it is {name!r}"
+            f"name must be a word without '|', '/', ':' and '@', and hold none of {', '.join(_BUILT_IN)}; "
+            f"it is {name!r}"
         )
     if backend not in (known := (*BACKENDS, "auto")):
         raise UnknownNameError("backend", backend, known)

@@ -1,6 +1,7 @@
 """Attention rollout: how much of each input a position at the top of a model is made of."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,8 +21,9 @@ def rollout(
 
     .. math:: R = A_L A_{L-1} \\cdots A_1, \\qquad A_l = r I + (1 - r) W_l
 
-    Abnar & Zuidema 2020, "Quantifying Attention Flow in Transformers", section 3, where r is 0.5 and heads are averaged.
-    It takes the weights for all that a layer does: values, output projections and feedforward networks are left out.
+    Abnar & Zuidema 2020, "Quantifying Attention Flow in Transformers", section 3, where r is 0.5 and heads are
+    averaged. It takes the weights for all that a layer does: values, output projections and feedforward networks are
+    left out.
 
     Args:
         records: one for each layer of one stack (``seen.records(tokens)``), of text or of patches. Of the lower layers
@@ -56,11 +58,13 @@ def _times(
     """One more layer: the product, and which inputs a position can reach."""
     record = graph.records[layer]
     below, visible = np.zeros_like(product), reached.copy() if graph.residual else np.zeros_like(reached)
+    shown: Any = record.visible
+    if shown is not None and shown.ndim == 3:
+        shown = shown.any(0)
     for rows, matrix in graph.blocks(layer):
         below += product[:, rows] @ matrix
-        if record.visible is None:
+        if shown is None:
             visible |= reached[:, rows].any(-1, keepdims=True)
         else:
-            shown = record.visible if record.visible.ndim == 2 else record.visible.any(0)
             visible |= (reached[:, rows].astype(np.float32) @ shown[rows].astype(np.float32)) > 0
     return below, visible

@@ -135,7 +135,7 @@ class Reader:
         uniform = visible.double().log()
         relative = call.entropy.double() / torch.where(visible > 1, uniform, 1.0)
         first, special, same, after, *around = call.shares.double().unbind(-1)
-        by_query = [
+        over_queries = [
             (call.entropy, counted),
             (relative, counted & (visible > 1)),
             (call.peak, counted),
@@ -145,7 +145,7 @@ class Reader:
             (same, counted & self._same.has_any(causal)),
             (after, counted & self._after.has_any()),
         ]
-        sums = [_sum(values, over) for values, over in by_query]
+        sums = [_sum(values, over) for values, over in over_queries]
         sums.append(self._received_peak(call))
         sums += [_sum(values, counted) for values in around]
         total = torch.stack([total for total, _ in sums], -1).numpy()

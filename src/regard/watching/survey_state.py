@@ -209,7 +209,7 @@ def described(model: nn.Module) -> str:
 
 @contextlib.contextmanager
 def processes() -> Iterator[tuple[int, int]]:
-    """The rank of this process and how many there are: of the group that exists, or the one that ``torchrun`` starts."""
+    """The rank of this process, and how many there are: in the group that exists, or the one of ``torchrun``."""
     if not distributed.is_available():
         yield 0, 1
         return
