@@ -453,3 +453,12 @@ REFUSED = [
 def test_what_cannot_be_surveyed_is_refused(models, call, error, message):
     with pytest.raises(error, match=message):
         call(models["bert"])
+
+
+def test_an_error_of_one_process_ends_all(models, monkeypatch):
+    """As one of two processes sees it, the other of which failed."""
+    from regard.watching import survey_state
+
+    monkeypatch.setattr(survey_state, "from_all", lambda value, count: [value, "DataError: text 3 is broken"])
+    with pytest.raises(DataError, match="process 1 of the survey failed: DataError: text 3 is broken"):
+        survey(models["bert"], corpus())

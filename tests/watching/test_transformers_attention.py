@@ -244,3 +244,54 @@ def test_memory_is_linear(name):
     with Largest():
         model(ids, attention_mask=padding, use_cache=False).logits.sum().backward()
     assert max(largest) < length * length * 4 * 4 / 4  # four heads in single precision would be four times that
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+@pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad")
+def test_gradient_checkpointing(reentrant):
+    given = inputs("mistral", "left")
+    visible = given["attention_mask"].bool()
+    gradients = []
+    for checkpointing in (False, True):
+        model = make("mistral", "regard").double().train()
+        if checkpointing:
+            model.activation_checkpointing_enable({"use_reentrant": reentrant})
+        model(**given, use_cache=False).logits[visible].square().sum().backward()
+        gradients.append([parameter.grad for parameter in model.parameters()])
+    assert all(torch.allclose(*pair) for pair in zip(*gradients, strict=True))
+
+
+@pytest.mark.parametrize("name", ["llama", "gemma2", "gpt_oss", "t5"])
+def test_models_in_half_precision(name):
+    """As close to the model in double precision as eager is."""
+    given = inputs(name)
+    with torch.no_grad():
+        oracle = make(name, "eager").bfloat16().double()(**given)[0]
+        eager = make(name, "eager").bfloat16()(**given)[0].double()
+        got = make(name, "regard").bfloat16()(**given)[0]
+    assert got.dtype == torch.bfloat16
+    assert (got.double() - oracle).abs().mean() <= 1.3 * (eager - oracle).abs().mean()
+
+
+def test_export():
+    model = make("llama", "regard").double()
+    given = inputs("llama", "left") | {"use_cache": False}
+    with torch.no_grad():
+        exported = torch.export.export(model, (), given, strict=False).module()
+        visible = given["attention_mask"].bool()
+        assert torch.allclose(exported(**given).logits[visible], model(**given).logits[visible])
+
+
+@pytest.mark.parametrize("name", ["llama", "mistral", "bart"])
+def test_weights_of_generated_tokens(name):
+    given = inputs(name)
+    given.pop("decoder_input_ids", None)
+    options = {"max_new_tokens": 4, "do_sample": False, "eos_token_id": None, "pad_token_id": 0}
+    options |= {"return_dict_in_generate": True, "output_attentions": True}
+    results = [make(name, kind).generate(**given, **options) for kind in ("eager", "regard")]
+    fields = [field for field in results[0] if "attentions" in field and results[0][field]]
+    assert fields
+    for field in fields:
+        want, got = (torch.utils._pytree.tree_leaves(result[field]) for result in results)
+        assert len(want) == len(got)
+        assert all(torch.allclose(*pair, atol=1e-5) for pair in zip(want, got, strict=True))

@@ -1,7 +1,8 @@
 """``regard.survey(model, texts)``: statistics of every head over a corpus."""
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
 from typing import Any
 
 import torch
@@ -22,7 +23,7 @@ from regard.watching.corpus import (
 )
 from regard.watching.head_survey import Survey
 from regard.watching.statistics_of_heads import Reader, Texts
-from regard.watching.survey_state import Part, State, described, from_all, processes, together
+from regard.watching.survey_state import Part, State, agreed, described, from_all, processes, together
 from regard.watching.watch import watch
 
 
@@ -97,7 +98,7 @@ def survey(
     model.eval()
     try:
         with processes() as (rank, count):
-            parts = _read(run, batches(texts, size), State(state, made_of), Part(rank, count))
+            parts = _read(run, batches(texts, size), lambda: State(state, made_of), Part(rank, count))
     finally:
         for module, training in was_training:
             module.training = training
@@ -107,19 +108,22 @@ def survey(
     return Survey.of(found, offsets)
 
 
-def _read(run: "_Run", corpus: Iterable[Batch], state: State, part: Part) -> list[Part]:
+def _read(run: "_Run", corpus: Iterable[Batch], open_state: Callable[[], State], part: Part) -> list[Part]:
     """The parts of all processes and of earlier runs."""
-    with state.locked(part.rank):
-        from_all(None, part.processes)  # no process writes before all have read what there is
-        skipped = 0
-        for batch in corpus:
-            if state.is_done(batch):
-                skipped += batch.digest()
-            elif batch.number % part.processes == part.rank:
-                run.read(batch, part)
-                part.finish(batch)
-                state.save(part)
-        state.check(skipped)
+    with ExitStack() as stack:
+        with agreed(part.processes):  # no process writes before all have read what there is
+            state = open_state()
+            stack.enter_context(state.locked(part.rank))
+        with agreed(part.processes):
+            skipped = 0
+            for batch in corpus:
+                if state.is_done(batch):
+                    skipped += batch.digest()
+                elif batch.number % part.processes == part.rank:
+                    run.read(batch, part)
+                    part.finish(batch)
+                    state.save(part)
+            state.check(skipped)
         return [*state.earlier, *from_all(part, part.processes)]
 
 

@@ -223,6 +223,26 @@ def processes() -> Iterator[tuple[int, int]]:
             distributed.destroy_process_group()
 
 
+@contextlib.contextmanager
+def agreed(count: int) -> Iterator[None]:
+    """A context that all processes leave together: with an error in all of them if one failed.
+
+    Raises:
+        DataError: another process failed; the message is its own.
+    """
+    problem: Exception | None = None
+    try:
+        yield
+    except Exception as error:
+        problem = error
+    messages = from_all(None if problem is None else f"{type(problem).__name__}: {problem}", count)
+    if problem is not None:
+        raise problem
+    for rank, message in enumerate(messages):
+        if message is not None:
+            raise DataError(f"process {rank} of the survey failed: {message}")
+
+
 def from_all(value: _Value, count: int) -> list[_Value]:
     """A value of each process, in the order of ranks; every process gets all."""
     if count == 1:
