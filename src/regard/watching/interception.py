@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache, wraps
-from types import FrameType
+from types import FrameType, FunctionType
 from typing import Any, Protocol
 
 import torch
@@ -125,6 +125,7 @@ def observing(observer: Observer, used: Iterable[str]) -> Iterator[None]:
         if not STATE.observers:
             _without_mode(lambda: None, put_back=False)
             STATE.mode, STATE.softmax = None, None
+            STATE.products.clear()
             STATE.masks.clear()
         _INSTALLATION.leave()
 
@@ -297,6 +298,7 @@ def _handle_product(function: Function, args: Any, kwargs: Any) -> Any:
             left, right = _einsum_operands(softmax, args[0], left, right)
         if softmax.is_used_by(left, right):
             STATE.softmax = None
+            STATE.products.clear()
             dropout = STATE.dropout
             return _run(
                 function,
@@ -374,6 +376,9 @@ class _Mode(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         handler = HANDLERS.get(func)
         if handler is None:
+            if type(func) is FunctionType and not func.__module__.startswith("torch."):
+                # A function of Python runs with the mode off: its names are what shows its calls.
+                _INSTALLATION.search(func.__globals__)
             return func(*args, **(kwargs or {}))
         return handler(func, args, kwargs or {})
 
@@ -484,7 +489,7 @@ class _Installation:
             self._contexts += 1
             if self._contexts == 1:
                 LISTENERS.append(_listen)
-                self._replace(torch.overrides, "has_torch_function", _has_torch_function)
+                self._replace(vars(torch.overrides), "has_torch_function", _has_torch_function)
                 self._replace(KeyValueCache, "select", _reported(KeyValueCache.select))
                 self._hook = nn.modules.module.register_module_forward_pre_hook(_tell_of_module)
             self._replace_names(used)
@@ -496,14 +501,27 @@ class _Installation:
                 self._hook.remove()
                 for place, name, original, ours in reversed(self._replaced):
                     # What someone else put there since is not ours to remove.
-                    if vars(place).get(name) is ours:
+                    if isinstance(place, type) and vars(place).get(name) is ours:
                         setattr(place, name, original)
+                    elif isinstance(place, dict) and place.get(name) is ours:
+                        place[name] = original
                 self._replaced = []
                 LISTENERS.remove(_listen)
 
-    def _replace(self, place: Any, name: str, ours: Any) -> None:
-        self._replaced.append((place, name, vars(place)[name], ours))
-        setattr(place, name, ours)
+    def _replace(self, place: dict[str, Any] | type, name: str, ours: Any) -> None:
+        names = place if isinstance(place, dict) else vars(place)
+        self._replaced.append((place, name, names[name], ours))
+        if isinstance(place, dict):
+            place[name] = ours
+        else:
+            setattr(place, name, ours)
+
+    def search(self, names: dict[str, Any]) -> None:
+        """Replace every name of a Python module that means `scaled_dot_product_attention`."""
+        with self._lock:
+            if self._contexts:
+                for name in [name for name, value in names.items() if value is SDPA and name != "SDPA"]:
+                    self._replace(names, name, watched_sdpa)
 
     def _replace_names(self, used: Iterable[str]) -> None:
         new = sys.modules.keys() - self._searched
@@ -516,21 +534,21 @@ class _Installation:
                 continue
             if not names.keys().isdisjoint(NAMES):
                 self._places.add(name)
-                self._replace_in(sys.modules[name], name, names, flex_function)
+                self._replace_in(name, names, flex_function)
 
-    def _replace_in(self, module: Any, name: str, names: dict[str, Any], flex_function: Function | None) -> None:
+    def _replace_in(self, name: str, names: dict[str, Any], flex_function: Function | None) -> None:
         """Replace the names of one module that mean an attention function."""
         if names.get("scaled_dot_product_attention") is SDPA:
-            self._replace(module, "scaled_dot_product_attention", watched_sdpa)
+            self._replace(names, "scaled_dot_product_attention", watched_sdpa)
         if name == "transformers.integrations.flex_attention":
             # It compiles `flex_attention` once, for good, so that name stays what it is.
             wrapped = names.get("compile_friendly_flex_attention")
             if wrapped is not None and not hasattr(wrapped, "__wrapped__"):
-                self._replace(module, "compile_friendly_flex_attention", _watched_flex(wrapped))
+                self._replace(names, "compile_friendly_flex_attention", _watched_flex(wrapped))
         elif flex_function is not None:
             given = names.get("flex_attention")
             if given is flex_function or getattr(given, "_torchdynamo_orig_callable", None) is flex_function:
-                self._replace(module, "flex_attention", _watched_flex(given))
+                self._replace(names, "flex_attention", _watched_flex(given))
         if name == "transformers.cache_utils":
             for cache in (names["Cache"], names["EncoderDecoderCache"]):
                 method = vars(cache).get("reorder_cache")
