@@ -17,7 +17,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from functools import cache, wraps
+from functools import cache, partial, wraps
 from types import FrameType, FunctionType
 from typing import Any, Protocol
 
@@ -151,8 +151,11 @@ def _run(function: Function, args: Any, kwargs: Any, read: Callable[[Owner], Int
     try:
         output = function(*args, **kwargs)
         for observer, owner in told:
-            output = heads(output, observer, owner)
-            observer.take(owner, lambda owner=owner: read(owner))
+            if observer.changes:
+                output = heads(output, observer, owner)
+            else:
+                # The mode costs time for each function, and sees nothing that matters while a call is read.
+                _without_mode(partial(observer.take, owner, partial(read, owner)))
         return output
     finally:
         STATE.inside -= 1
