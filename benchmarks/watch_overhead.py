@@ -8,9 +8,9 @@ that of the process above its level before a run, each way in a process of its o
 """
 
 import argparse
+import gc
 import importlib.util
 import json
-import resource
 import statistics
 import subprocess
 import sys
@@ -23,7 +23,8 @@ from torch.nn import functional as F
 
 import regard
 
-READ = regard.Readings(entropy=True, top_k=8, received=True)
+READ = regard.Readings(entropy=True, received=True)
+"""The default of `regard.watch` but for the peak."""
 
 
 class Layer(nn.Module):
@@ -129,9 +130,17 @@ def print_peak(way: str, tokens: int, long: int) -> None:
     if tokens != long:
         short = {name: tensor[:, :8] for name, tensor in inputs.items()}
         ways(models, short)[way]()  # what belongs to a first call
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    gc.collect()
+    peak, before = Path("/proc/self/clear_refs"), resident("VmRSS")
+    peak.write_text("5", encoding="ascii")  # from now on the peak is that of the run
     functions[way]()
-    print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)
+    print((resident("VmHWM") - before) / 1024)
+
+
+def resident(name: str) -> int:
+    """A line of the process's status, in KiB."""
+    lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
+    return int(next(line.split()[1] for line in lines if line.startswith(f"{name}:")))
 
 
 @torch.no_grad()
