@@ -168,8 +168,9 @@ class Watch:
             dropout=found.dropout,
             reach=found.reach(),
             visible_mask=found.visible if wants_pairs else None,
-            **{key: of_heads(value) for key, value in readings.items()},
         )
+        for reading, value in readings.items():
+            setattr(call, reading, of_heads(value))
         if self._keep:
             call.tiles = ProblemTiles.of_batch(found, chosen)
         if self._norms:
@@ -185,7 +186,7 @@ class Watch:
         if not causal and found.grid.queries == 1:
             # A single query sees all tokens before it: its mask does not tell what its module is.
             is_causal = getattr(owner.module, "is_causal", None) is True
-            causal = name in self._causal or is_causal or found.grid.keys == 1 and _is_in_decoder(name)
+            causal = name in self._causal or is_causal or (found.grid.keys == 1 and _is_in_decoder(name))
         if causal:
             self._causal.add(name)
         return "causal" if causal else "self"
