@@ -57,7 +57,7 @@ def ablate(
     if not heads:
         raise ArgumentError("head must name at least one head")
     ablation = _Ablation(model, layer, heads, cast(How, how), kind)
-    with observing(ablation), without_fast_paths():
+    with observing(ablation, ablation.files), without_fast_paths():
         yield
     if not ablation.changed:
         raise UnseenError(f"no attention of layer {layer} was called; layers that were: {sorted(ablation.met)}")
@@ -70,6 +70,11 @@ class _Ablation:
         self._names, self._layer, self._heads, self._how, self._kind = ModuleNames(model), layer, heads, how, kind
         self.changed = False
         self.met: set[int] = set()
+
+    @property
+    def files(self) -> set[str]:
+        """Names of the Python modules in which the classes of the model are."""
+        return self._names.files
 
     @property
     def changes(self) -> bool:
@@ -92,14 +97,12 @@ class _Ablation:
         self.met.add(layer)
         if layer != self._layer or (self._kind is not None and (self._kind == "cross") != owner.cross):
             return output
-        axis = 1 if output.dim() == 4 else 0
-        if max(self._heads) >= output.shape[axis]:
-            raise ArgumentError(f"head must be below {output.shape[axis]}, the heads of {owner.name!r}")
+        if max(self._heads) >= output.shape[1]:
+            raise ArgumentError(f"head must be below {output.shape[1]}, the heads of {owner.name!r}")
         self.changed = True
-        chosen = torch.zeros(output.shape[axis], dtype=torch.bool, device=output.device)
+        chosen = torch.zeros(output.shape[1], dtype=torch.bool, device=output.device)
         chosen[self._heads] = True
         chosen = chosen[:, None, None]
         if self._how == "zero":
             return output.masked_fill(chosen, 0.0)
-        axes = (0, -2) if output.dim() == 4 else (-2,)
-        return torch.where(chosen, output.mean(axes, keepdim=True), output)
+        return torch.where(chosen, output.mean((0, 2), keepdim=True), output)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from regard.masks import Mask, keep
+from regard.masks import keep
 from regard.watching.intercepted import Intercepted
 from regard.watching.mask_kind import HIDING, visible_pairs
 
@@ -55,19 +55,23 @@ class Softmax:
         keys = left.shape[-1]
         has_sink = keys < self.weights.shape[-1]
         weights, scores = (tensor.detach()[..., :keys].reshape(left.shape) for tensor in (self.weights, self.scores))
-        weights, scores, value = (_four_axes(tensor, module) for tensor in (weights, scores, right.detach()))
+        weights, scores, value = (four_axes(tensor, module) for tensor in (weights, scores, right.detach()))
         floor = max(HIDING, torch.finfo(scores.dtype).min / 2)
         hidden = scores <= floor
+        pairs = visible_pairs(_one_head(~hidden))
+        visible = pairs.mask
         # A row that is hidden throughout by finite numbers has weights: that is what the model computed.
-        hidden = hidden & (weights == 0)
-        kind, visible = visible_pairs(_one_head(~hidden))
-        mask: Mask | None = None if visible is None else keep(_one_head(~hidden))
+        uniform = hidden & (weights != 0)
+        if bool(uniform.any()):
+            hidden = hidden & ~uniform
+            visible = keep(_one_head(~hidden))
         scores = scores.masked_fill(hidden, -torch.inf)
         # Where a sink is among the scores, models shift them first, so that their log-sum-exp is lost.
         return Intercepted(
             source=SOURCE,
-            mask=kind,
-            visible=mask,
+            mask=pairs.kind,
+            causal=pairs.causal,
+            visible=visible,
             scores=None if has_sink else scores,
             weights=weights,
             value=value,
@@ -83,7 +87,7 @@ def _one_head(shown: Tensor) -> Tensor:
     return shown[:1] if shown.shape[0] > 1 and bool((shown == shown[:1]).all()) else shown
 
 
-def _four_axes(tensor: Tensor, module: nn.Module) -> Tensor:
+def four_axes(tensor: Tensor, module: nn.Module) -> Tensor:
     """``[batch, heads, ...]``: three axes are the batch, or batch times heads if the module says so."""
     if tensor.dim() == 4:
         return tensor

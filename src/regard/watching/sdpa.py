@@ -48,8 +48,9 @@ def read_sdpa(
         # PyTorch aligns the starts where the lengths differ.
         reading = causal_from_start(query.shape[-2], key.shape[-2])
     q, k, v = (_four_axes(tensor.detach()) for tensor in (query, key, value))
-    batch = torch.broadcast_shapes(q.shape[:1], k.shape[:1], v.shape[:1])
-    q, k, v = (tensor.expand(*batch, -1, -1, -1) for tensor in (q, k, v))
+    if not q.shape[0] == k.shape[0] == v.shape[0]:
+        batch = torch.broadcast_shapes(q.shape[:1], k.shape[:1], v.shape[:1])
+        q, k, v = (tensor.expand(*batch, -1, -1, -1) for tensor in (q, k, v))
     if k.shape[1] != v.shape[1] or (not enable_gqa and k.shape[1] != q.shape[1]):
         # Heads broadcast as the batch does.
         heads = q.shape[1] if k.shape[1] == 1 or v.shape[1] == 1 else max(k.shape[1], v.shape[1])
@@ -64,7 +65,7 @@ def read_sdpa(
         visible=reading.visible,
         problem=problem,
         value=v,
-        causal=True if is_causal else None,
+        causal=reading.causal,
         has_bias=reading.has_bias,
         scale=query.shape[-1] ** -0.5 if scale is None else float(scale),
         dropout=float(dropout_p),
@@ -74,7 +75,7 @@ def read_sdpa(
 def causal_from_start(queries: int, keys: int) -> MaskReading:
     """The mask of ``is_causal=True``: the first query sees the first key."""
     mask = causal(align="start")
-    return MaskReading("causal" if keys > 1 else "none", mask, None, mask)
+    return MaskReading("causal" if keys > 1 else "none", mask, None, mask, causal=queries > 1)
 
 
 def _four_axes(tensor: Tensor) -> Tensor:
@@ -117,7 +118,7 @@ def _read_nested(query: Tensor, key: Tensor, value: Tensor, is_causal: bool, sca
     problem = validate(q, k, v, score=ScaledDot(scale), mask=mask)
     kind = "causal+padding" if is_causal else "padding"
     used = q.shape[-1] ** -0.5 if scale is None else float(scale)
-    return Intercepted(SOURCE, kind, mask, problem, value=v, causal=is_causal or None, scale=used)
+    return Intercepted(SOURCE, kind, mask, problem, value=v, causal=is_causal, scale=used)
 
 
 def pad_heads(nested: Tensor) -> tuple[Tensor, list[int]]:

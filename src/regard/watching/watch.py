@@ -68,9 +68,9 @@ class Watch:
     def __enter__(self) -> "Watch":
         if self._open is not None:
             raise ArgumentError("this context is open already; call regard.watch again for another one")
-        _refuse_compiled(self.model)
+        _refuse_compiled(self._names.modules)
         stack = ExitStack()
-        stack.enter_context(observing(self))
+        stack.enter_context(observing(self, self._names.files))
         self._open = stack
         return self
 
@@ -169,8 +169,9 @@ class Watch:
             dropout=found.dropout,
             reach=found.reach(),
             visible_mask=found.visible if wants_pairs else None,
-            **{key: of_heads(value) for key, value in readings.items()},
         )
+        for reading, value in readings.items():
+            setattr(call, reading, of_heads(value))
         if self._keep:
             call.tiles = ProblemTiles.of_batch(found, chosen)
         if self._norms:
@@ -183,8 +184,6 @@ class Watch:
         if owner.cross if found.cross is None else found.cross or owner.cross:
             return "cross"
         causal = found.causal
-        if causal is None:
-            causal = found.mask.startswith(("causal", "window")) and not found.sees_later()
         if not causal and found.grid.queries == 1:
             # A single query sees all tokens before it: its mask does not tell what its module is.
             is_causal = getattr(owner.module, "is_causal", None) is True
@@ -204,7 +203,8 @@ class Watch:
         return torch.einsum("bhkd,hdo->bhko", value.to(weight.dtype), weight).norm(dim=-1)
 
     def _tell_of_unseen(self) -> None:
-        looks = {name: self._named(name) for name in self._ran if looks_like_attention(self._named(name))}
+        modules = self._names.modules
+        looks = {name: modules[name] for name in self._ran if looks_like_attention(modules[name])}
         kind = type(self.model).__name__
         if not self._met:
             if not self._ran:
@@ -238,9 +238,6 @@ class Watch:
         if any(seen == place or seen.startswith(f"{place}.") for place in around for seen in met):
             return True
         return any(name.startswith(f"{seen}.") for seen in met if seen)
-
-    def _named(self, name: str) -> nn.Module:
-        return self.model.get_submodule(name)
 
     # What the user asks.
 
@@ -354,7 +351,7 @@ def watch(
 
     Args:
         model: any `torch.nn.Module`; not a compiled one.
-        read: which readings to take of each call; entropy, the top 8 keys and what each key received if not given.
+        read: which readings to take of each call; entropy, the peak and what each key received if not given.
         layers: which layers, by number from 0; None: all.
         heads: which query heads, by number from 0; None: all.
         keep: whether to keep queries and keys (on the CPU), so that `AttentionCall.tiles` gives exact tiles of the
@@ -375,7 +372,7 @@ def watch(
     """
     if not isinstance(model, nn.Module):
         raise KindError(f"model must be a torch.nn.Module; it is {kind_of(model)}")
-    read = Readings(entropy=True, top_k=8, received=True) if read is None else read
+    read = Readings(entropy=True, peak=True, received=True) if read is None else read
     _check_readings(read)
     for name, flag in (("keep", keep), ("norms", norms), ("outputs", outputs)):
         if not isinstance(flag, bool):
@@ -420,9 +417,9 @@ def _chosen_heads(heads: tuple[int, ...] | None, count: int, name: str) -> tuple
     return heads
 
 
-def _refuse_compiled(model: nn.Module) -> None:
+def _refuse_compiled(modules: dict[str, nn.Module]) -> None:
     """Raise if `torch.compile` or TorchScript compiled the model or a module in it: Python does not see what runs."""
-    for name, module in model.named_modules():
+    for name, module in modules.items():
         named = f"module {name!r}" if name else "the model"
         original = getattr(module, "_orig_mod", None)
         if isinstance(original, nn.Module):
