@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from regard.attention import Attended, Observed, Plan, Readings, attend, attend_with_weights, observe, plan
     from regard.explanations import Explanation, explain
     from regard.tasks.registry import load
+    from regard.watching import survey, watch
 
 __version__ = "0.1.0"
 
@@ -30,6 +31,8 @@ __all__ = [
     "explain",
     "plan",
     "load",
+    "watch",
+    "survey",
     "Readings",
     "Observed",
     "Attended",
@@ -49,6 +52,7 @@ _MODULES = {
     ),
     **dict.fromkeys(("explain", "Explanation"), "explanations"),
     "load": "tasks.registry",
+    **dict.fromkeys(("watch", "survey"), "watching"),
 }
 """Public name → the module that it is imported from. All other names are those of modules: ``regard.errors``."""
 

@@ -13,6 +13,7 @@ from cases import MASKS, NORMALIZERS, B, H, K, Q, problem
 from regard import masks
 from regard.attention.planner import BACKENDS
 from regard.errors import ArgumentError, BackendError, KindError
+from regard.shapes import Grid
 
 FLAGS = ("entropy", "peak", "received", "distance", "weights")
 
@@ -21,6 +22,9 @@ FLAGS = ("entropy", "peak", "received", "distance", "weights")
 def _small_blocks(monkeypatch):
     monkeypatch.setattr("regard.attention.blocks.BLOCK_ELEMENTS", 2 * H * K)
     monkeypatch.setattr("regard.attention.blocks.KEY_BLOCK", 2)
+
+
+SHARES = (masks.causal(), masks.where(lambda b, h, i, j: j == i - 1), ~masks.dilated(2), masks.lengths(3))
 
 
 def every_reading(**changes):
@@ -34,6 +38,7 @@ def every_reading(**changes):
         "rows": [0, 3, -1],
         "tile": ((1, 4), (2, 6)),
         "weights": True,
+        "shares": SHARES,
     }
     return regard.Readings(**(chosen | changes))
 
@@ -55,6 +60,8 @@ def from_weights(weights, readings, queries=Q, keys=K):
     (q0, q1), (k0, k1) = readings.tile
     found["tile"] = weights[:, :, q0:q1, k0:k1]
     found["weights"] = weights
+    grid = Grid.whole(*weights.shape, weights.device)
+    found["shares"] = torch.stack([(weights * mask.dense(grid)).sum(-1) for mask in readings.shares], -1)
     return found
 
 
@@ -161,6 +168,8 @@ def test_readings_that_the_problem_does_not_have(change, message):
         ({"rows": torch.ones(2).bool()}, "rows must hold integers; it holds torch.bool"),
         ({"rows": torch.ones(2).long().to_sparse()}, "rows must be a dense tensor"),
         ({"rows": torch.ones(2, device="meta").long()}, "rows must hold integers that can be read"),
+        ({"shares": masks.causal()}, "shares must be a list or a tuple of masks; it is a Band"),
+        ({"shares": [masks.causal(), torch.ones(2)]}, r"shares\[1\] must be a Mask; it is a Tensor"),
         ({"tile": 3}, r"tile must be \(\(first query, end\), \(first key, end\)\); it is an int"),
         ({"tile": ((0, 1.5), (0, 1))}, r"each entry of tile must be an integer; it is 1\.5"),
         ({"tile": (0, 1)}, "tile must be .*; it is an int"),

@@ -74,6 +74,14 @@ def attend_in_blocks(
     return torch.cat(rows, dim=0)
 
 
+@torch.no_grad()
+def read_shares(problem: Problem, gatherer: Gatherer) -> None:
+    """Show a gatherer the weights for its ``shares`` alone; for kernels that take the other readings."""
+    if gatherer.read.shares and problem.pairs:
+        for inputs in blocks(problem, block_shape(problem)):
+            gatherer.add_shares(weigh(problem, inputs).weights, inputs.grid)
+
+
 def _attend_block(problem: Problem, inputs: Inputs, gatherer: Gatherer | None) -> Tensor:
     reader = gatherer
 

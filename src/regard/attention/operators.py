@@ -77,6 +77,8 @@ def attend_traced(
         backend,
         seed,
     )
+    if gatherer is not None and gatherer.read.shares:
+        raise BackendError("shares cannot be read while a compiler traces; read them from a call outside of it")
     if gatherer is not None:
         output, *taken = torch.ops.regard.observe(*arguments, _encoded_readings(gatherer.read))
         gatherer.fill(taken)

@@ -10,6 +10,7 @@ from torch import Tensor
 from regard.attention.problem import Problem
 from regard.axes import Float
 from regard.errors import ArgumentError, KindError, ShapeError
+from regard.masks.mask import Mask
 from regard.shapes import Grid, check_integers, kind_of, whole_number
 from regard.summaries import record_html, record_summary, value_summary
 from regard.transforms import has_data
@@ -29,6 +30,7 @@ class Readings:
         rows: indices of queries whose whole rows are wanted.
         tile: ``((first query, end), (first key, end))``: a rectangle of the weights; ends exclusive.
         weights: the whole matrix; quadratic memory.
+        shares: masks; of each row, the weight of the keys that each mask allows, whatever the problem's own mask is.
     """
 
     entropy: bool = False
@@ -40,6 +42,7 @@ class Readings:
     rows: Sequence[int] | Tensor | None = None
     tile: tuple[tuple[int, int], tuple[int, int]] | None = None
     weights: bool = False
+    shares: Sequence[Mask] = ()
 
     def __repr__(self) -> str:
         asked = ((field, getattr(self, field.name)) for field in fields(self))
@@ -64,6 +67,7 @@ class Observed(NamedTuple):
         rows: ``[batch, heads, chosen, keys]``.
         tile: ``[batch, heads, queries, keys]`` of the rectangle.
         weights: ``[batch, heads, queries, keys]``.
+        shares: ``[batch, heads, queries, masks]``.
     """
 
     output: Tensor
@@ -79,6 +83,7 @@ class Observed(NamedTuple):
     rows: Tensor | None = None
     tile: Tensor | None = None
     weights: Tensor | None = None
+    shares: Tensor | None = None
 
     def __repr__(self) -> str:
         return record_summary("Observed", self._taken())
@@ -93,7 +98,7 @@ class Observed(NamedTuple):
 
 FIELDS = (
     "lse", "entropy", "peak", "top_weights", "top_indices", "received", "distance", "pooled_sum", "pooled_max", "rows",
-    "tile", "weights",
+    "tile", "weights", "shares",
 )  # fmt: skip
 """The tensors of a `Gatherer`; those that are not wanted are empty."""
 
@@ -106,8 +111,8 @@ class Gatherer:
 
     Attributes:
         read: which readings are wanted; the tensors of others are empty.
-        lse, entropy, peak, top_weights, top_indices, received, distance, rows, tile, weights: as in `Observed`, with
-            all axes; they begin as "nothing seen".
+        lse, entropy, peak, top_weights, top_indices, received, distance, rows, tile, weights, shares: as in `Observed`,
+            with all axes; they begin as "nothing seen".
         cells: rows and columns of the coarse map.
         pooled_sum, pooled_max: ``[batch, heads, rows, columns]`` of the coarse map.
         chosen: indices of the queries whose rows are wanted, ascending; ``rows`` has them in this order.
@@ -147,6 +152,7 @@ class Gatherer:
         (q0, q1), (k0, k1) = self.rectangle
         self.tile = zeros(B, H, q1 - q0, k1 - k0)
         self.weights = zeros(B, H, Q, K, wanted=read.weights)
+        self.shares = zeros(B, H, Q, len(read.shares), wanted=read.shares)
 
     def taken(self) -> list[Tensor]:
         """The tensors that are wanted, in the order of `FIELDS`; what `fill` takes."""
@@ -196,6 +202,17 @@ class Gatherer:
             self._add_rectangle(weights, grid, b)
         if read.weights:
             self.weights[b, :, q, k] = weights
+        if read.shares:
+            self.add_shares(weights, grid)
+
+    @torch.no_grad()
+    def add_shares(self, weights: Float[Tensor, "batch heads queries keys"], grid: Grid) -> None:
+        """Read the shares of one tile: the sum over keys of each row's weights where a mask allows the pair."""
+        b, q = slice(grid.batch_span.start, grid.batch_span.stop), slice(grid.query_span.start, grid.query_span.stop)
+        weights = weights.to(self.shares.dtype)
+        for place, mask in enumerate(self.read.shares):
+            # A hidden pair has weight 0, and no product with it: 0 · NaN is NaN.
+            self.shares[b, :, q, place] = torch.where(mask.allows(grid), weights, 0.0).sum(-1)
 
     def _add_top(self, weights: Tensor, grid: Grid, b: slice, q: slice) -> None:
         k = min(self.read.top_k, len(grid.key_span))
@@ -250,6 +267,7 @@ class Gatherer:
             rows=give(read.rows is not None, self._in_order()),
             tile=give(read.tile is not None, self.tile),
             weights=give(read.weights, self.weights),
+            shares=give(read.shares, self.shares),
         )
 
     def _in_order(self) -> Tensor:
@@ -280,6 +298,7 @@ def check_readings(read: Readings, grid: Grid) -> None:
         raise ArgumentError(f"pooled must be (rows, columns), each 1 or more; it is {read.pooled}")
     if read.rows is not None:
         _check_rows(read.rows, grid)
+    _check_shares(read.shares, grid)
     if read.tile is not None:
         _check_tile(read.tile, grid)
 
@@ -299,6 +318,15 @@ def _check_rows(rows: object, grid: Grid) -> None:
         row = whole_number(f"rows[{place}]", value)
         if not -grid.queries <= row < grid.queries:
             raise ArgumentError(f"rows must be indices of the {grid.queries} queries; got {row}")
+
+
+def _check_shares(shares: object, grid: Grid) -> None:
+    if not isinstance(shares, list | tuple):
+        raise KindError(f"shares must be a list or a tuple of masks; it is {kind_of(shares)}")
+    for place, mask in enumerate(shares):
+        if not isinstance(mask, Mask):
+            raise KindError(f"shares[{place}] must be a Mask; it is {kind_of(mask)}")
+        mask.check(grid)
 
 
 def _check_tile(tile: object, grid: Grid) -> None:

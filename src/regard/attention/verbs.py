@@ -5,6 +5,7 @@ from collections.abc import Callable
 from torch import Tensor
 
 from regard.attention.execution import execute, full_precision
+from regard.attention.listeners import LISTENERS
 from regard.attention.operators import attend_traced
 from regard.attention.planner import Plan, make_plan
 from regard.attention.problem import Problem
@@ -171,4 +172,6 @@ def run(
     """
     if is_traced(problem.query):
         return attend_traced(problem, backend, gatherer, need_weights)
+    if LISTENERS:
+        return LISTENERS[0](execute, problem, backend, gatherer, need_weights)
     return execute(problem, backend, gatherer, need_weights)

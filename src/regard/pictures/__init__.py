@@ -8,6 +8,7 @@ from regard.pictures.calculation import Panel, calculation
 from regard.pictures.confusion import confusion_matrix
 from regard.pictures.curves import bleu_by_length, training_curves
 from regard.pictures.fonts import MissingGlyphWarning
+from regard.pictures.head_grid import HeadMap, head_grid
 from regard.pictures.positions import position_table
 from regard.pictures.saving import save
 from regard.pictures.word_weights import word_weights
@@ -22,6 +23,8 @@ __all__ = [
     "position_table",
     "confusion_matrix",
     "word_weights",
+    "HeadMap",
+    "head_grid",
     "save",
     "MissingGlyphWarning",
 ]

@@ -8,6 +8,7 @@ from regard.attention.backends.cpu.cached_memory import FusedMemory
 from regard.attention.backends.cpu.dense_rows import DenseRows
 from regard.attention.backends.cpu.lowering import kernel_inputs, obstacle, with_exponentials
 from regard.attention.backends.cpu.readings import read
+from regard.attention.blocks import read_shares
 from regard.attention.problem import Problem
 from regard.attention.readings import Gatherer
 from regard.attention.result import Attended
@@ -39,10 +40,12 @@ class Fused(Backend):
         output = operators.attend(*inputs)[0] if mask is None else DenseRows.apply(mask, problem.grid, *inputs)
         if gatherer is not None:
             read(inputs, mask, gatherer)
+            read_shares(problem, gatherer)
         return output.to(problem.value.dtype)
 
     def read(self, problem: Problem, gatherer: Gatherer) -> None:
         read(with_exponentials(kernel_inputs(problem)), problem.lowered.dense_mask, gatherer)
+        read_shares(problem, gatherer)
 
     def run_with_weights(self, problem: Problem) -> Attended:
         from regard.kernels.cpu import operators

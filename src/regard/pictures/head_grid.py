@@ -1,0 +1,104 @@
+"""Statistics of a model's heads: one map of heads × layers for each statistic."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from regard.errors import ArgumentError, ShapeError
+from regard.pictures.heatmap import HOLE, draw_cells, write_numbers
+from regard.pictures.sheet import new_sheet
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+COLORS = "cividis"
+"""People with any colour vision see its order."""
+
+CELL = 0.30  # inches, as the next ones
+LEAST_SIDE, MOST_SIDE = 1.9, 4.2
+COLUMNS = 3
+NUMBERS_LIMIT = 0.26
+"""The narrowest cell that a number is written in, inches."""
+
+
+@dataclass(frozen=True)
+class HeadMap:
+    """One statistic of all heads.
+
+    Attributes:
+        title: its name.
+        unit: of the numbers.
+        values: ``[layers][heads]``; NaN where there is none. Layers may differ in their number of heads.
+        high: the end of the colours' scale, which begins at 0; None: the largest number.
+    """
+
+    title: str
+    unit: str
+    values: Sequence[Sequence[float]]
+    high: float | None = None
+
+
+def head_grid(maps: Sequence[HeadMap], layers: Sequence[str], title: str) -> Figure:
+    """Draw statistics of heads: heads on x, layers on y, the first layer on top; a scale from 0 beside each map.
+
+    Shares have the scale 0 to 1 in all maps, so that their colours can be compared; the numbers are written in the
+    cells where there is room. A cell without a number is grey and crossed.
+
+    Args:
+        maps: one for each statistic.
+        layers: the label of each layer.
+        title: one line above all.
+
+    Raises:
+        ArgumentError: there is no map, or no head.
+        ShapeError: a map with another number of layers.
+        MissingPartError: matplotlib is not installed.
+    """
+    if not maps or not layers:
+        raise ArgumentError("maps must have at least one statistic and one layer")
+    for each in maps:
+        if len(each.values) != len(layers):
+            raise ShapeError(f"{each.title!r} must have {len(layers)} layers; it has {len(each.values)}")
+    heads = max(len(row) for each in maps for row in each.values)
+    width, height = (min(max(count * CELL, LEAST_SIDE), MOST_SIDE) for count in (heads, len(layers)))
+    columns = min(COLUMNS, len(maps))
+    rows = -(-len(maps) // columns)
+    sheet = new_sheet(columns * (width + 1.3), rows * (height + 0.8) + 0.5, layout="constrained")
+    sheet.suptitle(title, fontsize=11)
+    grid = sheet.subplots(rows, columns, squeeze=False).ravel()
+    for axes in grid[len(maps) :]:
+        axes.set_axis_off()
+    for axes, each in zip(grid, maps, strict=False):
+        matrix = np.full((len(layers), heads), np.nan)
+        for row, values in enumerate(each.values):
+            matrix[row, : len(values)] = values
+        finite = matrix[np.isfinite(matrix)]
+        high = each.high if each.high is not None else float(finite.max(initial=0.0)) or 1.0
+        image = draw_cells(axes, matrix, colors=COLORS, low=0.0, high=high)
+        axes.set_facecolor(HOLE)
+        for row, column in np.argwhere(np.isnan(matrix)):
+            axes.plot([column - 0.5, column + 0.5], [row - 0.5, row + 0.5], color="#808080", linewidth=0.6)
+        axes.set_title(each.title, fontsize=10)
+        axes.set_xlabel("head", fontsize=8)
+        axes.set_ylabel("layer", fontsize=8)
+        axes.set_xticks(range(0, heads, -(-heads // 16)))
+        step = -(-len(layers) // 24)
+        axes.set_yticks(range(0, len(layers), step), list(layers)[::step])
+        axes.tick_params(labelsize=7)
+        if width / heads >= NUMBERS_LIMIT and height / len(layers) >= 0.15:
+            write_numbers(axes, image, [[_number(value) for value in row] for row in matrix], 5.5)
+        bar = sheet.colorbar(image, ax=axes, fraction=0.05, pad=0.03)
+        bar.set_label(each.unit, fontsize=8)
+        bar.ax.tick_params(labelsize=7)
+        bar.outline.set_linewidth(0.4)  # pyright: ignore[reportCallIssue]
+    return sheet
+
+
+def _number(value: float) -> str:
+    if np.isnan(value):
+        return ""
+    return f"{value:.2f}".lstrip("0") if value < 1 else f"{value:.3g}"

@@ -1,0 +1,218 @@
+"""A corpus, from an iterator of texts to batches of token ids; memory is that of one batch."""
+
+import hashlib
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from regard.errors import ArgumentError, DataError, KindError
+from regard.shapes import check_integers, kind_of, whole_number
+from regard.watching.statistics_of_heads import Texts
+
+Text = str | Sequence[int] | Tensor
+"""A text; or its token ids, where there is no tokenizer."""
+
+
+EXAMPLE = "The 1,024 naïve readers asked: ¿Dónde está Пётр? (It's not-so-clear…)"
+"""A text that tokenizers cut in different ways."""
+
+
+class Batch(NamedTuple):
+    """Texts of the corpus that follow one another.
+
+    Attributes:
+        number: of the batch, from 0.
+        first: the number of its first text, from 0.
+        texts: as they were given.
+    """
+
+    number: int
+    first: int
+    texts: list[Text]
+
+    def digest(self) -> int:
+        """A number of 256 bits that depends on the texts and their place."""
+        hashed = hashlib.sha256(str(self.first).encode())
+        for text in self.texts:
+            content = text if isinstance(text, str) else repr([int(token) for token in text])
+            data = content.encode("utf-8", "surrogatepass")
+            hashed.update(str(len(data)).encode() + b":" + data)
+        return int.from_bytes(hashed.digest())
+
+
+def batches(texts: Iterable[Text], size: int) -> Iterator[Batch]:
+    """The corpus in batches of ``size`` texts; the last one may be smaller.
+
+    Raises:
+        KindError: the texts are one text, or cannot be iterated.
+    """
+    if isinstance(texts, str | bytes) or not isinstance(texts, Iterable):
+        raise KindError(f"texts must be an iterable of texts; it is {kind_of(texts)}")
+    iterator, number = iter(texts), 0
+    while taken := list(islice(iterator, size)):
+        yield Batch(number, number * size, taken)
+        number += 1
+
+
+class Tokens(NamedTuple):
+    """One text as tokens.
+
+    Attributes:
+        ids: of its tokens.
+        counted: for each, whether it is no special token.
+    """
+
+    ids: tuple[int, ...]
+    counted: tuple[bool, ...]
+
+
+class Tokenizer:
+    """Texts → tokens, by a tokenizer of Hugging Face or any function.
+
+    Args:
+        tokenizer: one of ``transformers`` or ``tokenizers``, or a function text → ids; None: texts are ids already.
+        special: ids of special tokens, besides those that the tokenizer says.
+        max_length: tokens of a text beyond which it is cut; None: no text is cut.
+
+    Attributes:
+        cut: how many texts were cut.
+
+    Raises:
+        KindError: something else as the tokenizer.
+    """
+
+    def __init__(self, tokenizer: Any, special: Iterable[int], max_length: int | None):
+        if tokenizer is not None and not callable(tokenizer) and not _is_of_library(tokenizer):
+            raise KindError(f"tokenizer must be a tokenizer or a function text -> ids; it is {kind_of(tokenizer)}")
+        self._tokenizer: Any = tokenizer
+        self._special = frozenset(whole_number("each entry of special", token) for token in special)
+        self._max_length = max_length
+        self.cut = 0
+
+    def tokens(self, text: Text, number: int) -> Tokens:
+        """One text.
+
+        Raises:
+            KindError: it is no text, or not what the tokenizer takes.
+            DataError: the tokenizer fails, or gives no integers.
+        """
+        if self._tokenizer is None:
+            if isinstance(text, str):
+                raise KindError(f"tokenizer must be given where texts are texts; text {number} is one")
+            ids, marked = self._ids(text, number), None
+        else:
+            if not isinstance(text, str):
+                raise KindError(f"texts must be texts where there is a tokenizer; text {number} is {kind_of(text)}")
+            ids, marked = self._encoded(text, number)
+        if self._max_length is not None and len(ids) > self._max_length:
+            self.cut += 1
+            if marked is not None and _is_of_transformers(self._tokenizer):
+                # The tokenizer keeps its special tokens at both ends.
+                ids, marked = self._truncated(text)
+            else:
+                ids, marked = ids[: self._max_length], marked and marked[: self._max_length]
+        counted = (token not in self._special and not (marked and marked[place]) for place, token in enumerate(ids))
+        return Tokens(tuple(ids), tuple(counted))
+
+    def _truncated(self, text: Text) -> tuple[list[int], list[int]]:
+        tokenizer: Any = self._tokenizer
+        given = tokenizer(text, truncation=True, max_length=self._max_length, return_special_tokens_mask=True)
+        return list(given["input_ids"]), list(given["special_tokens_mask"])
+
+    def describe(self) -> str:
+        """A text that differs between most tokenizers: what they make of an example."""
+        if self._tokenizer is None:
+            return "none"
+        try:
+            ids, marked = self._encoded(EXAMPLE, 0)
+        except (DataError, KindError):
+            return type(self._tokenizer).__qualname__
+        return hashlib.sha256(repr((ids, marked)).encode()).hexdigest()
+
+    def _encoded(self, text: str, number: int) -> tuple[list[int], list[int] | None]:
+        tokenizer = self._tokenizer
+        try:
+            if _is_of_transformers(tokenizer):
+                given = tokenizer(text, return_special_tokens_mask=True, verbose=False)
+                return list(given["input_ids"]), list(given["special_tokens_mask"])
+            if _is_of_library(tokenizer):
+                encoding = tokenizer.encode(text)
+                return list(encoding.ids), list(encoding.special_tokens_mask)
+            ids = tokenizer(text)
+        except Exception as error:
+            raise DataError(f"the tokenizer cannot read text {number}: {error}") from error
+        return self._ids(ids, number), None
+
+    def _ids(self, ids: object, number: int) -> list[int]:
+        if isinstance(ids, Tensor):
+            check_integers(f"text {number}", ids)
+            ids = ids.tolist()
+        ids = getattr(ids, "tolist", lambda: ids)()
+        if isinstance(ids, str | bytes) or not isinstance(ids, Sequence):
+            raise KindError(f"text {number} must be a sequence of token ids; it is {kind_of(ids)}")
+        return [whole_number(f"token {place} of text {number}", token, low=0) for place, token in enumerate(ids)]
+
+
+def of_equal_length(batch: Batch, tokenizer: Tokenizer, device: torch.device) -> list[Texts]:
+    """A batch as tokens, grouped by length, so that there is no padding; texts without tokens are left out."""
+    groups: dict[int, list[tuple[int, Tokens]]] = {}
+    for place, text in enumerate(batch.texts):
+        number = batch.first + place
+        tokens = tokenizer.tokens(text, number)
+        if tokens.ids:
+            groups.setdefault(len(tokens.ids), []).append((number, tokens))
+    made = []
+    for group in groups.values():
+        ids = torch.tensor([tokens.ids for _, tokens in group], device=device)
+        counted = torch.tensor([tokens.counted for _, tokens in group], device=device)
+        made.append(Texts(ids, counted, tuple(number for number, _ in group)))
+    return made
+
+
+Forward = Callable[[torch.nn.Module, Tensor], object]
+"""``(model, ids [batch, tokens])``: calls the model; what it returns is not used."""
+
+
+def call_model(model: torch.nn.Module, ids: Tensor) -> None:
+    """Run a model on token ids: a model of Hugging Face (of an encoder-decoder the encoder), or any ``model(ids)``."""
+    if not _is_of_transformers(model):
+        model(ids)
+        return
+    config: Any = model.config
+    encoder: Any = model
+    if getattr(config, "is_encoder_decoder", False):
+        encoder = model.get_encoder()  # type: ignore[operator]
+    cache = {"use_cache": False} if hasattr(config, "use_cache") and encoder is model else {}
+    encoder(input_ids=ids, attention_mask=torch.ones_like(ids), **cache)
+
+
+def _is_of_transformers(value: object) -> bool:
+    library: Any = sys.modules.get("transformers")
+    return library is not None and isinstance(value, library.PreTrainedTokenizerBase | library.PreTrainedModel)
+
+
+def _is_of_library(value: object) -> bool:
+    library: Any = sys.modules.get("tokenizers")
+    return library is not None and isinstance(value, library.Tokenizer)
+
+
+def check_length(name: str, value: int | None, low: int) -> None:
+    """Raise unless a length is None or an integer of at least ``low``."""
+    if value is not None:
+        whole_number(name, value, low=low)
+
+
+def check_vocabulary(ids: Tensor, model: torch.nn.Module) -> None:
+    """Raise ArgumentError for ids that the model's embedding does not have, which would be an error of PyTorch's."""
+    if not _is_of_transformers(model):
+        return
+    embedding = model.get_input_embeddings()  # type: ignore[operator]
+    if isinstance(embedding, torch.nn.Embedding) and ids.numel() and int(ids.max()) >= embedding.num_embeddings:
+        raise ArgumentError(
+            f"token id {int(ids.max())} is not below the {embedding.num_embeddings} of the model's vocabulary: "
+            "is the tokenizer the model's own?"
+        )

@@ -1,0 +1,225 @@
+"""What a survey found: the statistics of each head, as a table, a picture and JSON; and heads that may do little."""
+
+import json
+import math
+import os
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from regard.atomic_file import AtomicFile
+from regard.errors import ArgumentError, UnknownNameError
+from regard.watching.statistics_of_heads import STATISTICS, names, offset_name
+from regard.watching.survey_state import Part
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from rich.table import Table
+
+SHOWN = ("entropy", "distance", "first", "special", "offset -1", "offset 0", "offset +1", "same_token", "induction")
+"""Statistics of the table; `Survey.heads` has all."""
+
+PATTERN = 0.5
+"""The share of a head's weight from which on a pattern names the head."""
+
+
+@dataclass(frozen=True)
+class HeadStatistics:
+    """One head.
+
+    Attributes:
+        name: of the module, as in ``named_modules``.
+        layer: from 0.
+        kind: ``"self"`` or ``"causal"``.
+        head: from 0.
+        values: each statistic by its name (`regard.watching.STATISTICS`; ``"offset -1"`` is the share of the previous
+            token); NaN where no query had one.
+    """
+
+    name: str
+    layer: int
+    kind: str
+    head: int
+    values: dict[str, float]
+
+    @property
+    def pattern(self) -> str:
+        """The pattern that takes at least half of the head's weight, if there is one."""
+        offsets = {name: value for name, value in self.values.items() if name.startswith("offset ")}
+        found = {name: self.values[name] for name in ("first", "special", "induction", "same_token")} | offsets
+        name, share = max(found.items(), key=lambda item: -1.0 if math.isnan(item[1]) else item[1])
+        return _PATTERNS.get(name, name.replace("offset ", "token at ")) if share >= PATTERN else ""
+
+
+_PATTERNS = {
+    "first": "first token", "special": "special tokens", "same_token": "same token", "offset -1": "previous token",
+    "offset 0": "own token", "offset +1": "next token",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Prunable:
+    """A head that may do little.
+
+    Attributes:
+        head: which.
+        reason: what its weights say, with the number.
+    """
+
+    head: HeadStatistics
+    reason: str
+
+
+@dataclass(frozen=True, repr=False)
+class Survey:
+    """The statistics of all heads over a corpus.
+
+    Attributes:
+        heads: in the order of the model's calls.
+        texts: how many were read.
+        tokens: how many were counted as queries: all but special ones.
+        cut: how many texts were cut to ``max_length``.
+        ignored: modules whose attention no statistic is of: how their calls differ.
+        offsets: how far shares by offset were taken.
+    """
+
+    heads: tuple[HeadStatistics, ...]
+    texts: int
+    tokens: int
+    cut: int
+    ignored: dict[str, str]
+    offsets: int
+
+    @classmethod
+    def of(cls, part: Part, offsets: int) -> "Survey":
+        """From the sums of all texts."""
+        heads = []
+        for name, sums in sorted(part.heads.items(), key=lambda item: (item[1].layer, item[0])):
+            for head, totals in enumerate(sums.total):
+                values = {
+                    statistic: float(total / count) if count else math.nan
+                    for statistic, total, count in zip(names(offsets), totals, sums.count, strict=True)
+                }
+                heads.append(HeadStatistics(name, sums.layer, sums.kind, head, values))
+        return cls(tuple(heads), part.texts, part.tokens, part.cut, part.ignored, offsets)
+
+    def prunable(self, *, sink: float = 0.9, uniform: float = 0.95) -> list[Prunable]:
+        """Heads whose weights suggest that they do little, with the reason.
+
+        A head that gives nearly all weight to the first or to special tokens often does nothing (Clark et al. 2019,
+        "What Does BERT Look At?", section 3.2; Xiao et al. 2024, "Efficient Streaming Language Models with Attention
+        Sinks"); one whose weights are nearly uniform averages its values. Weights alone do not prove it: a head's value
+        vectors may be short or long. Measure the change of loss with `Watch.ablate` before a head is removed (Michel et
+        al. 2019, "Are Sixteen Heads Really Better than One?").
+
+        Args:
+            sink: the share of weight on the first token, or on special tokens, from which on a head is named.
+            uniform: the entropy, relative to that of uniform weights, from which on a head is named.
+
+        Raises:
+            ArgumentError: a limit that is not from 0 to 1.
+        """
+        for name, limit in (("sink", sink), ("uniform", uniform)):
+            if isinstance(limit, bool) or not isinstance(limit, int | float) or not 0 <= limit <= 1:
+                raise ArgumentError(f"{name} must be a number from 0 to 1; it is {limit!r}")
+        found = []
+        for head in self.heads:
+            first, special = head.values["first"], head.values["special"]
+            entropy = head.values["relative_entropy"]
+            if max(first, special) >= sink:
+                where = "the first token" if first >= special else "special tokens"
+                found.append(Prunable(head, f"{max(first, special):.1%} of its weight goes to {where}"))
+            elif entropy >= uniform:
+                found.append(Prunable(head, f"its entropy is {entropy:.1%} of that of uniform weights"))
+        return found
+
+    def table(self, statistics: Sequence[str] = SHOWN) -> "Table":
+        """A table of Rich, a row for each head.
+
+        Args:
+            statistics: its columns.
+
+        Raises:
+            UnknownNameError: no statistic of this name.
+        """
+        from rich.table import Table
+
+        title = f"{self.texts:,} texts, {self.tokens:,} counted tokens" + (f", {self.cut:,} cut" if self.cut else "")
+        table = Table(title=title, title_justify="left")
+        for column in ("layer", "head", "kind"):
+            table.add_column(column, justify="left" if column == "kind" else "right")
+        for name in statistics:
+            table.add_column(
+                f"{name.replace('_', ' ')}\n[{_unit(name, self.offsets)}]".replace("[", r"\["), justify="right"
+            )
+        table.add_column("mostly")
+        for head in self.heads:
+            values = (head.values[name] for name in statistics)
+            shown = ("–" if math.isnan(value) else f"{value:.3f}" for value in values)
+            table.add_row(str(head.layer), str(head.head), head.kind, *shown, head.pattern)
+        return table
+
+    def __str__(self) -> str:
+        from rich.console import Console
+
+        console = Console(width=160, color_system=None, force_terminal=False, legacy_windows=False)
+        with console.capture() as captured:
+            console.print(self.table())
+        return captured.get()
+
+    def __repr__(self) -> str:
+        modules = len({head.name for head in self.heads})
+        return f"<Survey of {len(self.heads)} heads in {modules} modules over {self.texts:,} texts>"
+
+    def figure(self, statistics: Sequence[str] | None = None) -> "Figure":
+        """Heads × layers, one map for each statistic.
+
+        Args:
+            statistics: which; None: all but the shares at offsets beyond ±1.
+
+        Raises:
+            UnknownNameError: no statistic of this name.
+            MissingPartError: matplotlib is not installed.
+        """
+        from regard.pictures.head_grid import HeadMap, head_grid
+
+        around = [offset_name(offset) for offset in (-1, 0, 1) if abs(offset) <= self.offsets]
+        chosen = [statistic.name for statistic in STATISTICS] + around if statistics is None else list(statistics)
+        modules = list(dict.fromkeys(head.name for head in self.heads))
+        rows = [f"{next(head.layer for head in self.heads if head.name == name)}" for name in modules]
+        maps = []
+        for name in chosen:
+            unit = _unit(name, self.offsets)
+            values = [[head.values[name] for head in self.heads if head.name == module] for module in modules]
+            maps.append(HeadMap(name.replace("_", " "), unit, values, 1.0 if unit in ("share", "weight") else None))
+        return head_grid(maps, rows, f"{self.texts:,} texts, {self.tokens:,} counted tokens")
+
+    def to_json(self) -> str:
+        """All statistics as JSON; NaN is null."""
+        return json.dumps(_without_nan(asdict(self)), indent=1)
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write `to_json` to a file.
+
+        Raises:
+            WriteError: the file cannot be written.
+        """
+        with AtomicFile(path) as temporary:
+            temporary.write_text(self.to_json(), encoding="utf-8")
+        return Path(path)
+
+
+def _unit(name: str, offsets: int) -> str:
+    known = names(offsets)
+    if name not in known:
+        raise UnknownNameError("statistic", name, known)
+    return next((statistic.unit for statistic in STATISTICS if statistic.name == name), "share")
+
+
+def _without_nan(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_nan(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [_without_nan(entry) for entry in value]
+    return None if isinstance(value, float) and math.isnan(value) else value

@@ -1,0 +1,319 @@
+"""regard as an attention implementation of Hugging Face transformers: its attention function and its mask function."""
+
+import inspect
+import re
+import sys
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+
+from regard import masks
+from regard.attention import attend, attend_with_weights
+from regard.attention.planner import BACKENDS
+from regard.biases import Bias, as_bias
+from regard.errors import ArgumentError, KindError, MissingPartError, ShapeError, UnknownNameError
+from regard.masks import Mask
+from regard.normalizers import softmax, softmax_with_sink
+from regard.scores import ScaledDot, Score, SoftCap
+from regard.shapes import Grid, kind_of
+from regard.transforms import has_data
+from regard.watching.mask_functions import Positions, as_mask, both, padding_mask
+from regard.watching.structured_mask import StructuredMask
+
+_WITHOUT_EFFECT = frozenset({
+    # What the mask already says, or other implementations need to know beforehand.
+    "sliding_window", "position_ids", "cache_position", "max_length_q", "max_length_k", "deterministic",
+    "kernel_options", "target_dtype", "use_top_left_mask", "implementation",
+    # What the model does with the result, or around the call.
+    "output_attentions", "output_hidden_states", "output_router_logits", "return_dict", "use_cache", "labels",
+    "num_items_in_batch", "seq_idx", "logits_to_keep", "layer_idx", "past_key_values", "encoder_hidden_states",
+    "encoder_attention_mask", "position_embeddings", "token_type_ids", "input_ids", "inputs_embeds", "seq_len",
+    "interpolate_pos_encoding", "output_loading_info", "training", "hidden_states", "cross_attentions",
+})  # fmt: skip
+"""Arguments that models pass on to the attention function, and that change nothing of what it calculates."""
+
+_INSTEAD = {
+    "cache": "a paged cache; use continuous batching with 'paged|eager'",
+    "indices": "a sparse choice of keys that only its own kernel reads; use 'eager'",
+    "block_indices": "a sparse choice of blocks that only its own kernel reads; use 'eager'",
+    "sinks": "a sink for each query; use 'eager'",
+    "head_mask": "weights multiplied by a mask of heads; use 'eager'",
+    "layer_head_mask": "weights multiplied by a mask of heads; use 'eager'",
+}
+"""What an argument asks for that is refused, and what to use."""
+
+_BUILT_IN = ("eager", "sdpa", "flex_attention", "flash_attention")
+
+
+@dataclass(frozen=True)
+class Implementation:
+    """One registered implementation: the two functions that transformers calls.
+
+    Attributes:
+        backend: the backend of regard that runs the attention: ``auto``, or one by name, which runs or raises.
+    """
+
+    backend: str = "auto"
+
+    def attention(
+        self,
+        module: torch.nn.Module,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        attention_mask: Tensor | None = None,
+        **options: Any,
+    ) -> tuple[Tensor, Tensor | None]:
+        """What a model calls for each of its attention layers.
+
+        Args:
+            module: the model's layer; its ``training`` says whether dropout is active, and its ``is_causal`` whether
+                a call without a mask is causal.
+            query: ``[batch, heads, queries, dim]``.
+            key: ``[batch, kv_heads, keys, dim]``.
+            value: ``[batch, kv_heads, keys, value_dim]``.
+            attention_mask: what `mask` gave; a bool tensor (True: may attend) or a float one that is added to the
+                scores, broadcastable to ``[batch, heads, queries, keys]``; or None.
+            options: ``scaling``, ``dropout``, ``is_causal``, ``position_bias``, ``softcap``, ``s_aux`` (the sinks),
+                ``cu_seq_lens_q`` and ``cu_seq_lens_k`` (packed sequences), ``output_attentions``.
+
+        Returns:
+            The output ``[batch, queries, heads, value_dim]``; and the weights ``[batch, heads, queries, keys]`` before
+            dropout if the model was asked for its attentions, else None.
+
+        Raises:
+            ArgumentError: an option that regard does not know, or does not compute.
+        """
+        _check_options(options)
+        query, key, value = _of_one_batch(*_of_one_dtype(query, key, value))
+        bias = options.get("position_bias")
+        mask, added = _mask_and_bias(attention_mask, query, key)
+        if attention_mask is None and query.shape[2] > 1 and _is_causal(module, options):
+            mask = masks.causal(align="start")
+        if options.get("cu_seq_lens_q") is not None:
+            mask = both(mask, _packed_sequences(options, query, key))
+        arguments: dict[str, Any] = {
+            "score": _score(options),
+            "normalizer": softmax if (sinks := options.get("s_aux")) is None else softmax_with_sink(sinks.reshape(-1)),
+            "mask": mask,
+            "bias": _sum(bias, added),
+            "dropout": options.get("dropout", 0.0) if module.training else 0.0,
+            "backend": self.backend,
+        }
+        if not _wants_weights(options):
+            return attend(query, key, value, **arguments).transpose(1, 2).contiguous(), None
+        attended = attend_with_weights(query, key, value, **arguments)
+        return attended.output.transpose(1, 2).contiguous(), attended.weights
+
+    def mask(
+        self,
+        batch_size: int,
+        q_length: int,
+        kv_length: int,
+        q_offset: int | Tensor = 0,
+        kv_offset: int = 0,
+        **options: Any,
+    ) -> Tensor | None:
+        """What a model calls for the mask of its layers: a `StructuredMask`, of a size linear in the length.
+
+        While a compiler traces, and for single queries, it is what ``sdpa`` gets: a plain bool tensor, or None where
+        the attention function knows the mask by itself.
+
+        Args:
+            batch_size, q_length, kv_length: how many batch rows, queries and keys.
+            q_offset, kv_offset: the positions of the first query and the first key.
+            options: ``mask_function``, ``attention_mask`` (``bool [batch, positions]``, False for padding),
+                ``use_vmap``, ``device``, ``config``, and those that only other implementations need.
+
+        Raises:
+            ArgumentError: the model's attention asks no implementation, but computes by itself.
+        """
+        from transformers.masking_utils import causal_mask_function, sdpa_mask
+        from transformers.utils.import_utils import is_tracing
+
+        _check_family(options.get("config"))
+        padding = options.get("attention_mask")
+        if q_length == 1 or is_tracing(padding) or (padding is not None and not has_data(padding)):
+            # A static cache has its offset as a tensor.
+            return sdpa_mask(batch_size, q_length, kv_length, cast(int, q_offset), kv_offset, **options)
+        device = torch.device(options.get("device", "cpu"))
+        at = Positions(q_length, kv_length, int(q_offset), kv_offset, options.get("use_vmap", False))
+        mask = as_mask(options.get("mask_function", causal_mask_function), at)
+        if padding is not None:
+            mask = both(mask, padding_mask(padding, at))
+        return StructuredMask(mask, Grid.whole(batch_size, 1, q_length, kv_length, device))
+
+
+def register_transformers(name: str = "regard", backend: str = "auto") -> str:
+    """Make regard an attention implementation of Hugging Face transformers.
+
+    ::
+
+        regard.watching.register_transformers()
+        model.set_attn_implementation("regard")   # or from_pretrained(..., attn_implementation="regard")
+
+    The outputs and gradients are those of ``eager``, but that a query which may see no key (padding on the left) gets
+    0. Weights are returned for ``output_attentions=True`` in the call; they are those before dropout. Memory is linear
+    in the length if no weights are asked for, and no bias or mask is given as a matrix.
+
+    Args:
+        name: what to register it as. The same name can be registered again, for another backend.
+        backend: the backend of regard that runs the attention: ``auto``, or one by name, which runs or raises.
+
+    Returns:
+        The name.
+
+    Raises:
+        KindError: the name is no text.
+        ArgumentError: a name that transformers uses itself, or reads as something else.
+        UnknownNameError: no backend of this name.
+        MissingPartError: transformers is not installed.
+    """
+    if not isinstance(name, str):
+        raise KindError(f"name must be a text; it is {kind_of(name)}")
+    if not name or re.search(r"[|/:@\s]", name) or any(reserved in name for reserved in _BUILT_IN):
+        raise ArgumentError(
+            f"name must be a word without '|', '/', ':' and '@', and hold none of {', '.join(_BUILT_IN)}; "
+            f"it is {name!r}"
+        )
+    if backend not in (known := (*BACKENDS, "auto")):
+        raise UnknownNameError("backend", backend, known)
+    try:
+        from transformers import AttentionInterface, AttentionMaskInterface
+    except ImportError as error:
+        raise MissingPartError("transformers", "dev") from error
+    implementation = Implementation(backend)
+    AttentionInterface.register(name, implementation.attention)
+    AttentionMaskInterface.register(name, implementation.mask)
+    return name
+
+
+def _check_options(options: dict[str, Any]) -> None:
+    for name, value in options.items():
+        if name in _OPTIONS or name in _WITHOUT_EFFECT or value is None or value is False:
+            continue
+        what = _INSTEAD.get(name, "an option of attention that it does not know; use 'eager'")
+        raise ArgumentError(f"the attention implementation of regard cannot compute {name}: {what}")
+
+
+_OPTIONS = frozenset({
+    "scaling", "dropout", "is_causal", "position_bias", "softcap", "s_aux", "cu_seq_lens_q", "cu_seq_lens_k",
+})  # fmt: skip
+
+
+def _of_one_dtype(*tensors: Tensor) -> tuple[Tensor, ...]:
+    """Under autocast, in its dtype, if the tensors differ: PyTorch's products would convert them too."""
+    kind = tensors[0].device.type
+    if len({tensor.dtype for tensor in tensors}) == 1 or not torch.is_autocast_enabled(kind):
+        return tensors
+    return tuple(tensor.to(torch.get_autocast_dtype(kind)) for tensor in tensors)
+
+
+def _of_one_batch(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Learned queries may have one batch row for all."""
+    if query.dim() != 4 or query.shape[0] == key.shape[0]:
+        return query, key, value
+    batch = max(query.shape[0], key.shape[0])
+    first, second, third = (x.expand(batch, -1, -1, -1) if x.shape[0] == 1 else x for x in (query, key, value))
+    return first, second, third
+
+
+def _mask_and_bias(attention_mask: Tensor | None, query: Tensor, key: Tensor) -> tuple[Mask | None, Tensor | None]:
+    """What the model gave as its mask: who may see whom, or numbers to add."""
+    if attention_mask is None:
+        return None, None
+    if not isinstance(attention_mask, Tensor) or attention_mask.dim() != 4:
+        shape = f"shape {list(attention_mask.shape)}" if isinstance(attention_mask, Tensor) else kind_of(attention_mask)
+        raise KindError(f"attention_mask must be a tensor with four axes; it is {shape}")
+    if isinstance(attention_mask, StructuredMask):
+        grid = attention_mask.grid
+        fits = (grid.batch, grid.queries, grid.keys) == (query.shape[0], query.shape[2], key.shape[2])
+        if attention_mask.is_whole and fits:
+            return attention_mask.mask, None
+        attention_mask = attention_mask.dense()
+    if attention_mask.dtype == torch.bool:
+        return masks.keep(attention_mask), None
+    if attention_mask.is_floating_point():
+        return None, attention_mask
+    raise KindError(f"attention_mask must hold bools, or numbers to add to the scores; it holds {attention_mask.dtype}")
+
+
+def _sum(first: Bias | Tensor | None, second: Tensor | None) -> Bias | Tensor | None:
+    if first is None or second is None:
+        return second if first is None else first
+    one, other = as_bias(first), as_bias(second)
+    assert one is not None
+    assert other is not None
+    return one + other
+
+
+def _is_causal(module: torch.nn.Module, options: dict[str, Any]) -> bool:
+    """Whether a call without a mask is causal; as for ``sdpa``."""
+    asked = options.get("is_causal")
+    return bool(getattr(module, "is_causal", True) if asked is None else asked)
+
+
+def _packed_sequences(options: dict[str, Any], query: Tensor, key: Tensor) -> Mask:
+    """Each query sees the keys of its own sequence, by the sums of the sequences' lengths."""
+    ids = []
+    for name, tensor in (("cu_seq_lens_q", query), ("cu_seq_lens_k", key)):
+        ends = options.get(name)
+        if not isinstance(ends, Tensor) or ends.dim() != 1:
+            raise KindError(f"{name} must be a tensor with one axis; it is {kind_of(ends)}")
+        length = tensor.shape[2]
+        if has_data(ends) and (tensor.shape[0] != 1 or int(ends[-1]) != length):
+            raise ShapeError(
+                f"{name} must end with the length of one packed batch row, [1, {length}]; it ends with {int(ends[-1])} "
+                f"for {tensor.shape[0]} batch rows of length {length}"
+            )
+        place = torch.arange(length, device=ends.device)
+        ids.append(torch.searchsorted(ends[1:].contiguous(), place, right=True))
+    return masks.documents(*ids)
+
+
+def _score(options: dict[str, Any]) -> Score:
+    score = ScaledDot(options.get("scaling"))
+    cap = options.get("softcap")
+    return score if cap is None else SoftCap(score, cap)
+
+
+def _wants_weights(options: dict[str, Any]) -> bool:
+    """Whether the model was asked for its attentions: in the call, or where transformers collects them by hooks."""
+    if options.get("output_attentions"):
+        return True
+    from transformers.utils.output_capturing import _active_collector
+
+    collected = _active_collector.get()
+    return collected is not None and any("attentions" in key for key in collected)
+
+
+@torch.compiler.assume_constant_result
+def _refusal(kind: type) -> str | None:
+    return _refusal_of(kind)
+
+
+@cache
+def _refusal_of(kind: type) -> str | None:
+    """Why the family of a configuration cannot use an implementation; None if it can."""
+    modeling = sys.modules.get(kind.__module__.replace(".configuration_", ".modeling_"))
+    if modeling is None or modeling.__name__ == kind.__module__:
+        return None
+    try:
+        code = inspect.getsource(modeling)
+    except (OSError, TypeError):
+        return None
+    if "ALL_ATTENTION_FUNCTIONS" in code or not re.search(r"^class \w*Attention\w*\(nn\.Module\):", code, re.MULTILINE):
+        return None
+    family = kind.__name__.removesuffix("Config")
+    return (
+        f"{family} computes its attention by itself and asks no attention implementation: "
+        "load it with attn_implementation='eager'"
+    )
+
+
+def _check_family(config: Any) -> None:
+    if config is not None and (reason := _refusal(type(config))) is not None:
+        raise ArgumentError(reason)

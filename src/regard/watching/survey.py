@@ -1,0 +1,172 @@
+"""``regard.survey(model, texts)``: statistics of every head over a corpus."""
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
+from typing import Any
+
+import torch
+from torch import nn
+
+from regard.errors import ArgumentError, DataError, KindError, RegardError
+from regard.shapes import kind_of, whole_number
+from regard.watching.corpus import (
+    Batch,
+    Forward,
+    Text,
+    Tokenizer,
+    batches,
+    call_model,
+    check_length,
+    check_vocabulary,
+    of_equal_length,
+)
+from regard.watching.head_survey import Survey
+from regard.watching.statistics_of_heads import Reader, Texts
+from regard.watching.survey_state import Part, State, agreed, described, from_all, processes, together
+from regard.watching.watch import watch
+
+
+def survey(
+    model: nn.Module,
+    texts: Iterable[Text],
+    tokenizer: Any = None,
+    *,
+    batch: int = 8,
+    max_length: int | None = None,
+    special: Sequence[int] = (),
+    offsets: int = 4,
+    layers: int | Sequence[int] | None = None,
+    forward: Forward | None = None,
+    state: str | os.PathLike[str] | None = None,
+) -> Survey:
+    """Statistics of every head of a model over a corpus: entropy, sinks, positional, same-token and induction patterns.
+
+    ::
+
+        found = regard.survey(model, lines, tokenizer, state="survey")
+        print(found)                                  # a table, a row for each head
+        found.figure().savefig("heads.png")           # heads × layers, each statistic
+        found.prunable()                              # heads that may do little, and why
+
+    Every statistic is a mean over counted queries: tokens that are not special. Special tokens count as keys only where
+    a statistic says so (`regard.watching.STATISTICS`). Texts are run without padding: those of a batch that have the
+    same number of tokens together. Weights are read tile by tile, so memory is linear in the length of a text and does
+    not depend on the number of texts.
+
+    Under ``torchrun``, or in processes that have a group of ``torch.distributed``, each process runs a part of the
+    batches and all get the result. Every process must be given the same texts.
+
+    Args:
+        model: any model whose attention `regard.watch` sees. It runs in evaluation mode, without gradients, and is left
+            as it was. Of an encoder-decoder of Hugging Face, the encoder runs.
+        texts: the corpus: an iterable, which may be larger than memory, of texts; or of token ids.
+        tokenizer: of Hugging Face (``transformers`` or ``tokenizers``), or a function text → ids. None: texts are ids.
+        batch: texts of one batch: what is read at once, and what is lost at most if the process is killed.
+        max_length: tokens beyond which a text is cut; None: none is. `Survey.cut` says how many were.
+        special: ids of special tokens, besides those that the tokenizer marks.
+        offsets: how far around a query's own position the shares of weight are taken, in tokens.
+        layers: which layers, by number from 0; None: all.
+        forward: ``(model, ids [batch, tokens])``, how the model is called, where ``model(ids)`` is wrong.
+        state: a folder. After each batch the sums are written there, so that the same call goes on where a killed one
+            ended, in any number of processes, and more texts can follow later. None: nothing is kept.
+
+    Raises:
+        KindError, ArgumentError: bad arguments; no text has a token that is not special.
+        DataError: a text that the tokenizer or the model cannot take, by its number; a state of another survey.
+        UnseenError: the model's attention cannot be seen.
+    """
+    if not isinstance(model, nn.Module):
+        raise KindError(f"model must be a torch.nn.Module; it is {kind_of(model)}")
+    size = whole_number("batch", batch, low=1)
+    check_length("max_length", max_length, 1)
+    offsets = whole_number("offsets", offsets, low=0, high=64)
+    if forward is not None and not callable(forward):
+        raise KindError(f"forward must be a function of the model and ids; it is {kind_of(forward)}")
+    reader = Tokenizer(tokenizer, special, max_length)
+    run = _Run(model, reader, offsets, layers, forward or call_model)
+    made_of = {
+        "model": described(model) if state is not None else "",
+        "tokenizer": reader.describe(),
+        "batch": str(size),
+        "max_length": str(max_length),
+        "special": str(sorted(special)),
+        "offsets": str(offsets),
+        "layers": str(layers),
+    }
+    was_training = [(module, module.training) for module in model.modules()]
+    model.eval()
+    try:
+        with processes() as (rank, count):
+            parts = _read(run, batches(texts, size), lambda: State(state, made_of), Part(rank, count))
+    finally:
+        for module, training in was_training:
+            module.training = training
+    found = together(parts)
+    if not found.tokens:
+        raise ArgumentError("texts must hold a token that is not special; there is none")
+    return Survey.of(found, offsets)
+
+
+def _read(run: "_Run", corpus: Iterable[Batch], open_state: Callable[[], State], part: Part) -> list[Part]:
+    """The parts of all processes and of earlier runs."""
+    with ExitStack() as stack:
+        with agreed(part.processes):  # no process writes before all have read what there is
+            state = open_state()
+            stack.enter_context(state.locked(part.rank))
+        with agreed(part.processes):
+            skipped = 0
+            for batch in corpus:
+                if state.is_done(batch):
+                    skipped += batch.digest()
+                elif batch.number % part.processes == part.rank:
+                    run.read(batch, part)
+                    part.finish(batch)
+                    state.save(part)
+            state.check(skipped)
+        return [*state.earlier, *from_all(part, part.processes)]
+
+
+class _Run:
+    """How batches are read."""
+
+    def __init__(
+        self, model: nn.Module, tokenizer: Tokenizer, offsets: int, layers: int | Sequence[int] | None, forward: Forward
+    ):
+        self._model, self._tokenizer, self._offsets = model, tokenizer, offsets
+        self._layers, self._forward = layers, forward
+        parameter = next(model.parameters(), None)
+        self._device = torch.device("cpu") if parameter is None else parameter.device
+
+    def read(self, batch: Batch, part: Part) -> None:
+        """Add the sums of one batch; the part is unchanged if it fails."""
+        sums = Part()
+        before = self._tokenizer.cut
+        for texts in of_equal_length(batch, self._tokenizer, self._device):
+            self._run(texts, sums)
+        for name, of_heads in sums.heads.items():
+            part.add(name, of_heads)
+        part.ignored |= sums.ignored
+        part.tokens += sums.tokens
+        part.cut += self._tokenizer.cut - before
+
+    @torch.no_grad()
+    def _run(self, texts: Texts, sums: Part) -> None:
+        check_vocabulary(texts.ids, self._model)
+        reader = Reader(texts, self._offsets)
+        with watch(self._model, read=reader.readings, layers=self._layers) as seen:
+            try:
+                self._forward(self._model, texts.ids)
+            except RegardError:
+                raise
+            except Exception as error:
+                numbers = ", ".join(str(number) for number in texts.numbers)
+                length = texts.ids.shape[1]
+                raise DataError(f"the model cannot run text {numbers} of {length} tokens: {error}") from error
+        for call in seen.calls:
+            if reader.fits(call):
+                sums.add(call.name, reader.sums(call))
+            else:
+                shape = f"{call.queries} queries and {call.keys} keys for {texts.ids.shape[1]} tokens"
+                sums.ignored[call.name] = "cross-attention" if call.kind == "cross" else shape
+        sums.tokens += int(texts.counted.sum())

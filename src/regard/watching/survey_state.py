@@ -1,0 +1,252 @@
+"""The sums of a survey: in memory, in a file that is written after each batch, and together over processes."""
+
+import contextlib
+import hashlib
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+from torch import distributed, nn
+
+from regard.atomic_file import AtomicFile
+from regard.errors import DataError, KindError
+from regard.shapes import kind_of
+from regard.watching.corpus import Batch
+from regard.watching.statistics_of_heads import Sums
+
+_Value = TypeVar("_Value")
+
+VERSION = 1
+_DIGESTS = 1 << 256
+
+
+@dataclass
+class Part:
+    """What one process read in one run: batches ``rank, rank + processes, ...`` below ``end``.
+
+    Attributes:
+        rank, processes: which of how many processes.
+        end: all batches below that are this process's were read, by it or by an earlier run.
+        texts, tokens, cut: how many texts, counted tokens, and texts that were cut.
+        digest: of the texts that it read, a sum over batches.
+        first: the digest of the first batch of the corpus, if it read that.
+        heads: sums of each module's heads, by its name.
+        ignored: calls that no statistic is of, by the name of the module: how they differ.
+    """
+
+    rank: int = 0
+    processes: int = 1
+    end: int = 0
+    texts: int = 0
+    tokens: int = 0
+    cut: int = 0
+    digest: int = 0
+    first: int | None = None
+    heads: dict[str, Sums] = field(default_factory=dict)
+    ignored: dict[str, str] = field(default_factory=dict)
+
+    def covers(self, batch: Batch) -> bool:
+        return batch.number < self.end and batch.number % self.processes == self.rank
+
+    def add(self, name: str, sums: Sums) -> None:
+        """Add the sums of one call."""
+        if name in self.heads:
+            self.heads[name].add(sums)
+        else:
+            self.heads[name] = sums
+
+    def finish(self, batch: Batch) -> None:
+        """Note that a batch was read."""
+        self.end = batch.number + 1
+        self.texts += len(batch.texts)
+        self.digest = (self.digest + batch.digest()) % _DIGESTS
+        if batch.number == 0:
+            self.first = batch.digest()
+
+    def to_json(self) -> dict[str, Any]:
+        heads = {
+            name: {
+                "layer": sums.layer, "kind": sums.kind, "total": sums.total.tolist(), "count": sums.count.tolist(),
+            }
+            for name, sums in self.heads.items()
+        }  # fmt: skip
+        return vars(self) | {"heads": heads, "digest": hex(self.digest), "first": self.first and hex(self.first)}
+
+    @classmethod
+    def from_json(cls, given: dict[str, Any]) -> "Part":
+        heads = {
+            name: Sums(
+                int(sums["layer"]), str(sums["kind"]), np.array(sums["total"], np.float64),
+                np.array(sums["count"], np.int64),
+            )
+            for name, sums in given["heads"].items()
+        }  # fmt: skip
+        first = None if given["first"] is None else int(given["first"], 16)
+        return cls(**given | {"heads": heads, "digest": int(given["digest"], 16), "first": first})
+
+
+def together(parts: list[Part]) -> Part:
+    """The sums of all parts, added in their order."""
+    whole = Part()
+    for part in parts:
+        for name, sums in part.heads.items():
+            whole.add(name, Sums(sums.layer, sums.kind, sums.total.copy(), sums.count.copy()))
+        whole.ignored |= part.ignored
+        whole.texts, whole.tokens, whole.cut = (
+            whole.texts + part.texts, whole.tokens + part.tokens, whole.cut + part.cut,
+        )  # fmt: skip
+    return whole
+
+
+class State:
+    """The folder of a survey: a file for each process of each run, written whole after each batch.
+
+    Args:
+        folder: where; None: nothing is kept.
+        made_of: what the sums depend on, besides the texts.
+
+    Attributes:
+        earlier: the parts of earlier runs.
+
+    Raises:
+        DataError: files of another model or other options; files that are damaged; a folder that another process uses.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str] | None, made_of: dict[str, str]):
+        if folder is not None and not isinstance(folder, str | os.PathLike):
+            raise KindError(f"state must be the path of a folder; it is {kind_of(folder)}")
+        self._folder = None if folder is None else Path(folder)
+        self._made_of = made_of
+        self.earlier: list[Part] = []
+        self._run = 0
+        if self._folder is not None:
+            self._read(self._folder)
+
+    def _read(self, folder: Path) -> None:
+        for path in sorted(folder.glob("run-*.json")):
+            try:
+                given = json.loads(path.read_text(encoding="utf-8"))
+                made_of, version = given.pop("made_of"), given.pop("version")
+                part = Part.from_json(given)
+                number = int(path.stem.split("-")[1])
+            except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+                raise DataError(f"{path} is no state of a survey, or is damaged: {error!r}; move it away") from error
+            if version != VERSION:
+                raise DataError(f"{path} was written by another version of regard; use another folder")
+            for name, value in self._made_of.items():
+                if made_of.get(name) != value:
+                    raise DataError(f"{path} is the state of a survey with another {name}; use another folder")
+            self.earlier.append(part)
+            self._run = max(self._run, number + 1)
+
+    def save(self, part: Part) -> None:
+        """Write what this process read in this run.
+
+        Raises:
+            WriteError: the file cannot be written; the one before is unchanged.
+        """
+        if self._folder is None:
+            return
+        path = self._folder / f"run-{self._run:04d}-process-{part.rank}-of-{part.processes}.json"
+        with AtomicFile(path) as temporary:
+            temporary.write_text(
+                json.dumps({"version": VERSION, "made_of": self._made_of, **part.to_json()}), encoding="utf-8"
+            )
+
+    def is_done(self, batch: Batch) -> bool:
+        """Whether an earlier run read the batch.
+
+        Raises:
+            DataError: the corpus begins with other texts than it did.
+        """
+        done = any(part.covers(batch) for part in self.earlier)
+        if done and batch.number == 0 and batch.digest() not in {part.first for part in self.earlier}:
+            raise DataError(f"the texts are not those of the survey in {self._folder}: the first batch differs")
+        return done
+
+    def check(self, digest: int) -> None:
+        """Raise DataError unless the texts that were skipped are those that earlier runs read.
+
+        Args:
+            digest: the sum of the digests of all batches that are done.
+        """
+        if sum(part.digest for part in self.earlier) % _DIGESTS != digest % _DIGESTS:
+            raise DataError(
+                f"the texts are not those of the survey in {self._folder}: some changed, or there are fewer than before"
+            )
+
+    @contextlib.contextmanager
+    def locked(self, rank: int) -> Iterator[None]:
+        """A context in which no other run writes into the folder; the lock is the first process's."""
+        if self._folder is None or rank:
+            yield
+            return
+        self._folder.mkdir(parents=True, exist_ok=True)
+        with (self._folder / ".lock").open("a") as file:
+            try:
+                import fcntl
+
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except ImportError:  # Windows: the folder is the user's to keep to one run
+                pass
+            except OSError as error:
+                raise DataError(f"{self._folder} is in use by another survey; wait, or use another folder") from error
+            yield
+
+
+def described(model: nn.Module) -> str:
+    """A text that differs between models: of the class, the names, shapes and sums of parameters."""
+    hashed = hashlib.sha256(f"{type(model).__module__}.{type(model).__qualname__}".encode())
+    for name, parameter in model.named_parameters():
+        total = parameter.detach().double().sum().item() if not parameter.is_meta else 0.0
+        hashed.update(f"{name} {list(parameter.shape)} {parameter.dtype} {total!r}".encode())
+    return hashed.hexdigest()
+
+
+@contextlib.contextmanager
+def processes() -> Iterator[tuple[int, int]]:
+    """The rank of this process, and how many there are: in the group that exists, or the one of ``torchrun``."""
+    if not distributed.is_available():
+        yield 0, 1
+        return
+    own = not distributed.is_initialized() and distributed.is_torchelastic_launched()
+    if own:
+        distributed.init_process_group("gloo")
+    try:
+        yield (distributed.get_rank(), distributed.get_world_size()) if distributed.is_initialized() else (0, 1)
+    finally:
+        if own:
+            distributed.destroy_process_group()
+
+
+@contextlib.contextmanager
+def agreed(count: int) -> Iterator[None]:
+    """A context that all processes leave together: with an error in all of them if one failed.
+
+    Raises:
+        DataError: another process failed; the message is its own.
+    """
+    problem: Exception | None = None
+    try:
+        yield
+    except Exception as error:
+        problem = error
+    messages = from_all(None if problem is None else f"{type(problem).__name__}: {problem}", count)
+    if problem is not None:
+        raise problem
+    for rank, message in enumerate(messages):
+        if message is not None:
+            raise DataError(f"process {rank} of the survey failed: {message}")
+
+
+def from_all(value: _Value, count: int) -> list[_Value]:
+    """A value of each process, in the order of ranks; every process gets all."""
+    if count == 1:
+        return [value]
+    found: list[Any] = [None] * count
+    distributed.all_gather_object(found, value)
+    return found

@@ -1,0 +1,36 @@
+"""The code of docs/transformers.md runs, and what the page says of it is so."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("transformers")
+pytest.importorskip("matplotlib")
+
+from regard.watching.statistics_of_heads import names
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "transformers.md").read_text(encoding="utf-8")
+
+
+def test_code_of_the_page_runs(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    named = {}
+    for code in re.findall(r"```python\n(.*?)```", PAGE, re.S):
+        exec(compile(code, "docs/transformers.md", "exec"), named)
+    assert (tmp_path / "heads.png").stat().st_size > 10_000
+    assert "25 texts" in capsys.readouterr().out
+
+
+def test_every_statistic_is_described():
+    table = PAGE[PAGE.index("| statistic | unit |") :]
+    described = re.findall(r"^\| `(\w+)` \|", table, re.M)
+    assert described == [name for name in names(0) if not name.startswith("offset")]
+
+
+def test_families_of_the_page_are_those_that_are_tested():
+    from tiny_transformers import FAMILIES
+
+    listed = re.search(r"The tests compare these families.*?: (.*?)\.\n\n", PAGE, re.S)[1]
+    assert len(listed.split(",")) == len(FAMILIES)
