@@ -65,9 +65,9 @@ def differentiate_window(p: Any, block: Block, r: int, runs: Any, weights: Any, 
     at = block.batch * p.window_batch + block.head * p.window_head + block.row + r
     center, sigma = array_at(p.center, at + 1, real(0))[at], array_at(p.sigma, at + 1, real(0))[at]
     grad_center, grad_sigma = real(0), real(0)
-    for n in range(runs.shape[0]):
-        run = range_at(runs, n)
-        begin = run.column - runs[0, COLUMN]
+    for n in range(runs.count):
+        run = range_at(runs.ranges, n)
+        begin = run.column - runs.ranges[0, COLUMN]
         end = begin + run.keys
         own, window, passed = weights[begin:end], gauss[begin:end], gradient[begin:end]
         for j in range(run.keys):
@@ -127,8 +127,8 @@ def differentiate_dropout(p: Any, block: Block, r: int, runs: Any, mixed: Any, g
         mixed, gradient: all columns of the row.
     """
     size = size_of(gradient[0])
-    for n in range(runs.shape[0]):
-        run = range_at(runs, n)
+    for n in range(runs.count):
+        run = range_at(runs.ranges, n)
         end = run.column + run.keys
         passed = gradient[run.column : end]
         if p.threshold > 0:
@@ -153,7 +153,7 @@ def differentiate_block(
         runs = find_runs(p, block, r, scratch.runs)
         clear_hidden(block, runs, gradient[r])
         clear_hidden(block, runs, mixed[r])
-        if runs.shape[0] == 0:
+        if runs.count == 0:
             continue
         low, high = hull(runs)
         n, own = high - low, statistics[2 * r : 2 * r + 2]
@@ -175,8 +175,8 @@ def differentiate_block(
             differentiate_window(p, block, r, runs, seen, window, passed)
         differentiate_row(p, block.at + r, normalizer, own, seen, passed)
         if p.grad_bias != 0:
-            for number in range(runs.shape[0]):
-                run = range_at(runs, number)
+            for number in range(runs.count):
+                run = range_at(runs.ranges, number)
                 add_bias_gradient(p, block, chunk, r, run.first, gradient[r, run.column : run.column + run.keys])
         if p.cap > 0:
             for j in range(n):

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from regard.kernels.cpu.compiled import inlined
-from regard.kernels.cpu.intrinsics import array_at, size_of
+from regard.kernels.cpu.intrinsics import array_at, matrix_at, size_of
 from regard.kernels.cpu.products import product_with_keys
-from regard.kernels.cpu.sizes import LANES, ceil_div, even_length, padded_length
+from regard.kernels.cpu.sizes import CACHE_LINE, LANES, ceil_div, even_length, padded_length
 from regard.kernels.cpu.tanh_sum import (
     Queries,
     keys_of,
@@ -53,9 +53,12 @@ class Block(NamedTuple):
 
 
 class Scratch(NamedTuple):
-    """A thread's own memory.
+    """A thread's own memory, and arrays that lie in it.
+
+    The arrays do not own their memory: references to what does are counted, in steps that cost as much as a few numbers.
 
     Attributes:
+        numbers, places: the memory.
         scores: ``[rows, width]``, then weights.
         gauss: a Gaussian window, ``[width]``, or empty.
         powers, extents: of an additive score's queries, ``[rows, even dim]`` and ``[rows]``.
@@ -63,6 +66,8 @@ class Scratch(NamedTuple):
         runs: of a row, ``[runs, 3]``.
     """
 
+    numbers: Any
+    places: Any
     scores: Any
     gauss: Any
     powers: Any
@@ -72,16 +77,30 @@ class Scratch(NamedTuple):
 
 
 @inlined
+def aligned(memory: Any) -> int:
+    """The address of the first cache line in an array."""
+    return ceil_div(memory.ctypes.data, CACHE_LINE) * CACHE_LINE
+
+
+@inlined
 def scratch_of(p: Any, additive: bool, example: Any) -> Scratch:
     """Unfilled memory for the largest block."""
-    real, width = type(example), padded_length(p.keys) + LANES
+    width, powers = padded_length(p.keys) + LANES, even_length(p.dim) if additive else 0
+    gauss = width if p.center != 0 else 0
+    numbers = np.empty(p.block * width + gauss + p.block * (powers + 1) + CACHE_LINE, type(example))
+    places = np.empty(3 * (SEGMENTS_LIMIT + 1 + p.runs), np.int64)
+    size, at, place = size_of(example), aligned(numbers), places.ctypes.data
+    after_scores = at + p.block * width * size
+    after_gauss = after_scores + gauss * size
     return Scratch(
-        np.empty((p.block, width), real),
-        np.empty(width if p.center != 0 else 0, real),
-        np.empty((p.block, even_length(p.dim) if additive else 0), real),
-        np.empty(p.block, real),
-        np.empty((SEGMENTS_LIMIT + 1, 3), np.int64),
-        np.empty((p.runs, 3), np.int64),
+        numbers,
+        places,
+        matrix_at(at, p.block, width, example),
+        array_at(after_scores, gauss, example),
+        matrix_at(after_gauss, p.block, powers, example),
+        array_at(after_gauss + p.block * powers * size, p.block, example),
+        matrix_at(place, SEGMENTS_LIMIT + 1, 3, np.int64(0)),
+        matrix_at(place + 3 * 8 * (SEGMENTS_LIMIT + 1), p.runs, 3, np.int64(0)),
     )
 
 

@@ -14,6 +14,7 @@ from regard.kernels.cpu.block import (
     Block,
     Scratch,
     additive_queries,
+    aligned,
     column_matrix,
     key_matrix,
     query_matrix,
@@ -21,9 +22,9 @@ from regard.kernels.cpu.block import (
     value_matrix,
 )
 from regard.kernels.cpu.compiled import inlined
-from regard.kernels.cpu.intrinsics import array_at, size_of
+from regard.kernels.cpu.intrinsics import array_at, matrix_at, size_of
 from regard.kernels.cpu.products import product, product_of_transposed, product_with_keys
-from regard.kernels.cpu.sizes import TILE, even_length, padded_length
+from regard.kernels.cpu.sizes import CACHE_LINE, TILE, even_length, padded_length
 from regard.kernels.cpu.tanh_sum import (
     Gradients,
     any_beyond,
@@ -38,9 +39,10 @@ from regard.kernels.cpu.wide_product import Matrix, Size
 
 
 class GradientScratch(NamedTuple):
-    """A thread's own memory for a block's gradients.
+    """A thread's own memory for a block's gradients, and arrays that lie in it, as in `Scratch`.
 
     Attributes:
+        numbers: the memory.
         gradient: of weights, then of scores, ``[rows, width]``.
         mixed: weights as they mixed the values: after window and dropout, ``[rows, width]``.
         slopes: of the cap, ``[width]``, or empty.
@@ -48,6 +50,7 @@ class GradientScratch(NamedTuple):
         doubled_keys: for `differentiate_tile_directly`, ``[dim, TILE]``.
     """
 
+    numbers: Any
     gradient: Any
     mixed: Any
     slopes: Any
@@ -58,13 +61,20 @@ class GradientScratch(NamedTuple):
 @inlined
 def gradient_scratch_of(p: Any, additive: bool, scores: Any) -> GradientScratch:
     """Unfilled memory for the largest block."""
-    real, width = scores.dtype.type, scores.shape[1]
+    width, slopes = scores.shape[1], scores.shape[1] if p.cap > 0 else 0
+    even, dim = (even_length(p.dim), p.dim) if additive else (0, 0)
+    numbers = np.empty(p.block * (2 * width + even) + slopes + dim * TILE + CACHE_LINE, scores.dtype)
+    example, size, at = scores[0, 0], scores.itemsize, aligned(numbers)
+    mixed = at + p.block * width * size
+    after_mixed = mixed + p.block * width * size
+    sums = after_mixed + slopes * size
     return GradientScratch(
-        np.empty((p.block, width), real),
-        np.empty((p.block, width), real),
-        np.empty(width if p.cap > 0 else 0, real),
-        np.empty((p.block, even_length(p.dim) if additive else 0), real),
-        np.empty((p.dim if additive else 0, TILE), real),
+        numbers,
+        matrix_at(at, p.block, width, example),
+        matrix_at(mixed, p.block, width, example),
+        array_at(after_mixed, slopes, example),
+        matrix_at(sums, p.block, even, example),
+        matrix_at(sums + p.block * even * size, dim, TILE, example),
     )
 
 

@@ -38,7 +38,7 @@ def weigh_block(p: Any, block: Block, scratch: Scratch, normalizer: Any, statist
     real = scores.dtype.type
     for r in range(block.rows):
         runs, row = find_runs(p, block, r, scratch.runs), scores[r]
-        if runs.shape[0] > 0:
+        if runs.count > 0:
             visible = adjust_row(p, block, r, runs, row)
             statistics[2 * r], statistics[2 * r + 1] = normalize(normalizer, visible)
             if p.center != 0:

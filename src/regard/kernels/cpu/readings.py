@@ -187,7 +187,7 @@ def read_row(p: Any, block: Block, chunk: int, r: int, runs: Any, weights: Any, 
     """
     real = weights.dtype.type
     zero = real(0)
-    size, at, low = size_of(zero), block.at + r, runs[0, COLUMN]
+    size, at, low = size_of(zero), block.at + r, runs.ranges[0, COLUMN]
     if p.peak != 0:
         # Comparisons pass over NaN, the log-sum-exp does not.
         top = max(largest(weights), zero) if lse == lse else lse
@@ -198,8 +198,8 @@ def read_row(p: Any, block: Block, chunk: int, r: int, runs: Any, weights: Any, 
         for k in range(p.top_k):
             if indices[k] >= 0:
                 indices[k] = key_at(runs, low + indices[k])
-    for n in range(runs.shape[0]):
-        run = range_at(runs, n)
+    for n in range(runs.count):
+        run = range_at(runs.ranges, n)
         read_run(p, block, chunk, r, run.first, weights[run.column - low : run.column - low + run.keys])
 
 
@@ -275,7 +275,7 @@ def readings(dtype: torch.dtype, additive: bool, kind: int, wide: bool) -> Kerne
                     score_product(p, block, routine, scratch.scores)
                 for r in range(block.rows):
                     runs = find_runs(p, block, r, scratch.runs)
-                    if runs.shape[0] == 0:
+                    if runs.count == 0:
                         continue
                     visible = adjust_row(p, block, r, runs, scratch.scores[r])
                     entropy = zero

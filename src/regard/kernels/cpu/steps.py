@@ -71,11 +71,11 @@ def differentiate_scores(p: Any, block: Block, normalizer: Any, gradient: Any, w
         clear_hidden(block, runs, gradient[row])
         # To the end, so that loops may run over whole vectors.
         gradient[row, block.columns :] = zero
-        if runs.shape[0] == 0:
+        if runs.count == 0:
             continue
         fill_gaps(runs, weights, zero)
-        for n in range(runs.shape[0]):
-            run = range_at(runs, n)
+        for n in range(runs.count):
+            run = range_at(runs.ranges, n)
             end = run.column + run.keys
             passed = gradient[row, run.column : end]
             weights[run.column : end] = given[run.first : run.first + run.keys]
@@ -88,8 +88,8 @@ def differentiate_scores(p: Any, block: Block, normalizer: Any, gradient: Any, w
         low, high = hull(runs)
         differentiate(normalizer, weights[low:high], gradient[row, low:high])
         factor = gradient.dtype.type(p.inverse_temperature)
-        for n in range(runs.shape[0]):
-            run = range_at(runs, n)
+        for n in range(runs.count):
+            run = range_at(runs.ranges, n)
             passed = gradient[row, run.column : run.column + run.keys]
             for j in range(run.keys):
                 passed[j] *= factor

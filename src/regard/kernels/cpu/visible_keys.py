@@ -33,6 +33,13 @@ class KeyRange(NamedTuple):
     column: int
 
 
+class Runs(NamedTuple):
+    """The visible runs of a row, in ascending order: ``count`` ranges of an array ``[…, 3]``."""
+
+    ranges: Any
+    count: int
+
+
 @inlined
 def range_at(ranges: Any, number: int) -> KeyRange:
     """One of the ranges ``[ranges, 3]``."""
@@ -89,7 +96,7 @@ def include(segments: Any, count: int, first: int, stop: int) -> int:
             count = merge_with_next(segments, count, s)
         return count
     for place in range(count, s, -1):
-        segments[place] = segments[place - 1]
+        segments[place, FIRST], segments[place, STOP] = segments[place - 1, FIRST], segments[place - 1, STOP]
     segments[s, FIRST], segments[s, STOP] = first, stop
     count += 1
     if count <= SEGMENTS_LIMIT:
@@ -112,7 +119,7 @@ def merge_with_next(segments: Any, count: int, place: int) -> int:
     """Let a segment reach to the end of the next, which it replaces; how many there are now."""
     segments[place, STOP] = max(segments[place, STOP], segments[place + 1, STOP])
     for later in range(place + 1, count - 1):
-        segments[later] = segments[later + 1]
+        segments[later, FIRST], segments[later, STOP] = segments[later + 1, FIRST], segments[later + 1, STOP]
     return count - 1
 
 
@@ -129,31 +136,31 @@ def find_runs(p: Any, block: Any, r: int, memory: Any) -> Any:
             memory[count, FIRST], memory[count, STOP] = start, stop
             memory[count, COLUMN] = block.segments[s, COLUMN] + start - block.segments[s, FIRST]
             count += 1
-    return memory[:count]
+    return Runs(memory, count)
 
 
 @inlined
 def hull(runs: Any) -> tuple[Any, Any]:
     """The first column of a row's runs, of which there is one, and the end of the last."""
-    last = range_at(runs, runs.shape[0] - 1)
-    return runs[0, COLUMN], last.column + last.keys
+    last = range_at(runs.ranges, runs.count - 1)
+    return runs.ranges[0, COLUMN], last.column + last.keys
 
 
 @inlined
 def key_at(runs: Any, column: int) -> int:
     """The key in a column of a row's runs."""
     n = np.int64(0)
-    while n + 1 < runs.shape[0] and runs[n + 1, COLUMN] <= column:
+    while n + 1 < runs.count and runs.ranges[n + 1, COLUMN] <= column:
         n += 1
-    return runs[n, FIRST] + column - runs[n, COLUMN]
+    return runs.ranges[n, FIRST] + column - runs.ranges[n, COLUMN]
 
 
 @inlined
 def fill_gaps(runs: Any, row: Any, number: Any) -> None:
     """Write a number to the columns of a row between its runs."""
-    for n in range(1, runs.shape[0]):
-        before = range_at(runs, n - 1)
-        for j in range(before.column + before.keys, runs[n, COLUMN]):
+    for n in range(1, runs.count):
+        before = range_at(runs.ranges, n - 1)
+        for j in range(before.column + before.keys, runs.ranges[n, COLUMN]):
             row[j] = number
 
 
@@ -161,7 +168,7 @@ def fill_gaps(runs: Any, row: Any, number: Any) -> None:
 def clear_hidden(block: Any, runs: Any, row: Any) -> None:
     """Write zeros to all columns of a row but those of its runs."""
     zero = row.dtype.type(0)
-    if runs.shape[0] == 0:
+    if runs.count == 0:
         row[: block.columns] = zero
         return
     low, high = hull(runs)
