@@ -55,7 +55,7 @@ class Block(NamedTuple):
 class Scratch(NamedTuple):
     """A thread's own memory, and arrays that lie in it.
 
-    The arrays do not own their memory: references to what does are counted, in steps that cost as much as a few numbers.
+    The arrays do not own their memory, since references to an owner are counted, which would cost time in every row.
 
     Attributes:
         numbers, places: the memory.

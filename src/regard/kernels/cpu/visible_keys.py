@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from regard.kernels.cpu.compiled import inlined
+from regard.kernels.cpu.compiled import embedded, inlined
 from regard.kernels.cpu.intrinsics import array_at
 from regard.kernels.cpu.sizes import LANES, padded_length
 
@@ -40,13 +40,13 @@ class Runs(NamedTuple):
     count: int
 
 
-@inlined
+@embedded
 def range_at(ranges: Any, number: int) -> KeyRange:
     """One of the ranges ``[ranges, 3]``."""
     return KeyRange(ranges[number, FIRST], ranges[number, STOP] - ranges[number, FIRST], ranges[number, COLUMN])
 
 
-@inlined
+@embedded
 def run_of_row(p: Any, b: int, h: int, row: int, number: int) -> tuple[Any, Any]:
     """The first key of one run of a row, and the end; equal for an empty one."""
     if p.start == 0:
@@ -123,7 +123,7 @@ def merge_with_next(segments: Any, count: int, place: int) -> int:
     return count - 1
 
 
-@inlined
+@embedded
 def find_runs(p: Any, block: Any, r: int, memory: Any) -> Any:
     """The visible runs of a block's row ``r``, ``[runs, 3]`` in ascending order: a part of ``memory``."""
     count = np.int64(0)
@@ -139,7 +139,7 @@ def find_runs(p: Any, block: Any, r: int, memory: Any) -> Any:
     return Runs(memory, count)
 
 
-@inlined
+@embedded
 def hull(runs: Any) -> tuple[Any, Any]:
     """The first column of a row's runs, of which there is one, and the end of the last."""
     last = range_at(runs.ranges, runs.count - 1)
@@ -155,7 +155,7 @@ def key_at(runs: Any, column: int) -> int:
     return runs.ranges[n, FIRST] + column - runs.ranges[n, COLUMN]
 
 
-@inlined
+@embedded
 def fill_gaps(runs: Any, row: Any, number: Any) -> None:
     """Write a number to the columns of a row between its runs."""
     for n in range(1, runs.count):
@@ -164,7 +164,7 @@ def fill_gaps(runs: Any, row: Any, number: Any) -> None:
             row[j] = number
 
 
-@inlined
+@embedded
 def clear_hidden(block: Any, runs: Any, row: Any) -> None:
     """Write zeros to all columns of a row but those of its runs."""
     zero = row.dtype.type(0)
