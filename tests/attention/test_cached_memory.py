@@ -10,7 +10,7 @@ from regard.errors import BackendError
 from regard.kernels.cpu import threads as kernel_threads
 from regard.nn import Attention
 
-BATCH, KEYS, DIM, VALUE_DIM, STEPS = 3, 37, 11, 13, 5
+BATCH, KEYS, DIM, VALUE_DIM, STEPS = 3, 97, 11, 13, 5
 
 NORMALIZERS = {
     "softmax": normalizers.softmax,
@@ -28,6 +28,9 @@ def visible(kind: str) -> dict[str, torch.Tensor]:
         return {"lengths": torch.tensor([KEYS, 4, 0])}
     if kind == "holes":
         return {"mask": torch.rand(BATCH, KEYS, generator=torch.Generator().manual_seed(2)) < 0.5}
+    if kind == "runs":
+        place = torch.arange(KEYS)
+        return {"mask": (place < torch.tensor([[5], [0], [KEYS]])) | (place >= 80)}
     return {}
 
 
@@ -74,7 +77,7 @@ def gradients(decoder, size=1.0, kind="lengths", dtype=torch.float64):
     return [loss.detach(), *torch.autograd.grad(loss, wanted)]
 
 
-@pytest.mark.parametrize("kind", ["all", "lengths", "holes"])
+@pytest.mark.parametrize("kind", ["all", "lengths", "runs", "holes"])
 @pytest.mark.parametrize("normalizer", NORMALIZERS)
 @pytest.mark.parametrize("score", ["additive", "general", "scaled_dot"])
 def test_holding_changes_nothing(score, normalizer, kind):
@@ -197,7 +200,7 @@ def test_threads_change_no_bit(monkeypatch):
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("kind", ["all", "lengths", "holes"])
+@pytest.mark.parametrize("kind", ["all", "lengths", "runs", "holes"])
 def test_selected_rows_are_held_too(kind):
     decoder = Decoder("auto")
     keys, values = annotations()

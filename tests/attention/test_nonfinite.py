@@ -44,6 +44,8 @@ def masks_of(batch, queries, keys):
         "ignore": masks.ignore(~kept),
         "where": masks.where(lambda batch, head, query, key: ((query + key + head) % 3 != 0) & (key != 2)),
         "prefix": masks.prefix(2) | masks.window(1, 1, align="start"),
+        "sinks": (masks.prefix(1) | masks.window(1, 1, align="start")) & masks.lengths(keys - 1, queries=queries - 1),
+        "hole": ~masks.window(3, 90) & masks.window(4, 120),
         "dilated": masks.causal(align="start") & masks.dilated(2),
     }
 

@@ -10,6 +10,7 @@ from kernels.oracle import outcome, tensors
 from regard import masks
 from regard.kernels.cpu import operators
 from regard.kernels.cpu.kernel_inputs import KernelInputs
+from regard.shapes import Grid
 
 
 def kept_weights(dropout, seed, queries=131, keys=257, batch=1, heads=2):
@@ -58,6 +59,21 @@ def test_the_seed_of_torch_decides(additive):
     for name in results[0]:
         assert torch.equal(results[0][name], results[1][name])
     assert not torch.equal(results[0]["output"], results[2]["output"])
+
+
+@pytest.mark.parametrize("additive", [False, True])
+def test_a_pair_is_dropped_or_not_whatever_other_pairs_are_seen(additive):
+    """Runs of keys, and the same pairs in a mask beside runs of all keys: the same pairs are dropped."""
+    shapes = {"query": (1, 2, 67, 5), "key": (1, 1, 419, 5), "value": (1, 1, 419, 3)}
+    inputs = tensors(dtype=torch.float64, **shapes, **({"weight": (5,)} if additive else {}))
+    few = masks.window(40, 2) | masks.prefix(4) | masks.lengths(419, queries=1)
+    many = masks.keep(few.dense(Grid.whole(1, 2, 67, 419)))
+    results = []
+    for mask in (few, many):
+        torch.manual_seed(5)
+        results.append(outcome("cpu", inputs, dropout=0.3, mask=mask))
+    for name, expected in results[1].items():
+        torch.testing.assert_close(results[0][name], expected, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("mask", ["runs", "dense"])

@@ -92,10 +92,15 @@ def test_every_number_is_in_its_place_of_the_record():
     record = np.frombuffer(packed(numbers), LAYOUT)[0]
     assert {name: record[name] for name in SIZES} == {
         "batch": 2, "heads": 6, "kv_heads": 3, "queries": 5, "keys": 11, "dim": 7, "value_dim": 13,
-        "block": 17, "chunks": 19,
+        "block": 17, "chunks": 19, "runs": 1,
     }  # fmt: skip
     assert [record[name] for name in ("query", "bias", "output")] == [query.data_ptr(), bias.data_ptr(), 23]
     assert [record[f"bias_{axis}"] for axis in ("batch", "head", "row", "key")] == [0, 15, 0, 1]
+    assert [record[f"span_{axis}"] for axis in ("batch", "head", "row", "run")] == [0] * 4
+    start = torch.zeros(2, 1, 5, 3, dtype=torch.int32)
+    several = np.frombuffer(packed(fill_arguments(inputs._replace(start=start, stop=start))), LAYOUT)[0]
+    assert several["runs"] == 3
+    assert [several[f"span_{axis}"] for axis in ("batch", "head", "row", "run")] == [15, 0, 3, 1]
     assert [record[name] for name in ("kept", "threshold", "inverse_temperature")] == [4 / 3, 2**30, 0.25]
     assert [record[name] for name in ("counter", "sink", "mask", "key_transposed")] == [0] * 4
 

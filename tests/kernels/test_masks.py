@@ -1,4 +1,4 @@
-"""Runs of keys and masks that are not runs, on problems of several blocks and tiles: the results of the reference."""
+"""Masks of few runs of keys in each row and of many, on problems of several blocks and tiles: as the reference."""
 
 import pytest
 import torch
@@ -11,7 +11,7 @@ import regard
 from kernels.oracle import assert_as_exact, outcome, tensors
 from regard import masks, normalizers
 
-QUERIES, KEYS = (1, 17, 67, 131), (1, 15, 128, 131, 263)
+QUERIES, KEYS = (1, 17, 67, 131), (1, 15, 128, 131, 263, 419)
 few = settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 
 
@@ -44,6 +44,13 @@ def restrictions(draw, batch, queries, keys):
         ),
         "documents": lambda: masks.documents(ids(queries), ids(keys)),
         "prefix": lambda: masks.causal(align="start") | masks.prefix(draw(st.integers(0, keys))),
+        "sinks": lambda: masks.window(draw(st.integers(0, 20)), 3) | masks.prefix(draw(st.integers(0, 20))),
+        "both ends": lambda: masks.prefix(draw(st.integers(0, 9))) | ~masks.prefix(draw(st.integers(keys - 9, keys))),
+        "global": lambda: masks.window(2, 2, align="start") | masks.lengths(keys, queries=min(queries, 2)),
+        "hole": lambda: ~masks.window(draw(st.integers(0, 90)), draw(st.integers(0, 90))),
+        "pieces": lambda: masks.documents(
+            torch.arange(queries) % 3, torch.arange(keys) // max(draw(st.integers(40, 90)), keys // 16) % 3
+        ),
         "keep": lambda: masks.keep(
             torch.rand(queries, keys, generator=torch.Generator().manual_seed(draw(st.integers(0, 9))))
             < draw(st.sampled_from([0.02, 0.5, 0.98]))
@@ -54,7 +61,7 @@ def restrictions(draw, batch, queries, keys):
     if draw(st.booleans()):
         other = kinds[draw(st.sampled_from(sorted(kinds)))]()
         mask = mask & other if draw(st.booleans()) else mask | other
-    return mask
+    return mask if draw(st.integers(0, 3)) else ~mask
 
 
 def check(data, additive):

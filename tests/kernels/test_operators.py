@@ -34,7 +34,10 @@ def call_of(dtype=torch.float32, additive=False, requires_grad=False, **changes)
 
 def variants(dtype):
     """Calls that together use every argument."""
-    rows = {"start": torch.zeros(1, 1, Q, dtype=torch.int32), "stop": torch.full((1, 1, Q), 11, dtype=torch.int32)}
+    rows = {
+        "start": torch.zeros(1, 1, Q, 1, dtype=torch.int32),
+        "stop": torch.full((1, 1, Q, 1), 11, dtype=torch.int32),
+    }
     extra = tensors(dtype=dtype, dense=(1, H, Q, K), diagonal=(H, Q + K - 1), offset=(H,), center=(B, H, Q))
     window = {"center": extra["center"] + K / 2, "sigma": torch.full((B, H, Q), 2.0, dtype=dtype)}
     mask = torch.rand(B, 1, Q, K) < 0.7

@@ -27,6 +27,8 @@ MASKS = {
     "none": lambda: None,
     "causal": lambda: masks.causal(),
     "window": lambda: masks.window(3, 0),
+    "sinks": lambda: masks.window(10, 3) | masks.prefix([1, 2, 0]) | masks.lengths(K, queries=2),
+    "hole": lambda: ~masks.window(60, 70) & masks.lengths([K, K - 1, 5]),
     "lengths": lambda: masks.lengths([K, 5, 0]),
     "dense": lambda: masks.where(lambda batch, head, query, key: (query + key + head) % 3 != 0),
 }
@@ -66,7 +68,8 @@ def test_all_readings(normalizer, mask, score, monkeypatch):
 @pytest.mark.parametrize("top_k", [1, 4, 31, 32, 33, 263, 300])
 def test_more_keys_are_asked_for_than_are_seen(top_k):
     read = regard.Readings(top_k=top_k, weights=True)
-    for mask in (masks.window(2, 1), masks.causal(align="start"), masks.lengths([0, 1, 32])):
+    sinks = masks.window(2, 1) | masks.prefix(9)
+    for mask in (masks.window(2, 1), sinks, masks.causal(align="start"), masks.lengths([0, 1, 32])):
         got, expected = (
             regard.observe(*problem(), mask=mask, read=read, backend=backend) for backend in ("cpu", "reference")
         )
@@ -77,6 +80,11 @@ def test_of_equal_weights_the_first_keys_are_named():
     query, key, value = problem()
     observed = regard.observe(query, torch.zeros_like(key), value, read=regard.Readings(top_k=40), backend="cpu")
     assert (observed.top_indices == torch.arange(40)).all()
+    ends = masks.prefix(3) | ~masks.prefix(K - 100)
+    observed = regard.observe(
+        query, torch.zeros_like(key), value, mask=ends, read=regard.Readings(top_k=5), backend="cpu"
+    )
+    assert (observed.top_indices == torch.tensor([0, 1, 2, K - 100, K - 99])).all()
     coarse = (10 * key).round() / 10
     read = regard.Readings(top_k=40, weights=True)
     got, expected = (
@@ -89,7 +97,7 @@ def test_of_equal_weights_the_first_keys_are_named():
 @pytest.mark.parametrize("pooled", [(1, 1), (130, 262), (131, 263), (1000, 1000), (64, 16)])
 def test_cells_that_do_not_divide_the_sizes(pooled, monkeypatch):
     monkeypatch.setattr("regard.attention.backends.cpu.dense_rows.SLICE_PAIRS", 50 * K)
-    for mask in (None, masks.window(20, 20), masks.keep(torch.rand(Q, K) < 0.3)):
+    for mask in (None, masks.window(20, 20), ~masks.window(20, 80), masks.keep(torch.rand(Q, K) < 0.3)):
         got, expected = (
             regard.observe(*problem(), mask=mask, read=regard.Readings(pooled=pooled), backend=backend)
             for backend in ("cpu", "reference")

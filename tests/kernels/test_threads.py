@@ -63,7 +63,8 @@ def test_outputs_and_gradients(score, normalizer, teams):
     shapes = {"query": (1, 2, 257, 17), "key": (1, 1, 263, 17), "value": (1, 1, 263, 19), "bias": (2, 257, 263)}
     inputs = tensors(**shapes, **({"weight": (17,)} if score == "additive" else {}))
     chosen = {"softmax": "softmax", "sparsemax": normalizers.sparsemax, "entmax": normalizers.entmax(1.3)}
-    for mask in (None, masks.causal(), masks.where(lambda batch, head, query, key: (query + key) % 3 != 0)):
+    sinks = masks.window(40, 2) | masks.prefix(4) | masks.lengths(263, queries=1)
+    for mask in (None, masks.causal(), sinks, masks.where(lambda batch, head, query, key: (query + key) % 3 != 0)):
         arguments = {"normalizer": chosen[normalizer], "mask": mask}
         one, *others = (
             with_threads(count, lambda arguments=arguments: outcome("cpu", inputs, **arguments))
@@ -92,7 +93,7 @@ def test_readings(score, teams):
     inputs = tensors(query=(1, 2, 257, 17), key=(1, 2, 263, 17), value=(1, 2, 263, 3), weight=(17,))
     scoring = Additive(inputs["weight"]) if score == "additive" else score
     query, key, value = (inputs[name] for name in ("query", "key", "value"))
-    for mask in (None, masks.window(40, 2)):
+    for mask in (None, masks.window(40, 2), masks.window(40, 2) | masks.prefix(4)):
         one, two = (
             with_threads(
                 count,

@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn
 
+from dense_spans import dense_spans
 from regard import masks
 from regard.errors import ArgumentError, KindError
 from regard.masks import And, Mask, Or, Visibility, causal, visible_keys, window
@@ -241,9 +242,7 @@ def test_any_tree_of_operators_allows_what_its_operators_say(data: st.DataObject
     for copied in (copy.deepcopy(mask), mask):
         spans = copied.spans(grid)
         if spans is not None:
-            key = grid.key_index
-            seen = (key >= spans.start[..., None]) & (key < spans.stop[..., None])
-            assert torch.equal(seen.expand(grid.shape), expected)
+            assert torch.equal(dense_spans(spans, grid), expected)
 
 
 def test_a_chain_is_one_level_however_it_is_grouped():

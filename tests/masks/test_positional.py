@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from dense_spans import dense_spans
 from regard.errors import ArgumentError, KindError, ShapeError, UnknownNameError
 from regard.masks import Mask, Visibility, causal, dilated, documents, lengths, prefix, window
 from regard.shapes import Grid
@@ -230,8 +231,7 @@ def test_nothing_overflows_up_to_the_largest_integers(distance: int, place: int,
         row = grid.tile(batch=range(1))
         spans = mask.spans(row)
         assert spans is not None
-        key = torch.arange(7)
-        assert torch.equal(((spans.start[..., None] <= key) & (key < spans.stop[..., None]))[0, 0], expected)
+        assert torch.equal(dense_spans(spans, row)[0, 0], expected)
         exact = Visibility.FULL if expected.all() else Visibility.PARTIAL if expected.any() else Visibility.EMPTY
         assert mask.visibility(row) is exact
     assert torch.equal(dense(prefix(EDGE), 5, 7), dense(window(), 5, 7))

@@ -1,4 +1,4 @@
-"""Laws of spans: never another mask than the dense one, and there wherever each row's visible keys must be a run."""
+"""Laws of spans: never another mask than the dense one, and there wherever each row's visible keys are a few runs."""
 
 import pytest
 import torch
@@ -6,16 +6,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn
 
+from dense_spans import dense_spans, runs_of
 from regard import masks
 from regard.masks import Mask, Spans, causal, documents, ignore, keep, lengths, prefix, window
+from regard.masks.spans import RUNS_LIMIT
 from regard.shapes import Grid
 
 modest = settings(deadline=None, max_examples=100, suppress_health_check=[HealthCheck.too_slow])
-
-
-def dense(spans: Spans, grid: Grid) -> torch.Tensor:
-    key = grid.key_index
-    return ((key >= spans.start[..., None]) & (key < spans.stop[..., None])).expand(grid.shape)
 
 
 def assert_well_formed(spans: Spans, grid: Grid):
@@ -26,25 +23,30 @@ def assert_well_formed(spans: Spans, grid: Grid):
         assert end.is_contiguous()
         assert end.shape[0] in (1, batch)
         assert end.shape[1] in (1, heads)
-        assert end.shape[2:] == (queries,)
+        assert end.shape[2] == queries
+        assert 1 <= end.shape[3] <= RUNS_LIMIT
     assert spans.start.shape == spans.stop.shape
     empty = spans.start >= spans.stop
     assert not spans.start[empty].any()
     assert not spans.stop[empty].any()
     assert bool((spans.start[~empty] >= grid.key_span.start).all())
     assert bool((spans.stop[~empty] <= grid.key_span.stop).all())
+    # Empty runs are the last ones, some row has as many runs as there are, and all have a gap before the next.
+    assert not (empty[..., :-1] & ~empty[..., 1:]).any()
+    assert spans.runs == 1 or not bool(empty[..., -1].all())
+    assert bool((empty[..., 1:] | (spans.stop[..., :-1] < spans.start[..., 1:])).all())
 
 
-def are_runs(allowed: torch.Tensor) -> bool:
-    before = torch.nn.functional.pad(allowed, (1, 0))[..., :-1]
-    return bool(((allowed & ~before).sum(-1) <= 1).all())
+def are_few(allowed: torch.Tensor) -> bool:
+    return runs_of(allowed) <= RUNS_LIMIT
 
 
 def assert_exact(mask: Mask, tile: Grid):
     spans = mask.spans(tile)
     if spans is not None:
         assert_well_formed(spans, tile)
-        assert torch.equal(dense(spans, tile), mask.dense(tile))
+        assert torch.equal(dense_spans(spans, tile), mask.dense(tile))
+        assert 0 in tile.shape or spans.runs == max(runs_of(mask.dense(tile)), 1)
 
 
 @st.composite
@@ -167,33 +169,47 @@ def test_what_must_be_runs_has_spans(data: st.DataObject):
 
 @modest
 @given(st.data())
-def test_of_runs_a_union_has_spans_exactly_where_it_is_one(data: st.DataObject):
+def test_unions_and_complements_of_runs_have_spans(data: st.DataObject):
     grid = data.draw(grids())
-    a, b = data.draw(runs(grid)), data.draw(runs(grid))
+    parts = [data.draw(runs(grid)) for _ in range(data.draw(st.integers(2, 4)))]
+    tile = data.draw(tiles(grid))
+    for mask in (
+        masks.Or(*parts),
+        ~masks.Or(*parts),
+        ~parts[0],
+        masks.Or(*parts[:2]) & ~masks.Or(*parts[2:], ~parts[1]),
+    ):
+        assert mask.spans(tile) is not None
+        assert_exact(mask, tile)
+
+
+@modest
+@given(st.data())
+def test_spans_of_many_runs_are_there_unless_they_are_too_many(data: st.DataObject):
+    """Masks of up to twice as many runs as a row may have."""
+    keys = 4 * RUNS_LIMIT
+    grid = Grid.whole(data.draw(st.sampled_from([1, 2])), 2, data.draw(st.sampled_from([1, 5])), keys)
+    marks = [data.draw(bools(grid.batch, 1, 1, keys)) for _ in range(2)]
+    mask = data.draw(
+        st.sampled_from([keep(marks[0]), ~keep(marks[0]), keep(marks[0] & (torch.arange(keys) < 2 * RUNS_LIMIT))])
+    )
     tile = data.draw(tiles(grid))
     if 0 in tile.shape:
         return
-    assert ((a | b).spans(tile) is not None) == are_runs((a | b).dense(tile))
-    assert (_known(a, tile).complement(tile) is not None) == are_runs((~a).dense(tile))
-
-
-@settings(modest, max_examples=40)
-@given(st.data())
-def test_a_union_of_many_runs_has_spans_exactly_where_it_is_one(data: st.DataObject):
-    grid = data.draw(grids())
-    mask = masks.Or(*(data.draw(runs(grid)) for _ in range(data.draw(st.integers(3, 5)))))
-    tile = data.draw(tiles(grid))
-    assert_exact(mask, tile)
-    if 0 not in tile.shape and all(part.spans(tile) is not None for part in mask.parts):
-        assert (mask.spans(tile) is not None) == are_runs(mask.dense(tile))
+    assert (mask.spans(tile) is not None) == are_few(mask.dense(tile))
+    other = keep(marks[1])
+    for both, parts in ((mask & other, (mask, other)), (mask | other, (mask, other)), (mask & window(3, 2), (mask,))):
+        assert_exact(both, tile)
+        if all(are_few(part.dense(tile)) for part in parts):
+            assert (both.spans(tile) is not None) == are_few(both.dense(tile))
 
 
 def test_a_gap_may_be_filled_by_any_mask_of_a_union():
     left, middle, right = prefix(3), window(4, 4), ~prefix(5)
     grid = Grid.whole(1, 1, 7, 7)
-    assert (left | right).spans(grid) is None
+    assert _known(left | right, grid).runs == 2
     for mask in (left | right | middle, left | (right | middle), middle | left | right):
-        assert mask.spans(grid) is not None
+        assert _known(mask, grid).runs == 1
         assert_exact(mask, grid)
 
 
@@ -212,7 +228,7 @@ def test_of_documents_and_of_what_queries_share_nothing_is_missed(data: st.DataO
     packed = st.builds(documents, st.one_of(ids(q), ids(b, q)), st.one_of(ids(k), ids(b, k)))
     mask = data.draw(st.one_of(packed, st.builds(keep, shared), st.builds(ignore, shared)))
     tile = data.draw(tiles(grid))
-    assert (mask.spans(tile) is not None) == are_runs(mask.dense(tile))
+    assert (mask.spans(tile) is not None) == (0 in tile.shape or are_few(mask.dense(tile)))
 
 
 ragged = torch.tensor([[0, 0, 1, 1, 2, -1, -1], [0, 1, 1, 1, 1, 2, 2]])
@@ -237,6 +253,18 @@ both_sides = torch.tensor([1, 0, 0, 0, 0, 1, 1]).bool()
         window(3, 0) | window(0, 2),
         lengths([0, 7]) | keep(torch.zeros(7).bool()),
         prefix(0) | ~prefix(0),
+        ~window(1, 1),
+        window(1, 0) | prefix(1),
+        window(1, 1) | prefix(1) | lengths(7, queries=2),
+        (window(1, 1) | prefix(1)) & lengths([3, 7]),
+        window(0, 0) | prefix([1, 2]) | ~prefix(6),
+        ~(window(1, 1) | prefix(1)),
+        prefix(2) | ~prefix(5),
+        keep(both_sides),
+        (causal() | prefix(3)) & documents(ragged) & ~window(0, 0),
+        documents(torch.tensor([0, 1, 0, 1, 0, 1, 0])),
+        documents(torch.tensor([[0, 0, 0, 0, 0, 0, 0], [0, 1, 0, 1, 0, 1, 0]])),
+        masks.AppendedMask(causal(offset=-3) & lengths(4), 1),
     ],
     ids=repr,
 )
@@ -251,21 +279,25 @@ def test_masks_of_practice_have_spans(mask: Mask):
 @pytest.mark.parametrize(
     "mask",
     [
-        ~window(1, 1),
-        window(1, 0) | prefix(1),
-        prefix(2) | ~prefix(5),
         masks.dilated(2),
         masks.dilated(2) & causal(),
         masks.where(lambda b, h, i, j: i >= j),
         keep(torch.ones(7, 7).bool().tril()),
-        keep(both_sides),
-        documents(torch.tensor([0, 1, 0, 1, 0, 1, 0])),
-        documents(torch.tensor([[0, 0, 0, 0, 0, 0, 0], [0, 1, 0, 1, 0, 1, 0]])),
+        causal() | masks.dilated(2),
     ],
     ids=repr,
 )
 def test_other_masks_have_none(mask: Mask):
     assert mask.spans(Grid.whole(2, 3, 7, 7)) is None
+
+
+def test_more_runs_than_a_row_may_have_are_none():
+    comb = torch.arange(2 * RUNS_LIMIT + 2) % 2 == 0
+    grid = Grid.whole(1, 1, 1, len(comb))
+    assert keep(comb).spans(grid) is None
+    assert documents(torch.zeros(1).long(), comb.long() - 1).spans(grid) is None
+    assert (keep(comb) & causal()).spans(grid) is None
+    assert _known(keep(comb & (torch.arange(len(comb)) > 0)), grid).runs == RUNS_LIMIT
 
 
 def test_documents_may_hold_ids_that_the_other_side_lacks():
@@ -308,9 +340,10 @@ def test_spans_of_a_long_problem_need_no_dense_mask():
     grid = Grid.whole(1, 1, length, length)
     packed = documents(torch.arange(length) // 1009)
     padding = torch.arange(length) >= length - 13
-    for mask in (causal() & packed & ignore(padding), window(7, 0) & ~prefix(11), ~causal(), keep(padding[:, None])):
+    for mask in (causal() & packed & ignore(padding), window(7, 0) & ~prefix(11), ~causal(), keep(padding[:, None]),
+                 (window(7, 5) | prefix(3)) & ~window(1, 0) & packed):  # fmt: skip
         last = grid.tile(queries=range(length - 17, length), keys=range(length - 31, length))
         spans = _known(mask, grid)
         assert_well_formed(spans, grid)
-        tail = Spans(spans.start[..., -17:], spans.stop[..., -17:])
-        assert torch.equal(dense(tail, last), mask.dense(last))
+        tail = Spans(spans.start[:, :, -17:], spans.stop[:, :, -17:])
+        assert torch.equal(dense_spans(tail, last), mask.dense(last))

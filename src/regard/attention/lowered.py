@@ -1,8 +1,8 @@
 """A problem in primitives: what a backend that has kernels of its own is asked for, and what stands in its way.
 
-The score lowers to a primitive of prepared queries and keys, the normalizer to a row primitive, the mask to runs of
-visible keys, the bias to its diagonals; where one of them does not, it stays what it is. Nothing here depends on the
-device: a backend states its `Capabilities`, and `obstacle` compares both.
+The score lowers to a primitive of prepared queries and keys, the normalizer to a row primitive, the mask to a few runs
+of visible keys in each row, the bias to its diagonals; where one of them does not, it stays what it is. Nothing here
+depends on the device: a backend states its `Capabilities`, and `obstacle` compares both.
 """
 
 from dataclasses import dataclass
@@ -49,12 +49,12 @@ class Lowered:
 
     @cached_property
     def spans(self) -> Spans | None:
-        """The visible keys of each row, if there is a mask and they are one run in every row."""
+        """The visible keys of each row, if there is a mask and they are a few runs in every row."""
         return None if self.mask is None else self.mask.spans(self.grid)
 
     @property
     def dense_mask(self) -> Mask | None:
-        """The mask, if the visible keys of its rows are not runs, so that it has to be made dense."""
+        """The mask, if the visible keys of its rows are no few runs, so that it has to be made dense."""
         return self.mask if self.spans is None else None
 
     @property

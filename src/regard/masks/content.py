@@ -5,12 +5,13 @@ from functools import cached_property
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from regard.axes import Bool
 from regard.errors import KindError, ShapeError
 from regard.masks.batch_integers import BatchInteger, Integers
 from regard.masks.mask import Mask, Visibility
-from regard.masks.spans import Spans
+from regard.masks.spans import RUNS_LIMIT, Spans
 from regard.shapes import Grid, check_device, check_integers, kind_of
 from regard.transforms import has_data
 
@@ -145,23 +146,36 @@ class Documents(Mask):
         return found[1]
 
     def _find_spans(self, grid: Grid) -> Spans | None:
-        """From the keys sorted by id: where each query's id begins and ends among them, and which keys those are."""
+        """From the keys sorted by id: which runs of keys have a query's id, and where those begin and end."""
         if 0 in grid.shape:
             return Spans.within(grid, 0, 0)
         query_ids, key_ids = self._on_host
         query = _part(query_ids, grid.batch_span, grid.query_span)
         # Stable: the keys of one id stay in the order of their positions.
         ids, order = _part(key_ids, grid.batch_span, grid.key_span).sort(stable=True, dim=-1)
-        rows = max(len(query), len(ids))
+        rows, keys = max(len(query), len(ids)), ids.shape[-1]
         query, ids, order = (x.expand(rows, -1).contiguous() for x in (query, ids, order))  # B Q, B K, B K
         low, high = torch.searchsorted(ids, query), torch.searchsorted(ids, query, right=True)
-        count = (high - low) * (query >= 0)
-        first = order.gather(-1, low.clamp(max=ids.shape[-1] - 1))
-        last = order.gather(-1, (high - 1).clamp(min=0))
-        if bool(((count > 0) & (last - first >= count)).any()):
+        # Runs in the order of their ids: the number of each key's run, and where in this order each run begins.
+        begins = torch.ones_like(ids, dtype=torch.bool)
+        begins[:, 1:] = (ids[:, 1:] != ids[:, :-1]) | (order[:, 1:] != order[:, :-1] + 1)
+        run = begins.cumsum(-1) - 1
+        place = torch.where(begins, torch.arange(keys), keys).sort(-1).values
+        place = F.pad(place, (0, 1), value=keys)
+        first = run.gather(-1, low.clamp(max=keys - 1))
+        count = (run.gather(-1, (high - 1).clamp(min=0)) - first + 1) * ((low < high) & (query >= 0))
+        most = int(count.amax())
+        if most > RUNS_LIMIT:
             return None
-        start = first + grid.key_span.start
-        return Spans.within(grid, start[:, None], (start + count)[:, None])
+        start, stop = [], []
+        for number in range(max(most, 1)):
+            at = (first + number).clamp(max=keys - 1)
+            begin, end = place.gather(-1, at).clamp(max=keys - 1), place.gather(-1, at + 1)
+            exists = number < count
+            start.append((order.gather(-1, begin) + grid.key_span.start) * exists)
+            stop.append((order.gather(-1, end - 1) + 1 + grid.key_span.start) * exists)
+        ends = (torch.stack(ends, dim=-1).to(torch.int32)[:, None] for ends in (start, stop))  # B 1 Q runs
+        return Spans.of_runs(*ends)
 
     def __repr__(self) -> str:
         of_keys = "" if self.key_ids is None else f", key_ids=<{list(self.key_ids.shape)}>"

@@ -4,11 +4,12 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from regard.axes import Bool
 from regard.errors import KindError
 from regard.masks.mask import Mask, Not
-from regard.masks.spans import Spans
+from regard.masks.spans import RUNS_LIMIT, Spans
 from regard.shapes import Grid, check_broadcast, check_dense, check_device, kind_of
 from regard.transforms import has_data
 
@@ -85,7 +86,7 @@ class Keep(Mask):
         return None if marked is None else _runs(marked, grid)
 
     def hidden_spans(self, grid: Grid) -> Spans | None:
-        # Not the complement of `spans`: where padding stands on both sides, what is left of the keys is still a run.
+        # Not the complement of `spans`: one of both may have a run too many.
         marked = self._alike(grid)
         return None if marked is None else _runs(~marked, grid)
 
@@ -108,17 +109,24 @@ class Keep(Mask):
 
 
 def _runs(marked: Tensor, grid: Grid) -> Spans | None:
-    """The marked keys of each row if they are one run: ``[batch or 1, heads or 1, queries or 1, keys or 1]``."""
+    """The marked keys of each row if they are a few runs: ``[batch or 1, heads or 1, queries or 1, keys or 1]``."""
     if 0 in grid.shape:
         return Spans.within(grid, 0, 0)
     span = grid.key_span
     if marked.shape[-1] == 1:
         return Spans.within(grid, span.start, torch.where(marked[..., 0], span.stop, span.start))
-    key = torch.arange(span.start, span.stop)
-    start = torch.where(marked, key, span.stop).amin(-1)
-    stop = torch.where(marked, key + 1, span.start).amax(-1)
-    runs = (stop - start).clamp(min=0) == marked.sum(-1)
-    return Spans.within(grid, start, stop) if bool(runs.all()) else None
+    beyond = F.pad(marked, (1, 1))
+    begins, ends = marked & ~beyond[..., :-2], marked & ~beyond[..., 2:]
+    count = int(begins.sum(-1).amax())
+    if count > RUNS_LIMIT:
+        return None
+    key, queries = torch.arange(span.start, span.stop, dtype=torch.int32), len(grid.query_span)
+    # Beginnings and ends ascend, so the n-th of one belongs to the n-th of the other.
+    first, last = (
+        torch.where(marks, key, span.stop).topk(max(count, 1), largest=False).values.expand(-1, -1, queries, -1)
+        for marks in (begins, ends)
+    )
+    return Spans.of_runs(first, (last + 1) * (first < span.stop))
 
 
 def keep(tensor: Tensor) -> Keep:

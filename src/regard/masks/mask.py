@@ -6,14 +6,13 @@
 import enum
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable
-from functools import reduce
 from typing import ClassVar, NoReturn
 
 from torch import Tensor
 
 from regard.axes import Bool
 from regard.errors import ArgumentError, KindError
-from regard.masks.spans import Spans
+from regard.masks.spans import Spans, intersection_of
 from regard.shapes import Grid
 from regard.transforms import has_data
 
@@ -66,7 +65,7 @@ class Mask(ABC):
         return Visibility.PARTIAL if bool(allowed.any()) else Visibility.EMPTY
 
     def spans(self, grid: Grid) -> Spans | None:
-        """The keys of the tile that each row sees, if in every row they are one run; must be exact or None.
+        """The keys of the tile that each row sees, if in every row they are a few runs; must be exact or None.
 
         Costs time and memory linear in queries + keys (sorted ids: times a logarithm) of each batch row and head, never
         their product; a mask that cannot tell at this price says None, as most masks do.
@@ -292,7 +291,7 @@ def _all_spans(ask: Iterable[Callable[[Grid], Spans | None]], grid: Grid) -> lis
 
 def _intersection(ask: Iterable[Callable[[Grid], Spans | None]], grid: Grid) -> Spans | None:
     found = _all_spans(ask, grid)
-    return None if found is None else reduce(Spans.intersection, found)
+    return None if found is None else intersection_of(found)
 
 
 def _union(ask: Iterable[Callable[[Grid], Spans | None]], grid: Grid) -> Spans | None:

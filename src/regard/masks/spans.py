@@ -1,9 +1,10 @@
-"""The visible keys of each row, where they are one run: two integers a row in place of a row of bools.
+"""The visible keys of each row as a few runs: two integers a run in place of a row of bools.
 
 What causal, window, lengths, prefix and packed documents have in common, so that a kernel needs one kind of loop for
 all of them, and time and memory in proportion to what is seen.
 """
 
+from functools import reduce
 from typing import NamedTuple
 
 import torch
@@ -12,14 +13,24 @@ from torch import Tensor
 from regard.shapes import Grid
 from regard.transforms import has_data
 
+RUNS_LIMIT = 8
+"""Runs that a row may have; with more of them, a mask has no spans."""
+
+_NOWHERE = torch.iinfo(torch.int32).max
+"""Where runs begin and end that are none: behind all others."""
+
 
 class Spans(NamedTuple):
-    """Each row sees the keys ``start <= j < stop``, and no other.
+    """Each row sees the keys ``start <= j < stop`` of each of its runs, and no other.
+
+    The runs of a row ascend, and keys that it does not see stand between them. Rows with fewer runs than others have
+    empty ones behind their own.
 
     Attributes:
-        start: the first visible key of each row, a position of the whole problem; 0 for a row that sees nothing. int32
-            ``[batch or 1, heads or 1, queries]`` of the tile, contiguous, on the CPU wherever the problem lies.
-        stop: one more than the last visible key; 0 for a row that sees nothing. Shape and dtype of ``start``.
+        start: the first key of each run, a position of the whole problem; 0 for an empty run. int32
+            ``[batch or 1, heads or 1, queries, runs]`` of the tile, contiguous, on the CPU wherever the problem lies;
+            there is one run at least, and RUNS_LIMIT at most.
+        stop: one more than the last key of each run; 0 for an empty run. Shape and dtype of ``start``.
     """
 
     start: Tensor
@@ -27,7 +38,7 @@ class Spans(NamedTuple):
 
     @classmethod
     def within(cls, grid: Grid, start: int | Tensor, stop: int | Tensor) -> "Spans":
-        """The part of the runs ``start <= j < stop`` that lies in a tile's keys.
+        """One run in each row: the part of ``start <= j < stop`` that lies in a tile's keys.
 
         Args:
             grid: which tile.
@@ -35,55 +46,105 @@ class Spans(NamedTuple):
                 They may lie outside of the tile, and ``start`` behind ``stop``, where nothing is seen.
         """
         span, queries = grid.key_span, len(grid.query_span)
-        ends = (_clipped(start, span, queries), _clipped(stop, span, queries))
-        return cls._normal(*ends)
+        return _one_run(_clipped(start, span, queries)[..., None], _clipped(stop, span, queries)[..., None])
 
     @classmethod
-    def _normal(cls, start: Tensor, stop: Tensor) -> "Spans":
-        visible = start < stop
-        return cls((start * visible).contiguous(), (stop * visible).contiguous())
+    def of_runs(cls, start: Tensor, stop: Tensor) -> "Spans | None":
+        """The keys that are in any of some runs.
 
-    def intersection(self, other: "Spans") -> "Spans":
-        """Keys that are in both."""
-        return self._normal(torch.maximum(self.start, other.start), torch.minimum(self.stop, other.stop))
+        Args:
+            start, stop: int32 ``[batch or 1, heads or 1, queries, runs]`` on the CPU, as many runs as there may be, in
+                any order; they may overlap, and be empty, where ``start`` is not before ``stop``.
+
+        Returns:
+            None if more than RUNS_LIMIT runs are left of a row, or if the tensors have no data.
+        """
+        if not has_data(start) or not has_data(stop):
+            return None
+        if 0 in start.shape:
+            return _one_run(start[..., :1], stop[..., :1])
+        # Sorted, so that each run begins before those behind it, and empty ones come last.
+        start, order = torch.where(start < stop, start, _NOWHERE).sort(dim=-1)
+        stop = stop.gather(-1, order).masked_fill(start == _NOWHERE, 0).cummax(dim=-1).values
+        # Where a run begins behind the end of all before it, there is a gap.
+        gap = (start[..., 1:] > stop[..., :-1]) & (start[..., 1:] != _NOWHERE)
+        count = 1 + int(gap.sum(-1).amax())
+        if count > RUNS_LIMIT:
+            return None
+        # What begins behind a gap, and what ends before one: both ascend, so the n-th of one belongs to that of others.
+        begins, ends = start[..., 1:].masked_fill(~gap, _NOWHERE), stop[..., :-1].masked_fill(~gap, _NOWHERE)
+        start = torch.cat((start[..., :1], begins.sort(dim=-1).values[..., : count - 1]), dim=-1)
+        stop = torch.cat((ends, stop[..., -1:]), dim=-1).sort(dim=-1).values[..., :count]
+        nothing = start == _NOWHERE
+        return cls(start.masked_fill(nothing, 0).contiguous(), stop.masked_fill(nothing, 0).contiguous())
+
+    @property
+    def runs(self) -> int:
+        """How many runs the rows have at most, or 1."""
+        return self.start.shape[-1]
+
+    def intersection(self, other: "Spans") -> "Spans | None":
+        """Keys that are in both; None as for `of_runs`."""
+        if self.runs == other.runs == 1:
+            return _one_run(torch.maximum(self.start, other.start), torch.minimum(self.stop, other.stop))
+        start = torch.maximum(self.start[..., :, None], other.start[..., None, :])
+        stop = torch.minimum(self.stop[..., :, None], other.stop[..., None, :])
+        return Spans.of_runs(start.flatten(-2), stop.flatten(-2))
 
     def union(self, *others: "Spans") -> "Spans | None":
-        """Keys that are in any; None if they leave a gap in any row, or if these are tensors without data."""
+        """Keys that are in any; None as for `of_runs`."""
         if not others:
             return self
-        if not all(has_data(end) for spans in (self, *others) for end in spans):
+        every = (self, *others)
+        if not all(has_data(end) for spans in every for end in spans):
             return None
-        if len(others) == 1:
+        if len(every) == 2 and self.runs == others[0].runs == 1:
             return self._union_of_two(others[0])
-        starts = torch.stack(torch.broadcast_tensors(self.start, *(other.start for other in others)))
-        stops = torch.stack(torch.broadcast_tensors(self.stop, *(other.stop for other in others)))
-        # Sorted, so that each run must begin before those in front of it end; empty runs come last and count as none.
-        starts, order = torch.where(starts == stops, torch.iinfo(starts.dtype).max, starts).sort(dim=0)
-        stops = stops.gather(0, order).cummax(0).values
-        gap = (starts[1:] > stops[:-1]) & (starts[1:] != torch.iinfo(starts.dtype).max)
-        return None if bool(gap.any()) else self._normal(starts[0], stops[-1])
+        rows = torch.broadcast_shapes(*(spans.start.shape[:-1] for spans in every))
+        starts, stops = ([end.expand(*rows, -1) for end in ends] for ends in zip(*every, strict=True))
+        return Spans.of_runs(torch.cat(starts, dim=-1), torch.cat(stops, dim=-1))
 
-    def _union_of_two(self, other: "Spans") -> "Spans | None":
-        """The same for two, without a sort, which is faster."""
+    def _union_of_two(self, other: "Spans") -> "Spans":
+        """The same for one run each, without a sort, which is faster."""
         left, right = self._or_where_empty(other), other._or_where_empty(self)
-        if bool((torch.maximum(left.start, right.start) > torch.minimum(left.stop, right.stop)).any()):
-            return None
-        return self._normal(torch.minimum(left.start, right.start), torch.maximum(left.stop, right.stop))
+        low, high = torch.minimum(left.start, right.start), torch.maximum(left.stop, right.stop)
+        behind, before = torch.maximum(left.start, right.start), torch.minimum(left.stop, right.stop)
+        gap = behind > before
+        if not bool(gap.any()):
+            return _one_run(low, high)
+        start = torch.cat((low, behind * gap), dim=-1)
+        return Spans(start, torch.cat((torch.where(gap, before, high), high * gap), dim=-1))
 
     def _or_where_empty(self, other: "Spans") -> "Spans":
         empty = self.start == self.stop
         return Spans(torch.where(empty, other.start, self.start), torch.where(empty, other.stop, self.stop))
 
     def complement(self, grid: Grid) -> "Spans | None":
-        """The tile's other keys; None if in any row there are some on both sides, or if these are without data."""
+        """The tile's other keys; None as for `of_runs`."""
         if not has_data(self.start):
             return None
         low, high = grid.key_span.start, grid.key_span.stop
-        at_low = (self.start <= low) | (self.start == self.stop)
-        if not bool((at_low | (self.stop == high)).all()):
-            return None
-        # A row that sees nothing holds zeros, and its other keys begin at the tile's first one.
-        return self._normal(torch.where(at_low, self.stop.clamp(min=low), low), torch.where(at_low, high, self.start))
+        if self.runs == 1:
+            at_low = (self.start <= low) | (self.start == self.stop)
+            if bool((at_low | (self.stop == high)).all()):
+                # A row that sees nothing holds zeros, and its other keys begin at the tile's first one.
+                stop = self.stop.clamp(min=low)
+                return _one_run(torch.where(at_low, stop, low), torch.where(at_low, high, self.start))
+        # From the end of each run to the beginning of the next; empty ones count as those behind the last key.
+        empty, edge = self.start == self.stop, self.start[..., :1]
+        start = torch.cat((torch.full_like(edge, low), self.stop.masked_fill(empty, high)), dim=-1)
+        stop = torch.cat((self.start.masked_fill(empty, high), torch.full_like(edge, high)), dim=-1)
+        return Spans.of_runs(start, stop)
+
+
+def intersection_of(spans: list[Spans]) -> Spans | None:
+    """Keys that are in all of them; None as for `Spans.of_runs`."""
+    return reduce(lambda seen, other: None if seen is None else seen.intersection(other), spans[1:], spans[0])
+
+
+def _one_run(start: Tensor, stop: Tensor) -> Spans:
+    visible = start < stop
+    return Spans((start * visible).contiguous(), (stop * visible).contiguous())
 
 
 def _clipped(end: int | Tensor, span: range, queries: int) -> Tensor:

@@ -1,7 +1,7 @@
-"""One block of query rows: which keys it sees, its scores, and what happens to scores before they are normalized.
+"""One block of query rows: where its queries, keys and values stand, and its scores.
 
-A block's scores stand in a scratch ``[rows, width]``; columns are the keys from ``first`` on, a multiple of LANES. Each
-row has its own visible run of columns; the others end as zeros, so that products over the block need no mask.
+A block's scores stand in a scratch ``[rows, width]``; columns are the keys of its segments. Each row has its own runs
+of visible columns; the others end as zeros, so that products over the block need no mask.
 """
 
 # pyright: reportCallIssue=false, reportAttributeAccessIssue=false
@@ -12,10 +12,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from regard.kernels.cpu.compiled import inlined
-from regard.kernels.cpu.elementary import exp
-from regard.kernels.cpu.intrinsics import array_at, size_of
+from regard.kernels.cpu.intrinsics import array_at, matrix_at, size_of
 from regard.kernels.cpu.products import product_with_keys
-from regard.kernels.cpu.sizes import LANES, ceil_div, even_length, padded_length
+from regard.kernels.cpu.sizes import CACHE_LINE, LANES, ceil_div, even_length, padded_length
 from regard.kernels.cpu.tanh_sum import (
     Queries,
     keys_of,
@@ -26,8 +25,8 @@ from regard.kernels.cpu.tanh_sum import (
     score_tile_directly,
     tiles_between,
 )
+from regard.kernels.cpu.visible_keys import SEGMENTS_LIMIT, KeyRange, find_segments, range_at
 from regard.kernels.cpu.wide_product import Matrix, Size
-from regard.kernels.kinds import DENSE_BIAS, DIAGONAL_BIAS
 
 
 class Block(NamedTuple):
@@ -37,7 +36,9 @@ class Block(NamedTuple):
         batch, head, group: whose they are; ``group`` is the key-and-value head.
         row, rows: the first row, and how many.
         at: the first row counted through all batch rows and heads.
-        first, keys: the keys that they see, from a multiple of LANES on; no keys: nothing is visible.
+        segments: the keys that they see, ``[…, 3]``: those of `visible_keys`, in ascending order.
+        count: how many segments there are; 0: nothing is visible.
+        columns: the end of the last one's columns.
     """
 
     batch: int
@@ -46,44 +47,71 @@ class Block(NamedTuple):
     row: int
     rows: int
     at: int
-    first: int
-    keys: int
+    segments: Any
+    count: int
+    columns: int
 
 
 class Scratch(NamedTuple):
-    """A thread's own memory.
+    """A thread's own memory, and arrays that lie in it.
+
+    The arrays do not own their memory, since references to an owner are counted, which would cost time in every row.
 
     Attributes:
+        numbers, places: the memory.
         scores: ``[rows, width]``, then weights.
         gauss: a Gaussian window, ``[width]``, or empty.
         powers, extents: of an additive score's queries, ``[rows, even dim]`` and ``[rows]``.
+        segments: of a block, ``[SEGMENTS_LIMIT + 1, 3]``.
+        runs: of a row, ``[runs, 3]``.
     """
 
+    numbers: Any
+    places: Any
     scores: Any
     gauss: Any
     powers: Any
     extents: Any
+    segments: Any
+    runs: Any
+
+
+@inlined
+def aligned(memory: Any) -> int:
+    """The address of the first cache line in an array."""
+    return ceil_div(memory.ctypes.data, CACHE_LINE) * CACHE_LINE
 
 
 @inlined
 def scratch_of(p: Any, additive: bool, example: Any) -> Scratch:
     """Unfilled memory for the largest block."""
-    real, width = type(example), padded_length(p.keys) + LANES
+    width, powers = padded_length(p.keys) + LANES, even_length(p.dim) if additive else 0
+    gauss = width if p.center != 0 else 0
+    numbers = np.empty(p.block * width + gauss + p.block * (powers + 1) + CACHE_LINE, type(example))
+    places = np.empty(3 * (SEGMENTS_LIMIT + 1 + p.runs), np.int64)
+    size, at, place = size_of(example), aligned(numbers), places.ctypes.data
+    after_scores = at + p.block * width * size
+    after_gauss = after_scores + gauss * size
     return Scratch(
-        np.empty((p.block, width), real),
-        np.empty(width if p.center != 0 else 0, real),
-        np.empty((p.block, even_length(p.dim) if additive else 0), real),
-        np.empty(p.block, real),
+        numbers,
+        places,
+        matrix_at(at, p.block, width, example),
+        array_at(after_scores, gauss, example),
+        matrix_at(after_gauss, p.block, powers, example),
+        array_at(after_gauss + p.block * powers * size, p.block, example),
+        matrix_at(place, SEGMENTS_LIMIT + 1, 3, np.int64(0)),
+        matrix_at(place + 3 * 8 * (SEGMENTS_LIMIT + 1), p.runs, 3, np.int64(0)),
     )
 
 
 @inlined
-def block_of(p: Any, b: int, h: int, index: int) -> Block:
-    """A block of a head."""
+def block_of(p: Any, b: int, h: int, index: int, segments: Any) -> Block:
+    """A block of a head; its segments are written to memory that it keeps."""
     row = index * p.block
     rows = min(p.block, p.queries - row)
-    first, count = block_span(p, b, h, row, rows)
-    return Block(b, h, h // (p.heads // p.kv_heads), row, rows, (b * p.heads + h) * p.queries + row, first, count)
+    count, columns = find_segments(p, b, h, row, rows, segments)
+    at = (b * p.heads + h) * p.queries + row
+    return Block(b, h, h // (p.heads // p.kv_heads), row, rows, at, segments, count, columns)
 
 
 @inlined
@@ -95,41 +123,6 @@ def blocks_of_chunk(p: Any, chunk: int) -> Any:
 
 
 @inlined
-def row_span(p: Any, b: int, h: int, row: int) -> tuple[Any, Any]:
-    """First visible key of a row, and the end."""
-    if p.start == 0:
-        return 0, p.keys
-    at = b * p.span_batch + h * p.span_head + row * p.span_row
-    start = array_at(p.start, at + 1, np.int32(0))[at]
-    stop = array_at(p.stop, at + 1, np.int32(0))[at]
-    return np.int64(start), np.int64(stop)
-
-
-@inlined
-def block_span(p: Any, b: int, h: int, row: int, rows: int) -> tuple[Any, Any]:
-    """The keys that a block sees: the first, rounded down to a multiple of LANES, and how many; 0, 0 for none."""
-    first, stop = p.keys, np.int64(0)
-    for r in range(row, row + rows):
-        start, end = row_span(p, b, h, r)
-        if end > start:
-            first = min(first, start)
-            stop = max(stop, end)
-    if stop <= first:
-        return np.int64(0), np.int64(0)
-    first -= first % LANES
-    return first, stop - first
-
-
-@inlined
-def visible_columns(p: Any, block: Block, r: int) -> tuple[int, int]:
-    """The columns of a block that its row ``r`` sees: the first, and the end; both are all columns' end for none."""
-    start, stop = row_span(p, block.batch, block.head, block.row + r)
-    low = min(max(start - block.first, 0), block.keys)
-    high = min(max(stop - block.first, 0), block.keys)
-    return (low, high) if high > low else (block.keys, block.keys)
-
-
-@inlined
 def query_matrix(p: Any, block: Block, example: Any) -> Matrix:
     """The queries of a block."""
     at = block.batch * p.query_batch + block.head * p.query_head + block.row * p.query_row
@@ -137,30 +130,30 @@ def query_matrix(p: Any, block: Block, example: Any) -> Matrix:
 
 
 @inlined
-def key_matrix(p: Any, block: Block, example: Any) -> Matrix:
-    """The keys that a block sees."""
-    at = block.batch * p.key_batch + block.group * p.key_head + block.first * p.key_row
+def key_matrix(p: Any, block: Block, part: KeyRange, example: Any) -> Matrix:
+    """The keys of a segment."""
+    at = block.batch * p.key_batch + block.group * p.key_head + part.first * p.key_row
     return Matrix(p.key + at * size_of(example), p.key_row, 1)
 
 
 @inlined
-def value_matrix(p: Any, block: Block, example: Any) -> Matrix:
-    """The values that a block sees."""
-    at = block.batch * p.value_batch + block.group * p.value_head + block.first * p.value_row
+def value_matrix(p: Any, block: Block, part: KeyRange, example: Any) -> Matrix:
+    """The values of a segment."""
+    at = block.batch * p.value_batch + block.group * p.value_head + part.first * p.value_row
     return Matrix(p.value + at * size_of(example), p.value_row, 1)
 
 
 @inlined
-def block_matrix(scores: Any) -> Matrix:
-    """A block's scores, or what stands in their place."""
-    return Matrix(scores.ctypes.data, scores.shape[1], 1)
+def column_matrix(scores: Any, part: KeyRange) -> Matrix:
+    """A segment's columns of a block's scores, or of what stands in their place."""
+    return Matrix(scores.ctypes.data + part.column * scores.itemsize, scores.shape[1], 1)
 
 
 @inlined
-def transposed_matrix(address: int, p: Any, block: Block, features: int, example: Any) -> Matrix:
-    """What a block sees of transposed keys or values, ``[batch, kv_heads, features, padded keys]``; or address 0."""
+def transposed_matrix(address: int, p: Any, block: Block, part: KeyRange, features: int, example: Any) -> Matrix:
+    """A segment of transposed keys or values, ``[batch, kv_heads, features, padded keys]``; or address 0."""
     padded = padded_length(p.keys)
-    at = (block.batch * p.kv_heads + block.group) * features * padded + block.first
+    at = (block.batch * p.kv_heads + block.group) * features * padded + part.first
     return Matrix(address + at * size_of(example) if address != 0 else 0, padded, 1)
 
 
@@ -168,10 +161,13 @@ def transposed_matrix(address: int, p: Any, block: Block, features: int, example
 def score_product(p: Any, block: Block, routine: Any, scores: Any) -> None:
     """Scores of a block that are inner products, scaled; before cap, bias and mask."""
     example = scores[0, 0]
-    query, key = query_matrix(p, block, example), key_matrix(p, block, example)
-    transposed = transposed_matrix(p.key_transposed, p, block, p.dim, example)
-    size, scale = Size(block.rows, block.keys, p.dim), scores.dtype.type(p.scale)
-    product_with_keys(routine, size, scale, query, key, transposed, block_matrix(scores))
+    query, scale = query_matrix(p, block, example), scores.dtype.type(p.scale)
+    for s in range(block.count):
+        part = range_at(block.segments, s)
+        key = key_matrix(p, block, part, example)
+        transposed = transposed_matrix(p.key_transposed, p, block, part, p.dim, example)
+        size = Size(block.rows, part.keys, p.dim)
+        product_with_keys(routine, size, scale, query, key, transposed, column_matrix(scores, part))
 
 
 @inlined
@@ -194,16 +190,18 @@ def score_additive(p: Any, block: Block, scratch: Scratch, weight: Any) -> None:
     for r in range(block.rows):
         row = queries.raw[r * queries.stride : r * queries.stride + p.dim]
         queries.extents[r] = prepare_query(row, queries.powers[r])
-    first, stop = block.first, min(block.first + padded_length(block.keys), keys.padded)
-    for index in tiles_between(first, stop):
-        tile = part_of_tile(index, first, stop)
-        for r in range(block.rows):
-            part = scores[r, tile.column : tile.column + tile.keys]
-            if queries.extents[r] <= reach(example) - keys.extents[index]:
-                score_tile(queries.powers[r], keys, tile.first, weight, total, part)
-            else:
-                row = queries.raw[r * queries.stride : r * queries.stride + p.dim]
-                score_tile_directly(row, keys, tile.first, weight, part[: min(tile.keys, p.keys - tile.first)])
+    for s in range(block.count):
+        part = range_at(block.segments, s)
+        stop = min(part.first + padded_length(part.keys), keys.padded)
+        for index in tiles_between(part.first, stop):
+            tile = part_of_tile(index, part.first, stop, part.column)
+            for r in range(block.rows):
+                own = scores[r, tile.column : tile.column + tile.keys]
+                if queries.extents[r] <= reach(example) - keys.extents[index]:
+                    score_tile(queries.powers[r], keys, tile.first, weight, total, own)
+                else:
+                    row = queries.raw[r * queries.stride : r * queries.stride + p.dim]
+                    score_tile_directly(row, keys, tile.first, weight, own[: min(tile.keys, p.keys - tile.first)])
 
 
 @inlined
@@ -215,88 +213,3 @@ def read_weight(p: Any, h: int, example: Any) -> Any:
         for d in range(p.dim):
             weight[d] = given[d]
     return weight
-
-
-@inlined
-def adjust_row(p: Any, block: Block, r: int, low: int, scores: Any) -> None:
-    """Cap, bias, temperature and mask of the visible scores of a block's row ``r``, from column ``low`` on."""
-    real = scores.dtype.type
-    n = scores.size
-    b, h, row = block.batch, block.head, block.row + r
-    begin = block.first + low
-    if p.cap > 0:
-        cap, inverse = real(p.cap), real(2.0 / p.cap)
-        for j in range(n):
-            scores[j] = cap * tanh_of_half(scores[j] * inverse)
-    if p.bias_kind == DENSE_BIAS:
-        at = b * p.bias_batch + h * p.bias_head + row * p.bias_row + begin * p.bias_key
-        bias = array_at(p.bias + at * scores.itemsize, (n - 1) * p.bias_key + 1 if n > 0 else 0, real(0))
-        if p.bias_key == 1:
-            for j in range(n):
-                scores[j] += bias[j]
-        else:
-            for j in range(n):
-                scores[j] += bias[j * p.bias_key]
-    elif p.bias_kind == DIAGONAL_BIAS:
-        at = h * p.bias_head + begin - row + p.queries - 1
-        bias = array_at(p.bias + at * scores.itemsize, n, real(0))
-        for j in range(n):
-            scores[j] += bias[j]
-    if p.inverse_temperature != 1.0:
-        factor = real(p.inverse_temperature)
-        for j in range(n):
-            scores[j] *= factor
-    if p.mask != 0:
-        seen = array_at(p.mask + b * p.mask_batch + h * p.mask_head + row * p.mask_row + begin, n, np.int8(0))
-        for j in range(n):
-            scores[j] = scores[j] if seen[j] != 0 else real(-np.inf)
-
-
-@inlined
-def tanh_of_half(x: Any) -> Any:
-    """tanh(x / 2) = (1 − e^−x) / (1 + e^−x), from the side where nothing overflows."""
-    small = exp(-abs(x))
-    size = (type(x)(1) - small) / (type(x)(1) + small)
-    return size if x >= type(x)(0) else -size
-
-
-@inlined
-def window_row(p: Any, block: Block, r: int, low: int, gauss: Any) -> None:
-    """Luong's Gaussian of row ``r``: exp(−((j − center) / sigma)² / 2) for the keys from column ``low`` on."""
-    real, begin = gauss.dtype.type, block.first + low
-    at = block.batch * p.window_batch + block.head * p.window_head + block.row + r
-    center, sigma = array_at(p.center, at + 1, real(0))[at], array_at(p.sigma, at + 1, real(0))[at]
-    for j in range(gauss.size):
-        distance = (real(begin + j) - center) / sigma
-        gauss[j] = exp(real(-0.5) * distance * distance)
-
-
-@inlined
-def drop_row(p: Any, row: int, begin: int, weights: Any) -> None:
-    """Drop some of a row's numbers and scale up the rest; which ones depends on the seed and the place alone.
-
-    A counter-based generator (Salmon et al. 2011): SplitMix64's output function of seed and row (Steele, Lea & Flood
-    2014), and of that and the key MurmurHash3's 32-bit finalizer; see docs/derivations/dropout.md.
-
-    Args:
-        row: counted through all batch rows and heads.
-        begin: the first key.
-        weights: of the keys from there on.
-    """
-    real = weights.dtype.type
-    kept = real(p.kept)
-    place = np.uint64(p.seed) + np.uint64((row + 1) * 0x9E3779B97F4A7C15 & 0xFFFFFFFFFFFFFFFF)
-    place ^= place >> np.uint64(30)
-    place *= np.uint64(0xBF58476D1CE4E5B9)
-    place ^= place >> np.uint64(27)
-    place *= np.uint64(0x94D049BB133111EB)
-    place ^= place >> np.uint64(31)
-    own = np.uint32(place & np.uint64(0xFFFFFFFF))
-    more = np.uint32(place >> np.uint64(32))
-    threshold = np.uint32(p.threshold)
-    for j in range(weights.size):
-        bits = np.uint32(np.uint32(begin + j) * np.uint32(0x9E3779B1)) ^ own
-        bits = np.uint32((bits ^ np.uint32(bits >> np.uint32(16))) * np.uint32(0x85EBCA6B)) ^ more
-        bits = np.uint32((bits ^ np.uint32(bits >> np.uint32(13))) * np.uint32(0xC2B2AE35))
-        bits = bits ^ np.uint32(bits >> np.uint32(16))
-        weights[j] = real(0) if bits < threshold else weights[j] * kept

@@ -49,6 +49,9 @@ _SETTINGS = (
 inlined = numba.njit(error_model="numpy", fastmath=_ARITHMETIC, nogil=True)
 """A part of kernels: sums may be taken in another order, products contracted with sums."""
 
+embedded = numba.njit(error_model="numpy", fastmath=_ARITHMETIC, nogil=True, forceinline=True)
+"""A part of kernels that stands in each of its callers, since a call would cost as much as what it does."""
+
 exact = numba.njit(error_model="numpy", fastmath={"contract"}, nogil=True)
 """A part of kernels whose order of operations matters."""
 

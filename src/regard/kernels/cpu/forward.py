@@ -12,24 +12,22 @@ import torch
 from regard.kernels.cpu.block import (
     Block,
     Scratch,
-    adjust_row,
-    block_matrix,
     block_of,
-    drop_row,
+    column_matrix,
     read_weight,
     score_additive,
     score_product,
     scratch_of,
     value_matrix,
-    visible_columns,
-    window_row,
 )
 from regard.kernels.cpu.compiled import Kernel, inlined
 from regard.kernels.cpu.intrinsics import array_at, fetch_add, size_of
 from regard.kernels.cpu.kernel_arguments import arguments_at, named_kernel
 from regard.kernels.cpu.products import Blas, Microkernel, limit_threads, product
+from regard.kernels.cpu.row_adjustments import adjust_row, drop_row, window_row
 from regard.kernels.cpu.row_normalizers import NORMALIZERS, head_number, normalize
 from regard.kernels.cpu.sizes import ceil_div
+from regard.kernels.cpu.visible_keys import clear_hidden, find_runs, range_at
 from regard.kernels.cpu.wide_product import Matrix, Size
 
 
@@ -39,33 +37,44 @@ def weigh_block(p: Any, block: Block, scratch: Scratch, normalizer: Any, statist
     scores = scratch.scores
     real = scores.dtype.type
     for r in range(block.rows):
-        low, high = visible_columns(p, block, r)
-        scores[r, :low] = real(0)
-        scores[r, high : block.keys] = real(0)
-        if high > low:
-            visible = scores[r, low:high]
-            adjust_row(p, block, r, low, visible)
+        runs, row = find_runs(p, block, r, scratch.runs), scores[r]
+        if runs.count > 0:
+            visible = adjust_row(p, block, r, runs, row)
             statistics[2 * r], statistics[2 * r + 1] = normalize(normalizer, visible)
             if p.center != 0:
-                window = scratch.gauss[: high - low]
-                window_row(p, block, r, low, window)
-                for j in range(high - low):
+                window = window_row(p, block, r, runs, scratch.gauss)
+                for j in range(visible.size):
                     visible[j] *= window[j]
         else:
             statistics[2 * r] = real(-np.inf)
             statistics[2 * r + 1] = real(-np.inf)
+        clear_hidden(block, runs, row)
 
 
 @inlined
 def store_weights(p: Any, block: Block, weights: Any) -> None:
     """Copy a block's weights to those that are returned."""
     real = weights.dtype.type
-    first, count = block.first, block.keys
     for r in range(block.rows):
         row = array_at(p.returned_weights + (block.at + r) * p.keys * size_of(real(0)), p.keys, real(0))
-        row[:first] = real(0)
-        row[first : first + count] = weights[r, :count]
-        row[first + count :] = real(0)
+        done = np.int64(0)
+        for s in range(block.count):
+            part = range_at(block.segments, s)
+            row[done : part.first] = real(0)
+            done = part.first + part.keys
+            row[part.first : done] = weights[r, part.column : part.column + part.keys]
+        row[done:] = real(0)
+
+
+@inlined
+def mix_values(p: Any, block: Block, routine: Any, weights: Any, output: Any) -> None:
+    """The output of a block, of whose segments there is one."""
+    real = weights.dtype.type
+    result = Matrix(output.ctypes.data, p.value_dim, 1)
+    for s in range(block.count):
+        part = range_at(block.segments, s)
+        size, value = Size(block.rows, p.value_dim, part.keys), value_matrix(p, block, part, weights[0, 0])
+        product(routine, size, real(1), column_matrix(weights, part), value, result, min(s, 1))
 
 
 @cache
@@ -87,11 +96,11 @@ def forward(dtype: torch.dtype, additive: bool, kind: int, wide: bool) -> Kernel
             if task >= p.tasks:
                 break
             h = task // blocks % p.heads
-            block = block_of(p, task // blocks // p.heads, h, task % blocks)
+            block = block_of(p, task // blocks // p.heads, h, task % blocks, scratch.segments)
             rows = block.rows
             statistics = array_at(p.statistics + block.at * 2 * size_of(zero), 2 * rows, zero)
             output = array_at(p.output + block.at * p.value_dim * size_of(zero), rows * p.value_dim, zero)
-            if block.keys == 0:
+            if block.count == 0:
                 output[:] = zero
                 statistics[:] = real(-np.inf)
                 if p.returned_weights != 0:
@@ -107,10 +116,10 @@ def forward(dtype: torch.dtype, additive: bool, kind: int, wide: bool) -> Kernel
                 store_weights(p, block, scores)
             if p.threshold > 0:
                 for r in range(rows):
-                    drop_row(p, block.at + r, block.first, scores[r, : block.keys])
-            result = Matrix(output.ctypes.data, p.value_dim, 1)
-            size = Size(rows, p.value_dim, block.keys)
-            product(routine, size, real(1), block_matrix(scores), value_matrix(p, block, zero), result, 0)
+                    for number in range(block.count):
+                        part = range_at(block.segments, number)
+                        drop_row(p, block.at + r, part.first, scores[r, part.column : part.column + part.keys])
+            mix_values(p, block, routine, scores, output)
         limit_threads(p.limit_threads, threads)
 
     return named_kernel(

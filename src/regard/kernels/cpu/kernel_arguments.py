@@ -16,8 +16,9 @@ from regard.kernels.cpu.fields import layout_of
 from regard.kernels.cpu.kernel_inputs import KernelInputs
 from regard.kernels.cpu.reading_options import READINGS, ReadingOptions
 
-SIZES = ("batch", "heads", "kv_heads", "queries", "keys", "dim", "value_dim", "block", "chunks")
-"""Rows of a block are calculated together; the rows of one head are cut into chunks that share no sum."""
+SIZES = ("batch", "heads", "kv_heads", "queries", "keys", "dim", "value_dim", "block", "chunks", "runs")
+"""Rows of a block are calculated together; the rows of one head are cut into chunks that share no sum; a row sees a few
+runs of keys."""
 
 _OF_A_LAUNCH = (
     # The next task, and how many there are: the counter is first, since tasks are counted at the record's own address.

@@ -33,7 +33,8 @@ class KernelInputs(NamedTuple):
         value: ``[batch, kv_heads, keys, value_dim]``.
         weight: of an additive score, ``[heads or 1, dim]``; None for an inner product.
         exponentials, extents: of an additive score's keys, from ``torch.ops.regard_cpu.exponentials``.
-        start, stop: visible keys of each row, int32 ``[batch or 1, heads or 1, queries or 1]``; None: all.
+        start, stop: the runs of visible keys of each row, which ascend and do not meet, empty ones behind the others,
+            int32 ``[batch or 1, heads or 1, queries or 1, runs]``; None: all keys.
         mask: who of them is visible, bool ``[batch or 1, heads or 1, queries or 1, keys]``; None: all.
         bias: broadcastable to ``[batch, heads, queries, keys]``, or diagonals ``[heads or 1, queries + keys − 1]``.
         diagonal: which of both.
@@ -56,8 +57,8 @@ class KernelInputs(NamedTuple):
     weight: Annotated[Tensor | None, Strides(("head",)), DIFFERENTIABLE] = None
     exponentials: Tensor | None = None
     extents: Tensor | None = None
-    start: Annotated[Tensor | None, Strides(_MATRIX, prefix="span")] = None
-    stop: Annotated[Tensor | None, Strides(_MATRIX, prefix="span")] = None
+    start: Annotated[Tensor | None, Strides((*_MATRIX, "run"), prefix="span")] = None
+    stop: Annotated[Tensor | None, Strides((*_MATRIX, "run"), prefix="span")] = None
     mask: Annotated[Tensor | None, Strides(_MATRIX)] = None
     bias: Annotated[Tensor | None, Strides((*_MATRIX, "key")), DIFFERENTIABLE] = None
     diagonal: bool = False
@@ -86,6 +87,11 @@ class KernelInputs(NamedTuple):
     def transposes(self) -> bool:
         """Whether there are rows enough to make it worth while to transpose keys and values for wide vectors."""
         return self.query.shape[2] >= TRANSPOSED_ROWS
+
+    @property
+    def runs(self) -> int:
+        """Runs of visible keys that a row may have."""
+        return 1 if self.start is None else self.start.shape[3]
 
     @property
     def work(self) -> float:

@@ -55,7 +55,7 @@ def fill_arguments(inputs: KernelInputs, block: int = 0, chunks: int = 1, **more
         numbers[_SINK] = 0
     if inputs.normalizer != SIGMOID:
         numbers[_SHIFT] = 0
-    numbers[_SIZES] = batch, heads, kv_heads, queries, keys, dim, value_dim, block, chunks
+    numbers[_SIZES] = batch, heads, kv_heads, queries, keys, dim, value_dim, block, chunks, inputs.runs
     numbers[_GEMM], numbers[_LIMIT_THREADS] = gemm_address(query.dtype), limit_address()
     numbers[_INVERSE_TEMPERATURE] = 1.0 / inputs.temperature
     dropout = inputs.dropout

@@ -14,23 +14,22 @@ import torch
 
 from regard.kernels.cpu.block import (
     Block,
-    adjust_row,
     block_of,
     blocks_of_chunk,
     read_weight,
     score_additive,
     score_product,
     scratch_of,
-    visible_columns,
-    window_row,
 )
 from regard.kernels.cpu.compiled import Kernel, inlined
 from regard.kernels.cpu.elementary import exp, log
 from regard.kernels.cpu.intrinsics import array_at, fetch_add, size_of
 from regard.kernels.cpu.kernel_arguments import arguments_at, named_kernel
 from regard.kernels.cpu.products import Blas, Microkernel, limit_threads
+from regard.kernels.cpu.row_adjustments import adjust_row, window_row
 from regard.kernels.cpu.row_normalizers import NORMALIZERS, clear_row, head_number, largest, normalize
 from regard.kernels.cpu.sizes import ceil_div
+from regard.kernels.cpu.visible_keys import COLUMN, fill_gaps, find_runs, key_at, range_at
 from regard.kernels.kinds import SOFTMAX
 
 GROUP = 32
@@ -110,8 +109,10 @@ def entropy_of(row: Any) -> Any:
 
 
 @inlined
-def take_top(row: Any, begin: int, weights: Any, indices: Any, maxima: Any) -> None:
-    """The largest weights of a row, in falling order, of equal ones the first; zeros and −1 behind the last above 0.
+def take_top(row: Any, weights: Any, indices: Any, maxima: Any) -> None:
+    """The largest weights of a row, in falling order, of equal ones the first, and their places in it.
+
+    Behind the last weight above 0 there are zeros and −1.
 
     Weights ``g, g + groups, g + 2 groups, …`` are group ``g``, so that the largest of each group is found for all
     groups at once, in vectors. Then the largest of all is removed and its group is searched again, as often as weights
@@ -139,7 +140,7 @@ def take_top(row: Any, begin: int, weights: Any, indices: Any, maxima: Any) -> N
                     j += groups
                 place = min(place, j)
         weights[taken] = top
-        indices[taken] = begin + place
+        indices[taken] = place
         taken += 1
         row[place] = real(-1)
         top = real(-1)
@@ -147,7 +148,7 @@ def take_top(row: Any, begin: int, weights: Any, indices: Any, maxima: Any) -> N
             top = row[j] if row[j] > top else top
         tops[place % groups] = top
     for k in range(taken):
-        row[indices[k] - begin] = weights[k]
+        row[indices[k]] = weights[k]
     for k in range(taken, count):
         weights[k] = real(0)
         indices[k] = -1
@@ -177,26 +178,37 @@ def pool_row(p: Any, block: Block, chunk: int, r: int, begin: int, weights: Any)
 
 
 @inlined
-def read_row(p: Any, block: Block, chunk: int, r: int, weights: Any, lse: Any, maxima: Any) -> None:
-    """Everything that is read of one row's visible weights but log-sum-exp and entropy."""
-    low, _ = visible_columns(p, block, r)
-    row, begin = block.row + r, block.first + low
+def read_row(p: Any, block: Block, chunk: int, r: int, runs: Any, weights: Any, lse: Any, maxima: Any) -> None:
+    """Everything that is read of one row's weights but log-sum-exp and entropy.
+
+    Args:
+        runs: of the row, of which there is one.
+        weights: its columns from the first visible one to the last; 0 between the runs.
+    """
     real = weights.dtype.type
     zero = real(0)
-    size, n = size_of(zero), weights.size
-    at = block.at + r
+    size, at, low = size_of(zero), block.at + r, runs.ranges[0, COLUMN]
     if p.peak != 0:
         # Comparisons pass over NaN, the log-sum-exp does not.
         top = max(largest(weights), zero) if lse == lse else lse
         array_at(p.peak, at + 1, zero)[at] = top
     if p.top_k > 0:
-        take_top(
-            weights,
-            begin,
-            array_at(p.top_weights + at * p.top_k * size, p.top_k, zero),
-            array_at(p.top_indices + at * p.top_k * 8, p.top_k, np.int64(0)),
-            maxima,
-        )
+        indices = array_at(p.top_indices + at * p.top_k * 8, p.top_k, np.int64(0))
+        take_top(weights, array_at(p.top_weights + at * p.top_k * size, p.top_k, zero), indices, maxima)
+        for k in range(p.top_k):
+            if indices[k] >= 0:
+                indices[k] = key_at(runs, low + indices[k])
+    for n in range(runs.count):
+        run = range_at(runs.ranges, n)
+        read_run(p, block, chunk, r, run.first, weights[run.column - low : run.column - low + run.keys])
+
+
+@inlined
+def read_run(p: Any, block: Block, chunk: int, r: int, begin: int, weights: Any) -> None:
+    """What is summed or stored of one row's weights for the keys from ``begin`` on."""
+    row, n = block.row + r, weights.size
+    zero = weights.dtype.type(0)
+    real, size, at = type(zero), size_of(zero), block.at + r
     if p.received != 0:
         place = ((block.batch * p.heads + block.head) * p.chunks + chunk) * p.keys + begin
         sums = array_at(p.received + place * size, n, zero)
@@ -207,7 +219,7 @@ def read_row(p: Any, block: Block, chunk: int, r: int, weights: Any, lse: Any, m
         total = zero
         for j in range(n):
             total += weights[j] * abs(own - real(np.int32(j)))
-        array_at(p.distance, at + 1, zero)[at] = total
+        array_at(p.distance, at + 1, zero)[at] += total
     if p.pooled_sum != 0:
         pool_row(p, block, chunk, r, begin, weights)
     if p.weights != 0:
@@ -254,19 +266,18 @@ def readings(dtype: torch.dtype, additive: bool, kind: int, wide: bool) -> Kerne
             sink, shift = head_number(p.sink, h, p.sink_head, zero), head_number(p.shift, h, p.shift_head, zero)
             normalizer = Normalizer(p.alpha, sink, p.sink != 0, shift)
             for index in blocks_of_chunk(p, chunk):
-                block = block_of(p, b, h, index)
-                if block.keys == 0 or not block_is_wanted(p, block):
+                block = block_of(p, b, h, index, scratch.segments)
+                if block.count == 0 or not block_is_wanted(p, block):
                     continue
                 if additive:
                     score_additive(p, block, scratch, weight)
                 else:
                     score_product(p, block, routine, scratch.scores)
                 for r in range(block.rows):
-                    low, high = visible_columns(p, block, r)
-                    if high <= low:
+                    runs = find_runs(p, block, r, scratch.runs)
+                    if runs.count == 0:
                         continue
-                    visible = scratch.scores[r, low:high]
-                    adjust_row(p, block, r, low, visible)
+                    visible = adjust_row(p, block, r, runs, scratch.scores[r])
                     entropy = zero
                     # What is known when a kernel is compiled comes first: only one branch is compiled then.
                     if softmax and p.center == 0:
@@ -275,18 +286,19 @@ def readings(dtype: torch.dtype, additive: bool, kind: int, wide: bool) -> Kerne
                         lse = log_sum_exp(visible)
                         normalize(normalizer, visible)
                         if p.center != 0:
-                            window = scratch.gauss[: visible.size]
-                            window_row(p, block, r, low, window)
+                            window = window_row(p, block, r, runs, scratch.gauss)
                             for j in range(visible.size):
                                 visible[j] *= window[j]
                         if p.entropy != 0:
                             entropy = entropy_of(visible)
+                    # A row of NaN has them in its gaps too.
+                    fill_gaps(runs, scratch.scores[r], zero)
                     at = block.at + r
                     if p.lse != 0:
                         array_at(p.lse, at + 1, zero)[at] = lse
                     if p.entropy != 0:
                         array_at(p.entropy, at + 1, zero)[at] = entropy
-                    read_row(p, block, chunk, r, visible, lse, maxima)
+                    read_row(p, block, chunk, r, runs, visible, lse, maxima)
         limit_threads(p.limit_threads, threads)
 
     return named_kernel(

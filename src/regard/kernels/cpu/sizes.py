@@ -3,6 +3,9 @@
 LANES = 16
 """Keys are padded to a multiple of so many."""
 
+CACHE_LINE = 64
+"""Bytes at whose multiples vectors are read and written fastest."""
+
 TILE = 128
 """Keys whose largest exponent is known together."""
 

@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from regard.kernels.cpu.block import Block, block_of, drop_row, key_matrix, read_weight, row_span, value_matrix
-from regard.kernels.cpu.block import block_matrix as matrix_of
+from regard.kernels.cpu.block import Block, block_of, column_matrix, key_matrix, read_weight, value_matrix
 from regard.kernels.cpu.compiled import Kernel, inlined
 from regard.kernels.cpu.intrinsics import array_at, fetch_add, matrix_at, size_of
 from regard.kernels.cpu.kernel_arguments import arguments_at, named_kernel
 from regard.kernels.cpu.products import Blas, Microkernel, limit_threads, product, product_with_transposed
+from regard.kernels.cpu.row_adjustments import drop_row
 from regard.kernels.cpu.row_gradients import differentiate
 from regard.kernels.cpu.row_normalizers import NORMALIZERS
 from regard.kernels.cpu.sizes import TILE, even_length, padded_length
@@ -37,53 +37,70 @@ from regard.kernels.cpu.tanh_sum import (
     reach,
     tiles_between,
 )
+from regard.kernels.cpu.visible_keys import SEGMENTS_LIMIT, clear_hidden, fill_gaps, find_runs, hull, range_at
 from regard.kernels.cpu.wide_product import Matrix, Size
 
 
 @inlined
-def differentiate_scores(p: Any, block: Block, normalizer: Any, gradient: Any, weights: Any) -> None:
-    """From the gradients of a step's output and weights to those of its scores, ``gradient [queries, …]``."""
+def differentiate_scores(p: Any, block: Block, normalizer: Any, gradient: Any, weights: Any, memory: Any) -> None:
+    """From the gradients of a step's output and weights to those of its scores, ``gradient [queries, …]``.
+
+    Args:
+        weights: memory for the weights of a row.
+        memory: for its runs.
+    """
     zero = gradient.dtype.type(0)
-    size, b, at, first = size_of(zero), block.batch, block.at, block.first
+    size, at = size_of(zero), block.at
     grad_output = Matrix(p.grad_output + at * p.value_dim * size, p.value_dim, 1)
-    product_with_transposed(
-        p.gemm, Size(p.queries, block.keys, p.value_dim), gradient.dtype.type(1), grad_output,
-        value_matrix(p, block, zero), matrix_of(gradient),
-    )  # fmt: skip
+    for s in range(block.count):
+        part = range_at(block.segments, s)
+        product_with_transposed(
+            p.gemm, Size(p.queries, part.keys, p.value_dim), gradient.dtype.type(1), grad_output,
+            value_matrix(p, block, part, zero), column_matrix(gradient, part),
+        )  # fmt: skip
     for row in range(p.queries):
         place = (at + row) * p.keys * size
         given = array_at(p.returned_weights + place, p.keys, zero)
         out = array_at(p.grad_score + place, p.keys, zero)
         out[:] = zero
-        start, stop = row_span(p, b, 0, row)
-        n = max(stop - start, 0)
-        low = start - first if n > 0 else 0
-        passed, seen = gradient[row, low : low + n], weights[:n]
-        seen[:] = given[start : start + n]
         if p.threshold > 0:
             mixed = array_at(p.mixed_weights + place, p.keys, zero)
             mixed[:] = given
             drop_row(p, at + row, 0, mixed)
-            drop_row(p, at + row, start, passed)
-        if p.grad_weights != 0:
-            more = array_at(p.grad_weights + place, p.keys, zero)[start : start + n]
-            for j in range(n):
-                passed[j] += more[j]
-        differentiate(normalizer, seen, passed)
-        factor = gradient.dtype.type(p.inverse_temperature)
-        for j in range(n):
-            passed[j] *= factor
-            out[start + j] = passed[j]
-        gradient[row, :low] = zero
+        runs = find_runs(p, block, row, memory)
+        clear_hidden(block, runs, gradient[row])
         # To the end, so that loops may run over whole vectors.
-        gradient[row, low + n :] = zero
+        gradient[row, block.columns :] = zero
+        if runs.count == 0:
+            continue
+        fill_gaps(runs, weights, zero)
+        for n in range(runs.count):
+            run = range_at(runs.ranges, n)
+            end = run.column + run.keys
+            passed = gradient[row, run.column : end]
+            weights[run.column : end] = given[run.first : run.first + run.keys]
+            if p.threshold > 0:
+                drop_row(p, at + row, run.first, passed)
+            if p.grad_weights != 0:
+                more = array_at(p.grad_weights + place, p.keys, zero)[run.first : run.first + run.keys]
+                for j in range(run.keys):
+                    passed[j] += more[j]
+        low, high = hull(runs)
+        differentiate(normalizer, weights[low:high], gradient[row, low:high])
+        factor = gradient.dtype.type(p.inverse_temperature)
+        for n in range(runs.count):
+            run = range_at(runs.ranges, n)
+            passed = gradient[row, run.column : run.column + run.keys]
+            for j in range(run.keys):
+                passed[j] *= factor
+                out[run.first + j] = passed[j]
 
 
 @inlined
 def differentiate_queries(p: Any, block: Block, gradient: Any, weight: Any, powers: Any) -> None:
     """The gradient of a step's queries from that of its additive scores."""
     zero = gradient.dtype.type(0)
-    size, b, first = size_of(zero), block.batch, block.first
+    size, b = size_of(zero), block.batch
     keys = keys_of(p, b, 0, zero)
     sums = np.zeros(weight.size, type(zero))
     for row in range(p.queries):
@@ -91,16 +108,32 @@ def differentiate_queries(p: Any, block: Block, gradient: Any, weight: Any, powe
         query = array_at(p.query + at * size, p.dim, zero)
         extent = prepare_query(query, powers)
         sums[:] = zero
-        stop = first + padded_length(block.keys)
-        for index in tiles_between(first, stop):
-            tile = part_of_tile(index, first, stop)
-            part = gradient[row, tile.column : tile.column + tile.keys]
-            if extent <= reach(zero) - keys.extents[index]:
-                differentiate_query(powers, keys, tile.first, weight, part, sums)
-            else:
-                known = part[: min(tile.keys, p.keys - tile.first)]
-                differentiate_query_directly(query, keys, tile.first, weight, known, sums)
+        for s in range(block.count):
+            part = range_at(block.segments, s)
+            stop = part.first + padded_length(part.keys)
+            for index in tiles_between(part.first, stop):
+                tile = part_of_tile(index, part.first, stop, part.column)
+                own = gradient[row, tile.column : tile.column + tile.keys]
+                if extent <= reach(zero) - keys.extents[index]:
+                    differentiate_query(powers, keys, tile.first, weight, own, sums)
+                else:
+                    known = own[: min(tile.keys, p.keys - tile.first)]
+                    differentiate_query_directly(query, keys, tile.first, weight, known, sums)
         array_at(p.grad_query + (b * p.queries + row) * p.dim * size, p.dim, zero)[:] = sums[: p.dim]
+
+
+@inlined
+def query_gradients(p: Any, block: Block, routine: Any, gradient: Any) -> None:
+    """The same for inner products: ``dQ = dS K``; zeros where no key is visible."""
+    zero = gradient.dtype.type(0)
+    address = p.grad_query + block.at * p.dim * size_of(zero)
+    if block.count == 0:
+        array_at(address, p.queries * p.dim, zero)[:] = zero
+    for s in range(block.count):
+        part = range_at(block.segments, s)
+        size, key = Size(p.queries, p.dim, part.keys), key_matrix(p, block, part, zero)
+        given, scale = column_matrix(gradient, part), gradient.dtype.type(p.scale)
+        product(routine, size, scale, given, key, Matrix(address, p.dim, 1), min(s, 1))
 
 
 @cache
@@ -118,18 +151,17 @@ def step_backward(dtype: torch.dtype, additive: bool, kind: int, wide: bool) -> 
         weights = np.empty(width, type(zero))
         weight = read_weight(p, 0, zero)
         powers = np.empty(weight.size, type(zero))
+        segments, runs = np.empty((SEGMENTS_LIMIT + 1, 3), np.int64), np.empty((p.runs, 3), np.int64)
         while True:
             b = fetch_add(address)
             if b >= p.tasks:
                 break
-            block = block_of(p, b, 0, 0)
-            differentiate_scores(p, block, Normalizer(p.alpha, zero, False, zero), gradient, weights)
-            grad_query = Matrix(p.grad_query + block.at * p.dim * size_of(zero), p.dim, 1)
+            block = block_of(p, b, 0, 0, segments)
+            differentiate_scores(p, block, Normalizer(p.alpha, zero, False, zero), gradient, weights, runs)
             if additive:
                 differentiate_queries(p, block, gradient, weight, powers)
             else:
-                size, scale = Size(p.queries, p.dim, block.keys), type(zero)(p.scale)
-                product(Routine(p.gemm), size, scale, matrix_of(gradient), key_matrix(p, block, zero), grad_query, 0)
+                query_gradients(p, block, Routine(p.gemm), gradient)
         limit_threads(p.limit_threads, threads)
 
     return named_kernel(
@@ -175,10 +207,10 @@ def keys_backward(dtype: torch.dtype) -> Kernel:
                 for d in range(p.dim):
                     grad_weight[d] += total
             for index in tiles_between(0, padded):
-                tile = part_of_tile(index, 0, padded)
+                tile = part_of_tile(index, 0, padded, 0)
                 differentiate_keys(queries, keys, tile, weight, gradient, gradients)
                 if any_beyond(queries, keys, tile):
-                    known = part_of_tile(index, 0, p.keys)
+                    known = part_of_tile(index, 0, p.keys, 0)
                     differentiate_tile_directly(queries, keys, known, weight, gradient, gradients, doubled_keys)
 
     return named_kernel(additive_keys_backward, dtype)

@@ -102,10 +102,10 @@ def tiles_between(first: int, stop: int) -> Any:
 
 
 @inlined
-def part_of_tile(index: int, first: int, stop: int) -> Tile:
-    """The keys of a tile that lie between ``first`` and ``stop``; ``first`` stands in column 0."""
+def part_of_tile(index: int, first: int, stop: int, column: int) -> Tile:
+    """The keys of a tile that lie between ``first``, which stands in a column, and ``stop``."""
     at = max(index * TILE, first)
-    return Tile(index, at, min((index + 1) * TILE, stop) - at, at - first)
+    return Tile(index, at, min((index + 1) * TILE, stop) - at, at - first + column)
 
 
 @inlined

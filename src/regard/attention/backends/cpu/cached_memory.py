@@ -18,8 +18,10 @@ from regard.attention.problem import Problem
 from regard.attention.result import Attended
 from regard.kernels.cpu.kernel_inputs import KernelInputs
 from regard.kernels.cpu.second_derivative import refuse_batched_gradients, refuse_second_derivative
+from regard.masks import Keep
 from regard.scores import Additive, Dot, ScaledDot, Score
 from regard.scores.score import TanhSum
+from regard.shapes import Grid
 from regard.transforms import active_transform, has_data
 
 
@@ -127,7 +129,7 @@ class FusedMemory(CachedMemory):
 
 
 def with_mask(inputs: KernelInputs, mask: Tensor | None) -> KernelInputs:
-    """The inputs with what a mask ``[batch, keys]`` leaves visible: a run of each row, and the mask if it has holes."""
+    """The inputs with what a mask ``[batch, keys]`` leaves visible: a few runs, or one and the mask with its holes."""
     if mask is None:
         return inputs
     keys = mask.shape[1]
@@ -135,9 +137,13 @@ def with_mask(inputs: KernelInputs, mask: Tensor | None) -> KernelInputs:
     bits = mask.view(torch.uint8)
     start = torch.where(count > 0, bits.argmax(1), 0)
     stop = torch.where(count > 0, keys - bits.flip(1).argmax(1), 0)
-    holes = bool((stop - start != count).any())
-    ends = (start.to(torch.int32)[:, None, None], stop.to(torch.int32)[:, None, None])
-    return inputs._replace(start=ends[0], stop=ends[1], mask=mask[:, None, None].contiguous() if holes else None)
+    ends = tuple(end.to(torch.int32)[:, None, None, None] for end in (start, stop))
+    if not bool((stop - start != count).any()):
+        return inputs._replace(start=ends[0], stop=ends[1])
+    runs = Keep(mask[:, None, None]).spans(Grid.whole(len(mask), 1, 1, keys))
+    if runs is not None:
+        return inputs._replace(start=runs.start, stop=runs.stop)
+    return inputs._replace(start=ends[0], stop=ends[1], mask=mask[:, None, None].contiguous())
 
 
 class _SumTerms(torch.autograd.Function):

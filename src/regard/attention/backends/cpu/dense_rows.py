@@ -39,7 +39,12 @@ def slice_of(inputs: KernelInputs, mask: Mask, grid: Grid, rows: range) -> Kerne
     bytes_seen = allowed.view(torch.uint8)
     start = torch.where(seen, bytes_seen.argmax(-1), 0).to(torch.int32)
     stop = torch.where(seen, K - bytes_seen.flip(-1).argmax(-1), 0).to(torch.int32)
-    parts: dict[str, Any] = {"mask": allowed, "start": start, "stop": stop, "seed": inputs.seed + rows.start}
+    parts: dict[str, Any] = {
+        "mask": allowed,
+        "start": start[..., None],
+        "stop": stop[..., None],
+        "seed": inputs.seed + rows.start,
+    }
     for name in FROM_ROWS:
         whole = getattr(inputs, name)
         parts[name] = whole if whole is None else whole[:, :, rows.start : rows.stop]

@@ -71,7 +71,7 @@ def row_normalizer(row: RowPrimitive) -> dict[str, int | float]:
 def kernel_inputs(problem: Problem) -> KernelInputs:
     """The problem for the kernels; `obstacle` must have found nothing against it.
 
-    A mask whose rows are no runs of keys is left out, and so are the seed and an additive score's exponentials.
+    A mask whose rows are no few runs of keys is left out, and so are the seed and an additive score's exponentials.
     """
     lowered, grid = problem.lowered, problem.grid
     prepared, row, spans = lowered.score, lowered.row, lowered.spans

@@ -1,0 +1,165 @@
+"""From the gradients of a block's scores and weights to those of its queries, keys and values, segment by segment.
+
+Gradients of keys, values and weights are added to the sums of the block's chunk.
+"""
+
+# pyright: reportCallIssue=false, reportAttributeAccessIssue=false
+# Intrinsics take one argument less than they are defined with: the first one is Numba's.
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from regard.kernels.cpu.block import (
+    Block,
+    Scratch,
+    additive_queries,
+    aligned,
+    column_matrix,
+    key_matrix,
+    query_matrix,
+    transposed_matrix,
+    value_matrix,
+)
+from regard.kernels.cpu.compiled import inlined
+from regard.kernels.cpu.intrinsics import array_at, matrix_at, size_of
+from regard.kernels.cpu.products import product, product_of_transposed, product_with_keys
+from regard.kernels.cpu.sizes import CACHE_LINE, TILE, even_length, padded_length
+from regard.kernels.cpu.tanh_sum import (
+    Gradients,
+    any_beyond,
+    differentiate_tile,
+    differentiate_tile_directly,
+    keys_of,
+    part_of_tile,
+    tiles_between,
+)
+from regard.kernels.cpu.visible_keys import range_at
+from regard.kernels.cpu.wide_product import Matrix, Size
+
+
+class GradientScratch(NamedTuple):
+    """A thread's own memory for a block's gradients, and arrays that lie in it, as in `Scratch`.
+
+    Attributes:
+        numbers: the memory.
+        gradient: of weights, then of scores, ``[rows, width]``.
+        mixed: weights as they mixed the values: after window and dropout, ``[rows, width]``.
+        slopes: of the cap, ``[width]``, or empty.
+        sums: of an additive score's query gradients, ``[rows, even dim]``.
+        doubled_keys: for `differentiate_tile_directly`, ``[dim, TILE]``.
+    """
+
+    numbers: Any
+    gradient: Any
+    mixed: Any
+    slopes: Any
+    sums: Any
+    doubled_keys: Any
+
+
+@inlined
+def gradient_scratch_of(p: Any, additive: bool, scores: Any) -> GradientScratch:
+    """Unfilled memory for the largest block."""
+    width, slopes = scores.shape[1], scores.shape[1] if p.cap > 0 else 0
+    even, dim = (even_length(p.dim), p.dim) if additive else (0, 0)
+    numbers = np.empty(p.block * (2 * width + even) + slopes + dim * TILE + CACHE_LINE, scores.dtype)
+    example, size, at = scores[0, 0], scores.itemsize, aligned(numbers)
+    mixed = at + p.block * width * size
+    after_mixed = mixed + p.block * width * size
+    sums = after_mixed + slopes * size
+    return GradientScratch(
+        numbers,
+        matrix_at(at, p.block, width, example),
+        matrix_at(mixed, p.block, width, example),
+        array_at(after_mixed, slopes, example),
+        matrix_at(sums, p.block, even, example),
+        matrix_at(sums + p.block * even * size, dim, TILE, example),
+    )
+
+
+@inlined
+def differentiate_additive(
+    p: Any, block: Block, chunk: int, scratch: Scratch, gradients: GradientScratch, weight: Any
+) -> None:
+    """From the gradient of a block's additive scores to that of its queries, and the chunk's of keys and weight."""
+    gradient, rows = gradients.gradient, block.rows
+    example = gradient[0, 0]
+    real, size, even = gradient.dtype.type, size_of(gradient[0, 0]), weight.size
+    keys, queries = keys_of(p, block.batch, block.group, example), additive_queries(p, block, scratch)
+    head = (block.batch * p.kv_heads + block.group) * p.chunks + chunk
+    grad_keys = array_at(p.grad_key + head * keys.powers.size * size, keys.powers.size, example)
+    head = (block.batch * p.heads + block.head) * p.chunks + chunk
+    grad_weight = array_at(p.grad_weight + head * even * size, even, example)
+    sums = Gradients(gradients.sums, grad_keys, grad_weight)
+    sums.query[:rows] = real(0)
+    for s in range(block.count):
+        part = range_at(block.segments, s)
+        stop = part.first + padded_length(part.keys)
+        end = part.column + part.keys
+        # Zeros up to whole vectors.
+        gradient[:rows, end : part.column + stop - part.first] = real(0)
+        for r in range(rows):
+            total = real(0)
+            for j in range(part.column, end):
+                total += gradient[r, j]
+            for d in range(p.dim):
+                grad_weight[d] += total
+        for index in tiles_between(part.first, stop):
+            tile = part_of_tile(index, part.first, stop, part.column)
+            differentiate_tile(queries, keys, tile, weight, gradient, sums)
+            if any_beyond(queries, keys, tile):
+                known = part_of_tile(index, part.first, min(stop, p.keys), part.column)
+                differentiate_tile_directly(queries, keys, known, weight, gradient, sums, gradients.doubled_keys)
+    grad_query = array_at(p.grad_query + block.at * p.dim * size, rows * p.dim, example)
+    for r in range(rows):
+        for d in range(p.dim):
+            grad_query[r * p.dim + d] = sums.query[r, d]
+
+
+@inlined
+def differentiate_product(p: Any, block: Block, chunk: int, routine: Any, gradient: Any) -> None:
+    """The same for inner products: ``dQ = dS K``, ``dK += dSᵀ Q``."""
+    example = gradient[0, 0]
+    size, scale = size_of(example), gradient.dtype.type(p.scale)
+    grad_query = Matrix(p.grad_query + block.at * p.dim * size, p.dim, 1)
+    head = (block.batch * p.kv_heads + block.group) * p.chunks + chunk
+    query = query_matrix(p, block, example)
+    for s in range(block.count):
+        part = range_at(block.segments, s)
+        given, key = column_matrix(gradient, part), key_matrix(p, block, part, example)
+        product(routine, Size(block.rows, p.dim, part.keys), scale, given, key, grad_query, min(s, 1))
+        grad_key = Matrix(p.grad_key + (head * p.keys + part.first) * p.dim * size, p.dim, 1)
+        product_of_transposed(routine, Size(part.keys, p.dim, block.rows), scale, given, query, grad_key, 1)
+
+
+@inlined
+def grad_output_matrix(p: Any, block: Block, example: Any) -> Matrix:
+    """The gradient of a block's output."""
+    return Matrix(p.grad_output + block.at * p.value_dim * size_of(example), p.value_dim, 1)
+
+
+@inlined
+def differentiate_mixture(p: Any, block: Block, routine: Any, gradient: Any) -> None:
+    """The gradient of a block's weights as they mixed the values: ``dP = dO Vᵀ``."""
+    example = gradient[0, 0]
+    grad_output, one = grad_output_matrix(p, block, example), gradient.dtype.type(1)
+    for s in range(block.count):
+        part = range_at(block.segments, s)
+        transposed = transposed_matrix(p.value_transposed, p, block, part, p.value_dim, example)
+        size, value = Size(block.rows, part.keys, p.value_dim), value_matrix(p, block, part, example)
+        product_with_keys(routine, size, one, grad_output, value, transposed, column_matrix(gradient, part))
+
+
+@inlined
+def differentiate_values(p: Any, block: Block, chunk: int, routine: Any, mixed: Any) -> None:
+    """Add a block's gradient to that of the values: ``dV += Pᵀ dO``."""
+    example = mixed[0, 0]
+    head, one = (block.batch * p.kv_heads + block.group) * p.chunks + chunk, mixed.dtype.type(1)
+    grad_output = grad_output_matrix(p, block, example)
+    for s in range(block.count):
+        part = range_at(block.segments, s)
+        at = (head * p.keys + part.first) * p.value_dim * size_of(example)
+        grad_value = Matrix(p.grad_value + at, p.value_dim, 1)
+        size = Size(part.keys, p.value_dim, block.rows)
+        product_of_transposed(routine, size, one, column_matrix(mixed, part), grad_output, grad_value, 1)

@@ -1,0 +1,177 @@
+"""Which keys a block of query rows sees: the runs of each row, and the segments of keys that hold them.
+
+A segment is as many keys side by side as some rows' runs make up, together with small gaps between them. A block's
+columns are the keys of one segment after the other, so that what no row sees costs nothing.
+"""
+
+# pyright: reportCallIssue=false, reportAttributeAccessIssue=false
+# Intrinsics take one argument less than they are defined with: the first one is Numba's.
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from regard.kernels.cpu.compiled import embedded, inlined
+from regard.kernels.cpu.intrinsics import array_at
+from regard.kernels.cpu.sizes import LANES, padded_length
+
+SEGMENTS_LIMIT = 8
+"""Segments of a block; where there would be more, those with the smallest gaps are merged."""
+
+LEAST_GAP = 64
+"""Keys that a gap between segments has at least, LANES or more: a smaller one costs less than one product more."""
+
+FIRST, STOP, COLUMN = range(3)
+"""Columns of an array of ranges: the first key, one more than the last, and the block's column of the first."""
+
+
+class KeyRange(NamedTuple):
+    """Keys side by side, in a block's columns side by side: the first key, how many, and the first column."""
+
+    first: int
+    keys: int
+    column: int
+
+
+class Runs(NamedTuple):
+    """The visible runs of a row, in ascending order: ``count`` ranges of an array ``[…, 3]``."""
+
+    ranges: Any
+    count: int
+
+
+@embedded
+def range_at(ranges: Any, number: int) -> KeyRange:
+    """One of the ranges ``[ranges, 3]``."""
+    return KeyRange(ranges[number, FIRST], ranges[number, STOP] - ranges[number, FIRST], ranges[number, COLUMN])
+
+
+@embedded
+def run_of_row(p: Any, b: int, h: int, row: int, number: int) -> tuple[Any, Any]:
+    """The first key of one run of a row, and the end; equal for an empty one."""
+    if p.start == 0:
+        return np.int64(0), np.int64(p.keys)
+    at = b * p.span_batch + h * p.span_head + row * p.span_row + number * p.span_run
+    start = array_at(p.start, at + 1, np.int32(0))[at]
+    stop = array_at(p.stop, at + 1, np.int32(0))[at]
+    return np.int64(start), np.int64(max(start, stop))
+
+
+@inlined
+def find_segments(p: Any, b: int, h: int, row: int, rows: int, segments: Any) -> tuple[Any, Any]:
+    """Write the segments that hold all runs of some rows, in ascending order; each begins at a multiple of LANES.
+
+    Args:
+        segments: ``[SEGMENTS_LIMIT + 1, 3]``.
+
+    Returns:
+        How many there are, and the end of the last one's columns; 0, 0 if nothing is seen. Every segment but the last
+        has columns up to a multiple of LANES.
+    """
+    count = np.int64(0)
+    for r in range(row, row + rows):
+        for number in range(p.runs):
+            start, stop = run_of_row(p, b, h, r, number)
+            if stop > start:
+                count = include(segments, count, start - start % LANES, stop)
+    column, end = np.int64(0), np.int64(0)
+    for s in range(count):
+        keys = segments[s, STOP] - segments[s, FIRST]
+        segments[s, COLUMN] = column
+        end = column + keys
+        column += padded_length(keys)
+    return count, end
+
+
+@inlined
+def include(segments: Any, count: int, first: int, stop: int) -> int:
+    """Add the keys ``first <= j < stop`` to ``count`` ascending segments; how many there are now."""
+    s = np.int64(0)
+    while s < count and segments[s, STOP] + LEAST_GAP <= first:
+        s += 1
+    if s < count and segments[s, FIRST] < stop + LEAST_GAP:
+        segments[s, FIRST] = min(segments[s, FIRST], first)
+        segments[s, STOP] = max(segments[s, STOP], stop)
+        while s + 1 < count and segments[s + 1, FIRST] < segments[s, STOP] + LEAST_GAP:
+            count = merge_with_next(segments, count, s)
+        return count
+    for place in range(count, s, -1):
+        segments[place, FIRST], segments[place, STOP] = segments[place - 1, FIRST], segments[place - 1, STOP]
+    segments[s, FIRST], segments[s, STOP] = first, stop
+    count += 1
+    if count <= SEGMENTS_LIMIT:
+        return count
+    closest = np.int64(0)
+    for place in range(1, count - 1):
+        if gap_behind(segments, place) < gap_behind(segments, closest):
+            closest = place
+    return merge_with_next(segments, count, closest)
+
+
+@inlined
+def gap_behind(segments: Any, place: int) -> int:
+    """Keys between a segment and the next."""
+    return segments[place + 1, FIRST] - segments[place, STOP]
+
+
+@inlined
+def merge_with_next(segments: Any, count: int, place: int) -> int:
+    """Let a segment reach to the end of the next, which it replaces; how many there are now."""
+    segments[place, STOP] = max(segments[place, STOP], segments[place + 1, STOP])
+    for later in range(place + 1, count - 1):
+        segments[later, FIRST], segments[later, STOP] = segments[later + 1, FIRST], segments[later + 1, STOP]
+    return count - 1
+
+
+@embedded
+def find_runs(p: Any, block: Any, r: int, memory: Any) -> Any:
+    """The visible runs of a block's row ``r``, ``[runs, 3]`` in ascending order: a part of ``memory``."""
+    count = np.int64(0)
+    for number in range(p.runs):
+        start, stop = run_of_row(p, block.batch, block.head, block.row + r, number)
+        if stop > start:
+            s = np.int64(0)
+            while block.segments[s, STOP] < stop:
+                s += 1
+            memory[count, FIRST], memory[count, STOP] = start, stop
+            memory[count, COLUMN] = block.segments[s, COLUMN] + start - block.segments[s, FIRST]
+            count += 1
+    return Runs(memory, count)
+
+
+@embedded
+def hull(runs: Any) -> tuple[Any, Any]:
+    """The first column of a row's runs, of which there is one, and the end of the last."""
+    last = range_at(runs.ranges, runs.count - 1)
+    return runs.ranges[0, COLUMN], last.column + last.keys
+
+
+@inlined
+def key_at(runs: Any, column: int) -> int:
+    """The key in a column of a row's runs."""
+    n = np.int64(0)
+    while n + 1 < runs.count and runs.ranges[n + 1, COLUMN] <= column:
+        n += 1
+    return runs.ranges[n, FIRST] + column - runs.ranges[n, COLUMN]
+
+
+@embedded
+def fill_gaps(runs: Any, row: Any, number: Any) -> None:
+    """Write a number to the columns of a row between its runs."""
+    for n in range(1, runs.count):
+        before = range_at(runs.ranges, n - 1)
+        for j in range(before.column + before.keys, runs.ranges[n, COLUMN]):
+            row[j] = number
+
+
+@embedded
+def clear_hidden(block: Any, runs: Any, row: Any) -> None:
+    """Write zeros to all columns of a row but those of its runs."""
+    zero = row.dtype.type(0)
+    if runs.count == 0:
+        row[: block.columns] = zero
+        return
+    low, high = hull(runs)
+    row[:low] = zero
+    row[high : block.columns] = zero
+    fill_gaps(runs, row, zero)
