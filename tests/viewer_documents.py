@@ -1,5 +1,7 @@
 """Documents whose every number is known, for the tests of the viewer."""
 
+import functools
+
 import numpy as np
 import torch
 
@@ -138,6 +140,7 @@ def steps():
     return steps_record(explanation, name="one head"), explanation
 
 
+@functools.cache
 def everything():
     """A document that every view can show something of."""
     records = (alignment()[0], causal()[0], patches()[0], sound()[0], tiled()[0])
