@@ -3,13 +3,13 @@
 import pytest
 
 import viewer_documents as documents
-from regard.viewer import View, tile_payload
+from regard.viewer import tile_payload
 
 
 def test_a_planted_weight_is_seen_and_exact(show):
     source = documents.PlantedTiles
     query, key, weight = source.spike
-    shown = show(View(documents.planted(), view="long", head=1))
+    shown = show(documents.planted())
     place = shown.call("locate", {"row": query, "column": key})
     near = [shown.pixel(place["x"] + dx, place["y"] + dy) for dx in (-1, 0, 1) for dy in (-1, 0, 1)]
     far = shown.pixel(place["x"] + 60, place["y"] - 40)
@@ -26,7 +26,7 @@ def test_a_planted_weight_is_seen_and_exact(show):
 
 
 def test_findings_name_the_sink_and_the_diagonal():
-    findings = View(documents.planted()).payload()["records"][0]["overview"]["findings"]
+    findings = documents.planted().payload()["records"][0]["overview"]["findings"]
     assert [(one["head"], one["key"]) for one in findings["sinks"]] == [(1, 40_001)]
     assert findings["sinks"][0]["share"] == pytest.approx(0.25, abs=1e-3)
     assert [(one["head"], one["offset"]) for one in findings["diagonals"]] == [(0, -1)]
@@ -35,7 +35,7 @@ def test_findings_name_the_sink_and_the_diagonal():
 
 
 def test_a_file_without_a_tile_says_so(show):
-    shown = show(View(documents.planted(), view="long", head=1))
+    shown = show(documents.planted())
     assert "no exact tile is carried here" in shown.hover(row=50_000, column=90_000)
     assert "exact tiles carried" in shown.call("svg")
 
@@ -58,14 +58,18 @@ def test_tiles_are_fetched_where_a_server_gives_them(browser):
     page.expose_function("tile", tile)
     page.set_content('<div id="viewer" style="height:600px"></div>')
     given = json.dumps(payload(as_document(record), budget_bytes=0))
-    start = f"\nmount(document.getElementById('viewer'), {given}, {{ fetchTile: (...place) => window.tile(...place) }});"
+    start = (
+        f"\nmount(document.getElementById('viewer'), {given}, {{ fetchTile: (...place) => window.tile(...place) }});"
+    )
     page.add_script_tag(type="module", content=module_path().read_text(encoding="utf-8") + start)
     page.wait_for_selector("canvas")
     page.wait_for_timeout(200)
     page.locator("canvas").focus()
     page.keyboard.press("ArrowDown")
     page.keyboard.press("Enter")
-    page.wait_for_function("document.getElementById('viewer').shadowRoot.querySelector('.readout').textContent.includes('exact;')")
+    page.wait_for_function(
+        "document.getElementById('viewer').shadowRoot.querySelector('.readout').textContent.includes('exact;')"
+    )
     text = page.locator(".readout").text_content()
     row = int(text.split()[1])
     value = float(text.split(": ")[1].split()[0].replace("−", "-"))
