@@ -21,13 +21,14 @@ from regard.records import AttentionRecord, Document, TokenAxis
 from regard.viewer import View
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
-from viewer_documents import planted  # noqa: E402
+from viewer_documents import planted
 
 LAYERS, HEADS, TOKENS = 12, 12, 128
 
 WATCH = """
 window.tasks = [];
-new PerformanceObserver((list) => window.tasks.push(...list.getEntries().map((task) => [task.startTime, task.duration])))
+new PerformanceObserver((list) => window.tasks.push(
+  ...list.getEntries().map((task) => [task.startTime, task.duration])))
   .observe({ type: 'longtask', buffered: true });
 window.firstFrame = new Promise((done) => {
   const look = () => {
@@ -45,12 +46,12 @@ async (step) => {
   const canvas = document.getElementById('viewer').shadowRoot.querySelector('canvas');
   const scroll = canvas.parentElement;
   const box = canvas.getBoundingClientRect();
-  const send = (name, x, y, more) => canvas.dispatchEvent(new PointerEvent(name, { clientX: box.left + x, clientY: box.top + y,
-    bubbles: true, pointerType: 'mouse', pointerId: 1, ...more }));
+  const move = (x, y) => canvas.dispatchEvent(new PointerEvent('pointermove', {
+    clientX: box.left + x, clientY: box.top + y, bubbles: true, pointerType: 'mouse', pointerId: 1 }));
   const times = [];
   let before = await frame();
   for (let count = 0; count < 90; count += 1) {
-    if (step === 'hover') send('pointermove', 200 + 5 * count, 160 + 3 * count, {});
+    if (step === 'hover') move(200 + 5 * count, 160 + 3 * count);
     else scroll.scrollTo(300 + 6 * count, 300 + 4 * count);
     const now = await frame();
     times.push(now - before);
@@ -99,7 +100,10 @@ def measure(browser, view: View, folder: Path, views: tuple[str, ...]) -> dict:
     found["longest_task_after_load_ms"] = max((duration for start, duration in tasks if start > loaded), default=0)
     session = page.context.new_cdp_session(page)
     session.send("HeapProfiler.collectGarbage")
-    found["heap_bytes"] = session.send("Runtime.getHeapUsage")["usedSize"]
+    usage = session.send("Runtime.getHeapUsage")
+    found["heap_bytes"] = int(
+        usage["usedSize"] + usage.get("embedderHeapUsedSize", 0) + usage.get("backingStorageSize", 0)
+    )
     page.close()
     return found
 

@@ -40,8 +40,8 @@ def html_page(payload: dict[str, Any], options: dict[str, Any]) -> str:
     script = "\n" + module_text() + START
     title = _plain(str(payload["title"]))[:200] or "regard"
     policy = (
-        f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(STYLE)}'; img-src data:; base-uri 'none'; "
-        "form-action 'none'"
+        f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(STYLE)}'; "
+        "img-src data:; base-uri 'none'; form-action 'none'"
     )
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
