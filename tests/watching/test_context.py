@@ -302,3 +302,20 @@ def test_nan_is_shown():
     (call,) = seen.calls
     assert not call.weights[0].isnan().any()
     assert call.weights[1].isnan().any()
+
+
+@pytest.mark.filterwarnings("ignore:There is a performance drop")
+def test_calls_that_cannot_be_read_are_told():
+    model, x = stack(1), torch.randn(4, 2, 3, 10)
+    with pytest.raises(UnseenError, match=r"that of '0': a torch\.func transform is active"), regard.watch(model):
+        torch.vmap(model)(x)
+    meta = stack(1).to("meta")
+    with pytest.raises(UnseenError, match="that of '0': its tensors have no numbers"), regard.watch(meta):
+        meta(x[0].to("meta"))
+    expected = torch.vmap(model)(x)
+    both = nn.ModuleList([model])
+    both.forward = lambda: (model(x[0]), torch.vmap(model)(x))
+    with pytest.warns(UnseenAttentionWarning, match="'0.0'"), regard.watch(both) as seen:
+        _, found = both()
+    assert torch.equal(found, expected)
+    assert len(seen.calls) == 1
