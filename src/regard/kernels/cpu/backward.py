@@ -65,7 +65,7 @@ def differentiate_window(p: Any, block: Block, r: int, runs: Any, weights: Any, 
     at = block.batch * p.window_batch + block.head * p.window_head + block.row + r
     center, sigma = array_at(p.center, at + 1, real(0))[at], array_at(p.sigma, at + 1, real(0))[at]
     grad_center, grad_sigma = real(0), real(0)
-    for n in range(runs.count):
+    for n in range(runs.size):
         run = range_at(runs.ranges, n)
         begin = run.column - runs.ranges[0, COLUMN]
         end = begin + run.keys
@@ -127,7 +127,7 @@ def differentiate_dropout(p: Any, block: Block, r: int, runs: Any, mixed: Any, g
         mixed, gradient: all columns of the row.
     """
     size = size_of(gradient[0])
-    for n in range(runs.count):
+    for n in range(runs.size):
         run = range_at(runs.ranges, n)
         end = run.column + run.keys
         passed = gradient[run.column : end]
@@ -153,7 +153,7 @@ def differentiate_block(
         runs = find_runs(p, block, r, scratch.runs)
         clear_hidden(block, runs, gradient[r])
         clear_hidden(block, runs, mixed[r])
-        if runs.count == 0:
+        if runs.size == 0:
             continue
         low, high = hull(runs)
         n, own = high - low, statistics[2 * r : 2 * r + 2]
@@ -175,7 +175,7 @@ def differentiate_block(
             differentiate_window(p, block, r, runs, seen, window, passed)
         differentiate_row(p, block.at + r, normalizer, own, seen, passed)
         if p.grad_bias != 0:
-            for number in range(runs.count):
+            for number in range(runs.size):
                 run = range_at(runs.ranges, number)
                 add_bias_gradient(p, block, chunk, r, run.first, gradient[r, run.column : run.column + run.keys])
         if p.cap > 0:
@@ -211,7 +211,7 @@ def backward(dtype: torch.dtype, additive: bool, kind: int, wide: bool) -> Kerne
                 normalizer = Normalizer(p.alpha, sink, p.sink != 0, shift)
                 for index in blocks_of_chunk(p, chunk):
                     block = block_of(p, b, h, index, scratch.segments)
-                    if block.count == 0:
+                    if block.segment_count == 0:
                         continue
                     if additive:
                         score_additive(p, block, scratch, weight)

@@ -37,7 +37,7 @@ class Block(NamedTuple):
         row, rows: the first row, and how many.
         at: the first row counted through all batch rows and heads.
         segments: the keys that they see, ``[…, 3]``: those of `visible_keys`, in ascending order.
-        count: how many segments there are; 0: nothing is visible.
+        segment_count: how many there are; 0: nothing is visible.
         columns: the end of the last one's columns.
     """
 
@@ -48,7 +48,7 @@ class Block(NamedTuple):
     rows: int
     at: int
     segments: Any
-    count: int
+    segment_count: int
     columns: int
 
 
@@ -162,7 +162,7 @@ def score_product(p: Any, block: Block, routine: Any, scores: Any) -> None:
     """Scores of a block that are inner products, scaled; before cap, bias and mask."""
     example = scores[0, 0]
     query, scale = query_matrix(p, block, example), scores.dtype.type(p.scale)
-    for s in range(block.count):
+    for s in range(block.segment_count):
         part = range_at(block.segments, s)
         key = key_matrix(p, block, part, example)
         transposed = transposed_matrix(p.key_transposed, p, block, part, p.dim, example)
@@ -190,7 +190,7 @@ def score_additive(p: Any, block: Block, scratch: Scratch, weight: Any) -> None:
     for r in range(block.rows):
         row = queries.raw[r * queries.stride : r * queries.stride + p.dim]
         queries.extents[r] = prepare_query(row, queries.powers[r])
-    for s in range(block.count):
+    for s in range(block.segment_count):
         part = range_at(block.segments, s)
         stop = min(part.first + padded_length(part.keys), keys.padded)
         for index in tiles_between(part.first, stop):

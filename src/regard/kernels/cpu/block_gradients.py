@@ -93,7 +93,7 @@ def differentiate_additive(
     grad_weight = array_at(p.grad_weight + head * even * size, even, example)
     sums = Gradients(gradients.sums, grad_keys, grad_weight)
     sums.query[:rows] = real(0)
-    for s in range(block.count):
+    for s in range(block.segment_count):
         part = range_at(block.segments, s)
         stop = part.first + padded_length(part.keys)
         end = part.column + part.keys
@@ -125,7 +125,7 @@ def differentiate_product(p: Any, block: Block, chunk: int, routine: Any, gradie
     grad_query = Matrix(p.grad_query + block.at * p.dim * size, p.dim, 1)
     head = (block.batch * p.kv_heads + block.group) * p.chunks + chunk
     query = query_matrix(p, block, example)
-    for s in range(block.count):
+    for s in range(block.segment_count):
         part = range_at(block.segments, s)
         given, key = column_matrix(gradient, part), key_matrix(p, block, part, example)
         product(routine, Size(block.rows, p.dim, part.keys), scale, given, key, grad_query, min(s, 1))
@@ -144,7 +144,7 @@ def differentiate_mixture(p: Any, block: Block, routine: Any, gradient: Any) -> 
     """The gradient of a block's weights as they mixed the values: ``dP = dO Vᵀ``."""
     example = gradient[0, 0]
     grad_output, one = grad_output_matrix(p, block, example), gradient.dtype.type(1)
-    for s in range(block.count):
+    for s in range(block.segment_count):
         part = range_at(block.segments, s)
         transposed = transposed_matrix(p.value_transposed, p, block, part, p.value_dim, example)
         size, value = Size(block.rows, part.keys, p.value_dim), value_matrix(p, block, part, example)
@@ -157,7 +157,7 @@ def differentiate_values(p: Any, block: Block, chunk: int, routine: Any, mixed: 
     example = mixed[0, 0]
     head, one = (block.batch * p.kv_heads + block.group) * p.chunks + chunk, mixed.dtype.type(1)
     grad_output = grad_output_matrix(p, block, example)
-    for s in range(block.count):
+    for s in range(block.segment_count):
         part = range_at(block.segments, s)
         at = (head * p.keys + part.first) * p.value_dim * size_of(example)
         grad_value = Matrix(p.grad_value + at, p.value_dim, 1)

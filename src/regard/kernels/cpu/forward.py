@@ -38,7 +38,7 @@ def weigh_block(p: Any, block: Block, scratch: Scratch, normalizer: Any, statist
     real = scores.dtype.type
     for r in range(block.rows):
         runs, row = find_runs(p, block, r, scratch.runs), scores[r]
-        if runs.count > 0:
+        if runs.size > 0:
             visible = adjust_row(p, block, r, runs, row)
             statistics[2 * r], statistics[2 * r + 1] = normalize(normalizer, visible)
             if p.center != 0:
@@ -58,7 +58,7 @@ def store_weights(p: Any, block: Block, weights: Any) -> None:
     for r in range(block.rows):
         row = array_at(p.returned_weights + (block.at + r) * p.keys * size_of(real(0)), p.keys, real(0))
         done = np.int64(0)
-        for s in range(block.count):
+        for s in range(block.segment_count):
             part = range_at(block.segments, s)
             row[done : part.first] = real(0)
             done = part.first + part.keys
@@ -71,7 +71,7 @@ def mix_values(p: Any, block: Block, routine: Any, weights: Any, output: Any) ->
     """The output of a block, of whose segments there is one."""
     real = weights.dtype.type
     result = Matrix(output.ctypes.data, p.value_dim, 1)
-    for s in range(block.count):
+    for s in range(block.segment_count):
         part = range_at(block.segments, s)
         size, value = Size(block.rows, p.value_dim, part.keys), value_matrix(p, block, part, weights[0, 0])
         product(routine, size, real(1), column_matrix(weights, part), value, result, min(s, 1))
@@ -100,7 +100,7 @@ def forward(dtype: torch.dtype, additive: bool, kind: int, wide: bool) -> Kernel
             rows = block.rows
             statistics = array_at(p.statistics + block.at * 2 * size_of(zero), 2 * rows, zero)
             output = array_at(p.output + block.at * p.value_dim * size_of(zero), rows * p.value_dim, zero)
-            if block.count == 0:
+            if block.segment_count == 0:
                 output[:] = zero
                 statistics[:] = real(-np.inf)
                 if p.returned_weights != 0:
@@ -116,7 +116,7 @@ def forward(dtype: torch.dtype, additive: bool, kind: int, wide: bool) -> Kernel
                 store_weights(p, block, scores)
             if p.threshold > 0:
                 for r in range(rows):
-                    for number in range(block.count):
+                    for number in range(block.segment_count):
                         part = range_at(block.segments, number)
                         drop_row(p, block.at + r, part.first, scores[r, part.column : part.column + part.keys])
             mix_values(p, block, routine, scores, output)

@@ -198,7 +198,7 @@ def read_row(p: Any, block: Block, chunk: int, r: int, runs: Any, weights: Any, 
         for k in range(p.top_k):
             if indices[k] >= 0:
                 indices[k] = key_at(runs, low + indices[k])
-    for n in range(runs.count):
+    for n in range(runs.size):
         run = range_at(runs.ranges, n)
         read_run(p, block, chunk, r, run.first, weights[run.column - low : run.column - low + run.keys])
 
@@ -267,7 +267,7 @@ def readings(dtype: torch.dtype, additive: bool, kind: int, wide: bool) -> Kerne
             normalizer = Normalizer(p.alpha, sink, p.sink != 0, shift)
             for index in blocks_of_chunk(p, chunk):
                 block = block_of(p, b, h, index, scratch.segments)
-                if block.count == 0 or not block_is_wanted(p, block):
+                if block.segment_count == 0 or not block_is_wanted(p, block):
                     continue
                 if additive:
                     score_additive(p, block, scratch, weight)
@@ -275,7 +275,7 @@ def readings(dtype: torch.dtype, additive: bool, kind: int, wide: bool) -> Kerne
                     score_product(p, block, routine, scratch.scores)
                 for r in range(block.rows):
                     runs = find_runs(p, block, r, scratch.runs)
-                    if runs.count == 0:
+                    if runs.size == 0:
                         continue
                     visible = adjust_row(p, block, r, runs, scratch.scores[r])
                     entropy = zero

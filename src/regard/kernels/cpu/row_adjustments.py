@@ -27,7 +27,7 @@ def adjust_row(p: Any, block: Block, r: int, runs: Any, scores: Any) -> Any:
     Returns:
         The columns from the first visible one to the last.
     """
-    for n in range(runs.count):
+    for n in range(runs.size):
         run = range_at(runs.ranges, n)
         adjust_run(p, block, r, run.first, scores[run.column : run.column + run.keys])
     fill_gaps(runs, scores, scores.dtype.type(-np.inf))
@@ -91,7 +91,7 @@ def window_row(p: Any, block: Block, r: int, runs: Any, gauss: Any) -> Any:
     real = gauss.dtype.type
     at = block.batch * p.window_batch + block.head * p.window_head + block.row + r
     center, sigma = array_at(p.center, at + 1, real(0))[at], array_at(p.sigma, at + 1, real(0))[at]
-    for n in range(runs.count):
+    for n in range(runs.size):
         run = range_at(runs.ranges, n)
         part = gauss[run.column : run.column + run.keys]
         for j in range(part.size):

@@ -52,7 +52,7 @@ def differentiate_scores(p: Any, block: Block, normalizer: Any, gradient: Any, w
     zero = gradient.dtype.type(0)
     size, at = size_of(zero), block.at
     grad_output = Matrix(p.grad_output + at * p.value_dim * size, p.value_dim, 1)
-    for s in range(block.count):
+    for s in range(block.segment_count):
         part = range_at(block.segments, s)
         product_with_transposed(
             p.gemm, Size(p.queries, part.keys, p.value_dim), gradient.dtype.type(1), grad_output,
@@ -71,10 +71,10 @@ def differentiate_scores(p: Any, block: Block, normalizer: Any, gradient: Any, w
         clear_hidden(block, runs, gradient[row])
         # To the end, so that loops may run over whole vectors.
         gradient[row, block.columns :] = zero
-        if runs.count == 0:
+        if runs.size == 0:
             continue
         fill_gaps(runs, weights, zero)
-        for n in range(runs.count):
+        for n in range(runs.size):
             run = range_at(runs.ranges, n)
             end = run.column + run.keys
             passed = gradient[row, run.column : end]
@@ -88,7 +88,7 @@ def differentiate_scores(p: Any, block: Block, normalizer: Any, gradient: Any, w
         low, high = hull(runs)
         differentiate(normalizer, weights[low:high], gradient[row, low:high])
         factor = gradient.dtype.type(p.inverse_temperature)
-        for n in range(runs.count):
+        for n in range(runs.size):
             run = range_at(runs.ranges, n)
             passed = gradient[row, run.column : run.column + run.keys]
             for j in range(run.keys):
@@ -108,7 +108,7 @@ def differentiate_queries(p: Any, block: Block, gradient: Any, weight: Any, powe
         query = array_at(p.query + at * size, p.dim, zero)
         extent = prepare_query(query, powers)
         sums[:] = zero
-        for s in range(block.count):
+        for s in range(block.segment_count):
             part = range_at(block.segments, s)
             stop = part.first + padded_length(part.keys)
             for index in tiles_between(part.first, stop):
@@ -127,9 +127,9 @@ def query_gradients(p: Any, block: Block, routine: Any, gradient: Any) -> None:
     """The same for inner products: ``dQ = dS K``; zeros where no key is visible."""
     zero = gradient.dtype.type(0)
     address = p.grad_query + block.at * p.dim * size_of(zero)
-    if block.count == 0:
+    if block.segment_count == 0:
         array_at(address, p.queries * p.dim, zero)[:] = zero
-    for s in range(block.count):
+    for s in range(block.segment_count):
         part = range_at(block.segments, s)
         size, key = Size(p.queries, p.dim, part.keys), key_matrix(p, block, part, zero)
         given, scale = column_matrix(gradient, part), gradient.dtype.type(p.scale)

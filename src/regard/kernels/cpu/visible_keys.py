@@ -34,10 +34,10 @@ class KeyRange(NamedTuple):
 
 
 class Runs(NamedTuple):
-    """The visible runs of a row, in ascending order: ``count`` ranges of an array ``[…, 3]``."""
+    """The visible runs of a row, in ascending order: the first ``size`` ranges of an array ``[…, 3]``."""
 
     ranges: Any
-    count: int
+    size: Any
 
 
 @embedded
@@ -84,7 +84,7 @@ def find_segments(p: Any, b: int, h: int, row: int, rows: int, segments: Any) ->
 
 
 @inlined
-def include(segments: Any, count: int, first: int, stop: int) -> int:
+def include(segments: Any, count: Any, first: int, stop: int) -> Any:
     """Add the keys ``first <= j < stop`` to ``count`` ascending segments; how many there are now."""
     s = np.int64(0)
     while s < count and segments[s, STOP] + LEAST_GAP <= first:
@@ -109,13 +109,13 @@ def include(segments: Any, count: int, first: int, stop: int) -> int:
 
 
 @inlined
-def gap_behind(segments: Any, place: int) -> int:
+def gap_behind(segments: Any, place: Any) -> Any:
     """Keys between a segment and the next."""
     return segments[place + 1, FIRST] - segments[place, STOP]
 
 
 @inlined
-def merge_with_next(segments: Any, count: int, place: int) -> int:
+def merge_with_next(segments: Any, count: Any, place: Any) -> Any:
     """Let a segment reach to the end of the next, which it replaces; how many there are now."""
     segments[place, STOP] = max(segments[place, STOP], segments[place + 1, STOP])
     for later in range(place + 1, count - 1):
@@ -142,7 +142,7 @@ def find_runs(p: Any, block: Any, r: int, memory: Any) -> Any:
 @embedded
 def hull(runs: Any) -> tuple[Any, Any]:
     """The first column of a row's runs, of which there is one, and the end of the last."""
-    last = range_at(runs.ranges, runs.count - 1)
+    last = range_at(runs.ranges, runs.size - 1)
     return runs.ranges[0, COLUMN], last.column + last.keys
 
 
@@ -150,7 +150,7 @@ def hull(runs: Any) -> tuple[Any, Any]:
 def key_at(runs: Any, column: int) -> int:
     """The key in a column of a row's runs."""
     n = np.int64(0)
-    while n + 1 < runs.count and runs.ranges[n + 1, COLUMN] <= column:
+    while n + 1 < runs.size and runs.ranges[n + 1, COLUMN] <= column:
         n += 1
     return runs.ranges[n, FIRST] + column - runs.ranges[n, COLUMN]
 
@@ -158,7 +158,7 @@ def key_at(runs: Any, column: int) -> int:
 @embedded
 def fill_gaps(runs: Any, row: Any, number: Any) -> None:
     """Write a number to the columns of a row between its runs."""
-    for n in range(1, runs.count):
+    for n in range(1, runs.size):
         before = range_at(runs.ranges, n - 1)
         for j in range(before.column + before.keys, runs.ranges[n, COLUMN]):
             row[j] = number
@@ -168,7 +168,7 @@ def fill_gaps(runs: Any, row: Any, number: Any) -> None:
 def clear_hidden(block: Any, runs: Any, row: Any) -> None:
     """Write zeros to all columns of a row but those of its runs."""
     zero = row.dtype.type(0)
-    if runs.count == 0:
+    if runs.size == 0:
         row[: block.columns] = zero
         return
     low, high = hull(runs)
