@@ -1,6 +1,7 @@
 """The verbs attend, observe and plan; and attend_with_weights, for models that use the weights."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from torch import Tensor
 
@@ -9,6 +10,7 @@ from regard.attention.operators import attend_traced
 from regard.attention.planner import Plan, make_plan
 from regard.attention.problem import Problem
 from regard.attention.readings import Gatherer, Observed, Readings
+from regard.attention.recording import RecordedCall, recording
 from regard.attention.result import Attended
 from regard.attention.validation import validate
 from regard.biases import Bias
@@ -171,4 +173,15 @@ def run(
     """
     if is_traced(problem.query):
         return attend_traced(problem, backend, gatherer, need_weights)
-    return execute(problem, backend, gatherer, need_weights)
+    calls = recording()
+    if calls is None:
+        return execute(problem, backend, gatherer, need_weights)
+    if gatherer is not None:  # a run with readings gives no weights
+        weights = execute(replace(problem, dropout=0.0), backend, need_weights=True).weights
+        attended = execute(problem, backend, gatherer)
+    else:
+        attended = execute(problem, backend, need_weights=True)
+        weights = attended.weights
+    assert weights is not None
+    calls.append(RecordedCall(problem, weights.detach()))
+    return attended if need_weights else Attended(attended.output, None)
