@@ -1,0 +1,170 @@
+"""What the queries or the keys of an attention are: tokens, the patches of an image, or the frames of a sound."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from regard.errors import ArgumentError, KindError, ShapeError
+
+CHANNELS = 3
+
+
+@dataclass(frozen=True)
+class TokenAxis:
+    """Tokens, in their order.
+
+    Attributes:
+        tokens: the text of each; data that nothing interprets.
+        special: True for each token that stands for no text ([CLS], padding); () if none is known.
+        words: the positions of each word, ranges that follow one another from 0 to the end; () if none are known.
+
+    Raises:
+        KindError: a token is no text.
+        ShapeError: ``special`` has another length than ``tokens``.
+        ArgumentError: ``words`` leave something out, overlap or are empty.
+    """
+
+    tokens: tuple[str, ...]
+    special: tuple[bool, ...] = ()
+    words: tuple[range, ...] = ()
+
+    def __post_init__(self) -> None:
+        if isinstance(self.tokens, str):
+            raise KindError("tokens must be a sequence of texts, one for each token; it is one text")
+        tokens = tuple(self.tokens)
+        for position, token in enumerate(tokens):
+            if not isinstance(token, str):
+                raise KindError(f"tokens must be texts; tokens[{position}] is of type {type(token).__name__}")
+        special = tuple(bool(flag) for flag in self.special)
+        if special and len(special) != len(tokens):
+            raise ShapeError(f"special must have one entry for each of {len(tokens)} tokens; it has {len(special)}")
+        words = tuple(self.words)
+        end = 0
+        for number, word in enumerate(words):
+            if not isinstance(word, range) or word.step != 1 or word.start != end or word.stop <= word.start:
+                raise ArgumentError(
+                    f"words must be ranges that are not empty and follow one another from 0 to {len(tokens)}; "
+                    f"words[{number}] is {word!r} and should start at {end}"
+                )
+            end = word.stop
+        if words and end != len(tokens):
+            raise ArgumentError(f"words must follow one another from 0 to {len(tokens)}; they end at {end}")
+        for name, value in (("tokens", tokens), ("special", special), ("words", words)):
+            object.__setattr__(self, name, value)
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+
+@dataclass(frozen=True, eq=False)
+class GridAxis:
+    """The cells of a grid over an image, row by row: patches, or the pixels of a feature map.
+
+    Attributes:
+        rows: of the grid.
+        columns: of the grid.
+        image: uint8 ``[height, width, 3]``.
+        leading: positions before the grid, such as a class token.
+        box: x0, y0, x1, y1 in pixels that the grid covers; None: the whole image.
+
+    Raises:
+        ShapeError: the image has another shape, or a count is out of its range.
+        KindError: the image is not uint8.
+        ArgumentError: the box is not inside of the image.
+    """
+
+    rows: int
+    columns: int
+    image: NDArray[np.uint8]
+    leading: int = 0
+    box: tuple[float, float, float, float] | None = None
+
+    def __post_init__(self) -> None:
+        for name, least in (("rows", 1), ("columns", 1), ("leading", 0)):
+            count = getattr(self, name)
+            if isinstance(count, bool) or not isinstance(count, (int, np.integer)) or count < least:
+                raise ShapeError(f"{name} must be an integer of at least {least}; it is {count!r}")
+        image = as_numbers("image", self.image)
+        if image.ndim != 3 or image.shape[2] != CHANNELS or not image.size:
+            raise ShapeError(f"image must be [height, width, 3] and not empty; it has shape {list(image.shape)}")
+        if image.dtype != np.uint8:
+            raise KindError(f"image must be uint8; it is {image.dtype}")
+        object.__setattr__(self, "image", image)
+        if self.box is not None:
+            height, width = image.shape[:2]
+            values = tuple(float(edge) for edge in self.box)
+            if len(values) != 4 or not (0 <= values[0] < values[2] <= width and 0 <= values[1] < values[3] <= height):
+                raise ArgumentError(
+                    f"box must be (x0, y0, x1, y1) inside of the image of {width} × {height} pixels; it is {self.box!r}"
+                )
+            object.__setattr__(self, "box", values)
+
+    def __len__(self) -> int:
+        return self.leading + self.rows * self.columns
+
+
+@dataclass(frozen=True, eq=False)
+class FrameAxis:
+    """The positions of a sound in time, with its spectrogram.
+
+    Attributes:
+        spectrogram: float32 ``[bins, frames]``, the lowest frequency first, over the same time as the positions; it
+            may be finer than they are.
+        seconds: of one position.
+        positions: how many there are; None: one for each frame of the spectrogram.
+
+    Raises:
+        ShapeError: the spectrogram has another shape, or ``positions`` is below 1.
+        ArgumentError: ``seconds`` is not above 0, or the spectrogram is not finite.
+    """
+
+    spectrogram: NDArray[np.float32]
+    seconds: float
+    positions: int | None = None
+
+    def __post_init__(self) -> None:
+        spectrogram = as_numbers("spectrogram", self.spectrogram).astype(np.float32)
+        if spectrogram.ndim != 2 or not spectrogram.size:
+            raise ShapeError(
+                f"spectrogram must be [bins, frames] and not empty; its shape is {list(spectrogram.shape)}"
+            )
+        if not np.isfinite(spectrogram).all():
+            raise ArgumentError("spectrogram must be finite")
+        if not isinstance(self.seconds, (int, float)) or not (math.isfinite(self.seconds) and self.seconds > 0):
+            raise ArgumentError(f"seconds must be the duration of one position, above 0; it is {self.seconds!r}")
+        positions = spectrogram.shape[1] if self.positions is None else self.positions
+        if isinstance(positions, bool) or not isinstance(positions, (int, np.integer)) or positions < 1:
+            raise ShapeError(f"positions must be an integer of at least 1; it is {positions!r}")
+        object.__setattr__(self, "spectrogram", spectrogram)
+        object.__setattr__(self, "seconds", float(self.seconds))
+        object.__setattr__(self, "positions", int(positions))
+
+    def __len__(self) -> int:
+        assert self.positions is not None, "set by __post_init__"
+        return self.positions
+
+
+Axis = TokenAxis | GridAxis | FrameAxis
+
+
+def as_numbers(name: str, values: Any) -> NDArray[Any]:
+    """An array of real numbers or booleans.
+
+    Raises:
+        KindError: it is something else.
+        ShapeError: nested lists of different lengths.
+    """
+    try:
+        array = np.asarray(values)
+    except ValueError as error:
+        raise ShapeError(f"{name} must be an array; its rows have different lengths") from error
+    except (TypeError, RuntimeError) as error:
+        raise KindError(f"{name} must be an array of numbers on the CPU, without gradients: {error}") from error
+    if array.dtype.kind not in "biuf":
+        raise KindError(f"{name} must hold real numbers; it holds {array.dtype}")
+    return array
