@@ -51,8 +51,9 @@ class ModelAttention:
         visible = None
         if any(call.problem.mask is not None for call in self.calls):
             visible = torch.cat([_visible(call.problem) for call in self.calls], dim=1)
-            # One matrix where all heads have the same mask.
+            # One matrix where all heads have the same mask; none where it hides nothing.
             visible = (visible[0] if bool((visible == visible[:1]).all()) else visible).numpy()
+            visible = None if visible.all() else visible
         return AttentionRecord(
             self.name, self.layer, self.kind, self.queries, self.keys, weights.float().cpu().numpy(), visible
         )

@@ -15,7 +15,7 @@ MOST_KEYS = 1000
 """Keys of which the newest number is remembered."""
 
 
-class Replaced(Exception):
+class ReplacedError(Exception):
     """A newer request with the same key came: the result is not wanted any more."""
 
 
@@ -31,7 +31,8 @@ class NewestFirst:
     """Runs computations on one thread of its own.
 
     Requests with one key replace each other: the one with the largest number is wanted, and all others raise
-    `Replaced`, also one that is computed already when a newer one comes. Among keys, the newest request runs first.
+    `ReplacedError`, also one that is computed already when a newer one comes. Among keys, the newest request runs
+    first.
     """
 
     def __init__(self) -> None:
@@ -56,18 +57,18 @@ class NewestFirst:
             compute: what to run.
 
         Raises:
-            Replaced: a request with the same key and the same or a larger number came before or meanwhile.
+            ReplacedError: a request with the same key and the same or a larger number came before or meanwhile.
             Exception: what ``compute`` raises.
         """
         if number <= self._numbers.get(key, number - 1):
-            raise Replaced
+            raise ReplacedError
         self._numbers[key] = number
         self._numbers.move_to_end(key)
         while len(self._numbers) > MOST_KEYS:
             self._numbers.popitem(last=False)
         older = self._pending.pop(key, None)
         if older is not None and not older.future.done():
-            older.future.set_exception(Replaced())
+            older.future.set_exception(ReplacedError())
         loop = asyncio.get_running_loop()
         request = _Pending(next(self._places), number, compute, loop.create_future())
         self._pending[key] = request
@@ -78,7 +79,7 @@ class NewestFirst:
             if self._pending.get(key) is request:  # the request was given up
                 del self._pending[key]
         if self._numbers.get(key) != number:
-            raise Replaced
+            raise ReplacedError
         return found
 
     def _start(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -108,9 +109,7 @@ class NewestFirst:
             if not loop.is_closed():
                 loop.call_soon_threadsafe(self._finish, loop, request, found, error)
 
-    def _finish(
-        self, loop: asyncio.AbstractEventLoop, request: _Pending, found: Any, error: Exception | None
-    ) -> None:
+    def _finish(self, loop: asyncio.AbstractEventLoop, request: _Pending, found: Any, error: Exception | None) -> None:
         self._running = False
         if not request.future.done():
             if error is None:

@@ -1,0 +1,97 @@
+"""``regard view``: a model's answer to a text and its attention, as a file."""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+from regard.cli.ranges import Threads
+from regard.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from regard.page.reading import Reading
+    from regard.records import Document
+
+SUFFIXES = (".html", ".png", ".svg", ".json")
+
+Model = Annotated[str, Parameter(help="Run folder, or folder of a Hugging Face model on this machine.")]
+Text = Annotated[str, Parameter(help="What the model reads.")]
+Output = Annotated[
+    Path,
+    Parameter(
+        name=["--output", "-o"],
+        help="The file: .html (a page of its own), .png, .svg or .json (the numbers as the page carries them).",
+    ),
+]
+ShownView = Annotated[
+    str | None, Parameter(name="--view", help="The view that is shown first, e.g. alignment, heads, model or text.")
+]
+Steps = Annotated[
+    str | None,
+    Parameter(help="Add the worked steps of a head: the attention and the head, both from 1, e.g. 2:1."),
+]
+
+
+def command(
+    model: Model,
+    text: Text,
+    /,
+    *,
+    output: Output,
+    shown_view: ShownView = None,
+    theme: Annotated[str, Parameter(help="auto, light or dark.")] = "auto",
+    steps: Steps = None,
+    threads: Threads = 0,
+    device: Annotated[str, Parameter(help="cpu, cuda, cuda:1, mps, ...")] = "cpu",
+) -> None:
+    """Write what a model makes of a text, and its attention, into a file that needs no server.
+
+    regard view runs/demo "My sister gives the old book to her friend." -o attention.html
+    """
+    if output.suffix.lower() not in SUFFIXES:
+        raise ArgumentError(f"--output must end with {', '.join(SUFFIXES)}; it is {str(output)!r}")
+    if not output.absolute().parent.is_dir():
+        raise ArgumentError(f"--output: there is no folder {str(output.parent)!r}")
+    if threads:
+        import torch
+
+        torch.set_num_threads(threads)
+    from regard.cli.option_names import options_named
+    from regard.page.models import open_model
+    from regard.viewer import View
+
+    opened = open_model(model, device)
+    reading = opened.read(text)
+    if not reading.document.records:
+        why = "the text has no tokens" if not text.strip() else "the model has no attention"
+        raise ArgumentError(f"{opened.name}: there is nothing to show, since {why}")
+    document = reading.document if steps is None else _with_steps(reading, steps)
+    with options_named({"view": "--view", "theme": "--theme", "path": "--output"}):
+        View(document, view="steps" if steps and shown_view is None else shown_view, theme=theme).save(output)
+    answer = reading.answer
+    if answer.text:
+        print(answer.text)
+    for label, probability in answer.ranked:
+        print(f"{probability:.4f} {label}")
+    for note in answer.notes:
+        print(f"regard: {note}", file=sys.stderr)
+    print(f"view: {output}", file=sys.stderr)
+
+
+def _with_steps(reading: "Reading", wanted: str) -> "Document":
+    """The document with the worked steps of a head."""
+    from dataclasses import replace
+
+    records = reading.document.records
+    record, colon, head = wanted.partition(":")
+    if not (colon and record.isdecimal() and head.isdecimal()):
+        raise ArgumentError(f"--steps must be the attention and the head, both from 1, e.g. 2:1; it is {wanted!r}")
+    if not 1 <= int(record) <= len(records):
+        raise ArgumentError(f"--steps: the attention must be from 1 to {len(records)}; it is {record}")
+    heads = records[int(record) - 1].heads
+    if not 1 <= int(head) <= heads:
+        raise ArgumentError(f"--steps: the head must be from 1 to {heads}; it is {head}")
+    if reading.steps is None:
+        raise ArgumentError("--steps: the worked steps of this model are not known")
+    return replace(reading.document, steps=(reading.steps(int(record) - 1, int(head) - 1),))
