@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from regard.cli.ranges import Threads
+from regard.cli.ranges import Threads, between
 from regard.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -27,10 +27,19 @@ Output = Annotated[
 ShownView = Annotated[
     str | None, Parameter(name="--view", help="The view that is shown first, e.g. alignment, heads, model or text.")
 ]
-Steps = Annotated[
-    str | None,
-    Parameter(help="Add the worked steps of a head: the attention and the head, both from 1, e.g. 2:1."),
+AttentionNumber = Annotated[
+    int | None,
+    Parameter(
+        name="--attention",
+        validator=between(0, 10_000),
+        help="The attention that is shown first: its place among those of the model, from 0. Default: the one to the "
+        "source.",
+    ),
 ]
+Head = Annotated[
+    int | None, Parameter(validator=between(0, 10_000), help="The head that is shown first, from 0. Default: the mean.")
+]
+Steps = Annotated[bool, Parameter(help="Add the worked steps of --head (the first one by default) in --attention.")]
 
 
 def command(
@@ -41,7 +50,9 @@ def command(
     output: Output,
     shown_view: ShownView = None,
     theme: Annotated[str, Parameter(help="auto, light or dark.")] = "auto",
-    steps: Steps = None,
+    attention: AttentionNumber = None,
+    head: Head = None,
+    steps: Steps = False,
     threads: Threads = 0,
     device: Annotated[str, Parameter(help="cpu, cuda, cuda:1, mps, ...")] = "cpu",
 ) -> None:
@@ -66,9 +77,16 @@ def command(
     if not reading.document.records:
         why = "the text has no tokens" if not text.strip() else "the model has no attention"
         raise ArgumentError(f"{opened.name}: there is nothing to show, since {why}")
-    document = reading.document if steps is None else _with_steps(reading, steps)
+    place = reading.first if attention is None else attention
+    if place >= len(reading.document.records):
+        raise ArgumentError(f"--attention must be from 0 to {len(reading.document.records) - 1}; it is {place}")
+    heads = reading.document.records[place].heads
+    if head is not None and head >= heads:
+        raise ArgumentError(f"--head must be from 0 to {heads - 1}; it is {head}")
+    document = _with_steps(reading, place, head or 0) if steps else reading.document
     with options_named({"view": "--view", "theme": "--theme", "path": "--output"}):
-        View(document, view="steps" if steps and shown_view is None else shown_view, theme=theme).save(output)
+        first = shown_view or ("steps" if steps else reading.view if attention is None else None)
+        View(document, view=first, theme=theme, layer=place, head=head).save(output)
     answer = reading.answer
     if answer.text:
         print(answer.text)
@@ -79,19 +97,10 @@ def command(
     print(f"view: {output}", file=sys.stderr)
 
 
-def _with_steps(reading: "Reading", wanted: str) -> "Document":
+def _with_steps(reading: "Reading", place: int, head: int) -> "Document":
     """The document with the worked steps of a head."""
     from dataclasses import replace
 
-    records = reading.document.records
-    record, colon, head = wanted.partition(":")
-    if not (colon and record.isdecimal() and head.isdecimal()):
-        raise ArgumentError(f"--steps must be the attention and the head, both from 1, e.g. 2:1; it is {wanted!r}")
-    if not 1 <= int(record) <= len(records):
-        raise ArgumentError(f"--steps: the attention must be from 1 to {len(records)}; it is {record}")
-    heads = records[int(record) - 1].heads
-    if not 1 <= int(head) <= heads:
-        raise ArgumentError(f"--steps: the head must be from 1 to {heads}; it is {head}")
     if reading.steps is None:
         raise ArgumentError("--steps: the worked steps of this model are not known")
-    return replace(reading.document, steps=(reading.steps(int(record) - 1, int(head) - 1),))
+    return replace(reading.document, steps=(reading.steps(place, head),))

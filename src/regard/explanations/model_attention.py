@@ -76,7 +76,7 @@ class ModelAttention:
         is_dot = products is not None and bool(np.allclose(products, matrices["scores"], rtol=1e-4, atol=1e-5))
         problem = self.calls[0].problem
         return StepsRecord(
-            f"{self.name}, head {head + 1}",
+            f"{self.name}, head {head}",
             matrices,
             self.queries.tokens,
             self.keys.tokens,

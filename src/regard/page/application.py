@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -128,24 +127,27 @@ class Page:
         rows, columns = _range(body, "queries", len(record.queries)), _range(body, "keys", len(record.keys))
         if record.heads * (rows[1] - rows[0]) * (columns[1] - columns[0]) > MOST_TILE:
             raise HTTPException(413, f"a tile must have at most {MOST_TILE:,} weights")
-        if record.weights is not None:
-            weights = record.weights[:, rows[0] : rows[1], columns[0] : columns[1]]
-        else:
-            assert record.source is not None
-            weights = record.source.tile(rows, columns)
-        return AsciiJSON({"weights": np.where(np.isnan(weights), None, weights.astype(object)).tolist()})
+        from regard.viewer import tile_payload
+
+        return AsciiJSON(tile_payload(record, rows, columns))
 
     def _shown(self, reading: Reading) -> dict[str, Any]:
         """What the viewer gets of a reading, which is kept under a new name."""
         if not reading.document.records:
-            return {"reading": None, "payload": None, "steps": False}
+            return {"reading": None, "payload": None}
         from regard.viewer import payload
 
         name = secrets.token_urlsafe(12)
         self.readings[name] = reading
         while len(self.readings) > MOST_READINGS:
             self.readings.popitem(last=False)
-        return {"reading": name, "payload": payload(reading.document), "steps": reading.steps is not None}
+        return {
+            "reading": name,
+            "payload": payload(reading.document),
+            "first": reading.first,
+            "view": reading.view,
+            "steps": reading.steps is not None,
+        }
 
     def _reading(self, body: dict[str, Any]) -> Reading:
         reading = self.readings.get(_text(body, "reading"))

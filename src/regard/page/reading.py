@@ -45,11 +45,15 @@ class Reading:
         answer: the model's answer.
         document: the attention; its records are () for a model without attention and for a text without tokens.
         steps: the worked calculation of (record, head), both from 0; None where the calculation is not known.
+        first: place of the record that is shown first.
+        view: the view that is shown first; None: the one that fits the record.
     """
 
     answer: Answer
     document: Document
     steps: Callable[[int, int], StepsRecord] | None = field(default=None, repr=False)
+    first: int = 0
+    view: str | None = None
 
 
 class ServedModel(ABC):

@@ -1,6 +1,6 @@
 """A trained run of regard as a model of the page."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,7 @@ from regard.models.recurrent_translator import TranslatorConfig
 from regard.models.text_classifier import TextClassifierConfig
 from regard.models.transformer_translator import TransformerConfig
 from regard.page.reading import MOST_CHARACTERS, Answer, Reading, ServedModel, check_weights
-from regard.records import Document
+from regard.records import AttentionRecord, Document
 from regard.tasks import registry
 from regard.training.task import Trained
 
@@ -69,6 +69,8 @@ class RunModel(ServedModel):
             answer,
             Document(self.name, records, texts=prediction.texts()),
             lambda record, head: attentions[record].steps(head),
+            first=_first(trained, records),
+            view="text" if records and records[-1].name == "pooling" else None,
         )
 
     def _check_length(self, text: str) -> None:
@@ -89,6 +91,14 @@ class RunModel(ServedModel):
         else:
             layers = config.encoder_layers
         check_weights(tokens, layers * config.heads * tokens**2)
+
+
+def _first(trained: Trained, records: Sequence[AttentionRecord]) -> int:
+    """The place of the attention that explains an output best: to the source in the layer that aligns, or the last."""
+    crossing = [place for place, record in enumerate(records) if record.kind == "cross"]
+    model = getattr(trained.model, "translator", trained.model)
+    layer = getattr(model, "aligned_layer", 0)
+    return crossing[min(int(layer), len(crossing) - 1)] if crossing else 0
 
 
 def _example(trained: Trained) -> str:

@@ -63,7 +63,6 @@ async function start() {
   const response = await fetch("models");
   ({ models } = await response.json());
   const [only] = models;
-  byId("summary").textContent = models.length === 1 ? only.name : `${models.length} models`;
   document.title = `${models.length === 1 ? only.name : "models"} · regard`;
   for (let place = 0; place < Math.min(models.length, MOST_PANES); place += 1) add(place);
   offerExample();

@@ -4,7 +4,6 @@ import { answerElements, make } from "./answer.js";
 import { mount } from "./viewer.js";
 
 const DELAY = 200; // milliseconds without a key before a text is read
-const KINDS = { self: "self-attention", causal: "causal self-attention", cross: "attention to the source" };
 
 let panes = 0;
 
@@ -89,15 +88,20 @@ export class Pane {
   }
 
   buildWorked() {
+    this.stepsButton = make("button", "", "Worked steps");
+    this.stepsButton.type = "button";
+    this.stepsButton.addEventListener("click", () => this.openSteps());
     this.record = make("select");
     this.head = make("select");
-    const show = make("button", "", "Show worked steps");
-    show.type = "button";
-    show.addEventListener("click", () => this.showSteps());
-    this.record.addEventListener("change", () => this.listHeads());
-    const worked = make("div", "worked", make("label", "", "Attention", this.record));
+    this.record.addEventListener("change", () => {
+      this.listHeads();
+      this.showSteps();
+    });
+    this.head.addEventListener("change", () => this.showSteps());
     this.headChoice = make("label", "", "Head", this.head);
-    worked.append(this.headChoice, show);
+    this.choices = make("div", "choices", make("label", "", "Worked steps of", this.record), this.headChoice);
+    this.choices.hidden = true;
+    const worked = make("div", "worked", this.stepsButton, this.choices);
     worked.hidden = true;
     return worked;
   }
@@ -113,6 +117,7 @@ export class Pane {
 
   choose(model) {
     this.model = model;
+    this.clear("");
     this.describe();
     this.read();
   }
@@ -157,9 +162,28 @@ export class Pane {
       this.unmount();
       return;
     }
-    if (this.viewer) this.viewer.update(found.payload);
-    else this.viewer = mount(this.view, found.payload, { fetchTile: (...tile) => this.fetchTile(...tile) });
-    this.listRecords();
+    // Above the view the page shows the title and the texts already.
+    this.payload = { ...found.payload, title: "Attention", texts: [] };
+    const wantsSteps = this.viewer?.state().view === "steps";
+    if (this.viewer) this.viewer.update(this.payload);
+    else this.mountViewer(found);
+    this.worked.hidden = !found.steps;
+    if (wantsSteps && found.steps) {
+      this.listRecords(Number(this.record.value), Number(this.head.value));
+      this.showSteps();
+    } else {
+      this.closeSteps();
+    }
+  }
+
+  mountViewer(found) {
+    const place = make("div");
+    this.view.replaceChildren(place);
+    this.viewer = mount(place, this.payload, {
+      view: found.view,
+      selection: { record: found.first },
+      fetchTile: (...tile) => this.fetchTile(...tile),
+    });
   }
 
   fail(error) {
@@ -184,27 +208,33 @@ export class Pane {
     this.worked.hidden = true;
   }
 
-  listRecords() {
-    this.worked.hidden = !this.found.steps;
-    const { records } = this.found.payload;
-    const names = records.map((record) => {
-      const several = records.some((other) => other !== record && other.kind === record.kind);
-      const kind = KINDS[record.kind] ?? record.kind;
-      return several ? `${kind}, layer ${record.layer + 1}` : kind;
-    });
-    const chosen = this.record.value;
-    // Names that are equal, as those of hard attention, get the module's name instead.
-    const labels = names.map((name, place) => (names.indexOf(name) === names.lastIndexOf(name) ? name : records[place].name));
-    this.record.replaceChildren(...labels.map((label, place) => new Option(label, String(place))));
-    if (chosen && Number(chosen) < records.length) this.record.value = chosen;
-    this.listHeads();
+  /** The worked steps of what the view shows now; of a mean over heads, those of the first head. */
+  openSteps() {
+    const { record, head } = this.viewer.state();
+    this.listRecords(record, head ?? 0);
+    this.choices.hidden = false;
+    this.stepsButton.hidden = true;
+    this.record.focus();
+    this.showSteps();
   }
 
-  listHeads() {
+  closeSteps() {
+    this.choices.hidden = true;
+    this.stepsButton.hidden = false;
+  }
+
+  listRecords(record, head) {
+    const { records } = this.found.payload;
+    const labels = records.map((one) => `layer ${one.layer} \u00b7 ${one.kind} \u00b7 ${one.name}`);
+    this.record.replaceChildren(...labels.map((label, place) => new Option(label, String(place))));
+    this.record.value = String(record < records.length ? record : 0);
+    this.listHeads(head);
+  }
+
+  listHeads(head = 0) {
     const { heads } = this.found.payload.records[Number(this.record.value)];
-    const chosen = this.head.value;
-    this.head.replaceChildren(...Array.from({ length: heads }, (_, head) => new Option(String(head + 1), String(head))));
-    if (chosen && Number(chosen) < heads) this.head.value = chosen;
+    this.head.replaceChildren(...Array.from({ length: heads }, (_, one) => new Option(String(one), String(one))));
+    this.head.value = String(head < heads ? head : 0);
     this.headChoice.hidden = heads === 1;
   }
 
@@ -220,7 +250,7 @@ export class Pane {
     try {
       const found = await ask("steps", body);
       if (!found || number !== this.number || !this.viewer) return;
-      this.viewer.update({ ...this.found.payload, steps: found.payload.steps });
+      this.viewer.update({ ...this.payload, steps: found.payload.steps });
       this.viewer.show("steps");
     } catch (error) {
       if (number !== this.number) return;
@@ -230,7 +260,6 @@ export class Pane {
   }
 
   async fetchTile(record, q0, q1, k0, k1) {
-    const found = await ask("tile", { reading: this.found.reading, record, queries: [q0, q1], keys: [k0, k1] });
-    return found.weights;
+    return ask("tile", { reading: this.found.reading, record, queries: [q0, q1], keys: [k0, k1] });
   }
 }
