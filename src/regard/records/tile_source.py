@@ -45,14 +45,14 @@ class TileSource(Protocol):
 
 
 def bin_edges(length: int, bins: int) -> NDArray[np.int64]:
-    """The limits of bins: bin ``i`` holds positions ``⌊i · length / bins⌋`` to before ``⌊(i + 1) · length / bins⌋``.
+    """The limits of bins: position ``p`` lies in bin ``⌊p · bins / length⌋``, as in the reading ``pooled``.
 
     Raises:
         ArgumentError: ``bins`` is not from 1 to ``length``.
     """
     if not 1 <= bins <= length:
         raise ArgumentError(f"bins must be from 1 to {length}; it is {bins}")
-    return np.arange(bins + 1, dtype=np.int64) * length // bins
+    return (np.arange(bins + 1, dtype=np.int64) * length + bins - 1) // bins
 
 
 class DenseTiles:

@@ -1,0 +1,103 @@
+"""How numbers travel to the viewer: compressed 8-bit square roots, exact 32- or 64-bit numbers, bits; all as base64.
+
+A weight w from 0 to a stated maximum m becomes one byte: 0 for exactly 0, 255 for NaN, else
+``1 + round(253 · sqrt(w / m))``. The square root gives small weights finer steps. The error is at most
+``m · (s / 253 + 1 / (4 · 253²))`` with ``s = sqrt(w / m)``, which is below 0.004 m.
+"""
+
+from __future__ import annotations
+
+import base64
+import zlib
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from regard.errors import ArgumentError
+
+STEPS = 253
+NAN_CODE = 255
+LEVEL = 9
+"""Of zlib: the smallest."""
+
+BLOCK = 2**22
+"""Numbers that are encoded at once, so that temporary arrays stay small."""
+
+WORST_ERROR = 1 / STEPS
+"""Of a weight, relative to the maximum (the exact bound is a little lower)."""
+
+
+def square_root_codes(weights: NDArray[Any], maximum: float) -> NDArray[np.uint8]:
+    """Weights as 8-bit square roots.
+
+    Args:
+        weights: from 0 to ``maximum``, or NaN.
+        maximum: above 0.
+
+    Raises:
+        ArgumentError: a weight is out of this range, or the maximum is not above 0.
+    """
+    if not maximum > 0 or not np.isfinite(maximum):
+        raise ArgumentError(f"maximum must be above 0 and finite; it is {maximum}")
+    flat = np.ascontiguousarray(weights).reshape(-1)
+    codes = np.empty(flat.shape, np.uint8)
+    for start in range(0, flat.size, BLOCK):
+        part = flat[start : start + BLOCK].astype(np.float64)
+        missing = np.isnan(part)
+        if ((part < 0) | (part > maximum)).any():
+            raise ArgumentError(f"weights must be from 0 to {maximum}, or NaN")
+        roots = np.sqrt(np.where(missing, 0.0, part) / maximum)
+        coded = np.where(part == 0, 0, 1 + np.rint(STEPS * roots))
+        codes[start : start + BLOCK] = np.where(missing, NAN_CODE, coded)
+    return codes.reshape(np.shape(weights))
+
+
+def decoded(codes: NDArray[np.uint8], maximum: float) -> NDArray[np.float64]:
+    """What the viewer reads from 8-bit square roots."""
+    roots = np.maximum(codes.astype(np.float64) - 1, 0) / STEPS
+    return np.where(codes == NAN_CODE, np.nan, roots**2 * maximum)
+
+
+def packed(data: bytes | NDArray[Any]) -> str:
+    """Bytes, compressed by deflate (with zlib's header) and written in base64."""
+    raw = data if isinstance(data, bytes) else np.ascontiguousarray(data).tobytes()
+    return base64.b64encode(zlib.compress(raw, LEVEL)).decode("ascii")
+
+
+def unpacked(text: str) -> bytes:
+    """The bytes that `packed` was given."""
+    return zlib.decompress(base64.b64decode(text))
+
+
+def packed_numbers(values: NDArray[Any], dtype: str) -> dict[str, Any]:
+    """Exact numbers: their first bytes, then all second bytes, and so on, which compresses better than number by number.
+
+    Args:
+        values: of any shape.
+        dtype: ``"<f4"`` or ``"<f8"``.
+    """
+    array = np.ascontiguousarray(values, dtype=dtype)
+    planes = array.reshape(-1).view(np.uint8).reshape(array.size, array.itemsize).T
+    return {"type": {"<f4": "float32", "<f8": "float64"}[dtype], "shape": list(array.shape), "data": packed(planes)}
+
+
+def unpacked_numbers(record: dict[str, Any]) -> NDArray[Any]:
+    """The numbers that `packed_numbers` was given."""
+    dtype = {"float32": "<f4", "float64": "<f8"}[record["type"]]
+    size = np.dtype(dtype).itemsize
+    planes = np.frombuffer(unpacked(record["data"]), np.uint8).reshape(size, -1)
+    return np.ascontiguousarray(planes.T).view(dtype).reshape(record["shape"])
+
+
+def packed_codes(weights: NDArray[Any]) -> dict[str, Any]:
+    """Weights as 8-bit square roots of the largest one, or of 1 where none is larger."""
+    known = weights[~np.isnan(weights)]
+    largest = float(known.max()) if known.size else 0.0
+    maximum = largest if largest > 1 else 1.0
+    return {"maximum": maximum, "shape": list(weights.shape), "data": packed(square_root_codes(weights, maximum))}
+
+
+def packed_bits(flags: NDArray[np.bool_]) -> dict[str, Any]:
+    """Booleans, eight in a byte, the first in its highest bit."""
+    return {"shape": list(flags.shape), "data": packed(np.packbits(flags))}

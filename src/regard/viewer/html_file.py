@@ -1,0 +1,79 @@
+"""A payload → one HTML file that needs nothing else and may do nothing else."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html
+import json
+from pathlib import Path
+from typing import Any
+
+STYLE = (
+    "html,body{margin:0;height:100%}body{background:Canvas;color:CanvasText}"
+    "#viewer{height:100vh;height:100dvh}noscript{display:block;padding:1em;font:1rem system-ui,sans-serif}"
+    "@media print{#viewer{height:auto}}"
+)
+
+START = """
+const regardInput = JSON.parse(document.getElementById("input").textContent);
+mount(document.getElementById("viewer"), regardInput.payload, regardInput.options);
+"""
+
+
+def module_path() -> Path:
+    """The viewer's ES module: ``export function mount(element, payload, options)``; it imports nothing."""
+    return Path(__file__).with_name("viewer.js")
+
+
+def module_text() -> str:
+    """The source of the viewer's ES module."""
+    return module_path().read_text(encoding="utf-8")
+
+
+def html_page(payload: dict[str, Any], options: dict[str, Any]) -> str:
+    """A whole page with the module, the payload and a content security policy that allows these and nothing else.
+
+    Text of the payload is in a block of JSON without ``<``, ``>`` or ``&``, so no text can end the block; scripts and styles
+    run only if they have the hash that the policy names, and nothing can be loaded.
+    """
+    script = "\n" + module_text() + START
+    title = _plain(str(payload["title"]))[:200] or "regard"
+    policy = (
+        f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(STYLE)}'; img-src data:; base-uri 'none'; "
+        "form-action 'none'"
+    )
+    return (
+        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        '<meta name="color-scheme" content="light dark">\n'
+        '<link rel="icon" href="data:,">\n'
+        f"<title>{html.escape(title)}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n"
+        '<main id="viewer"></main>\n<noscript>This view of attention weights needs JavaScript.</noscript>\n'
+        f'<script type="application/json" id="input">{inert_json({"payload": payload, "options": options})}</script>\n'
+        f'<script type="module">{script}</script>\n</body>\n</html>\n'
+    )
+
+
+def inert_json(value: Any) -> str:
+    """JSON in ASCII, without a character that HTML gives a meaning to."""
+    text = json.dumps(value, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def iframe(page: str, height: int, title: str) -> str:
+    """A page inside of another one: in a sandbox that runs its script and reaches nothing around it."""
+    return (
+        f'<iframe sandbox="allow-scripts allow-downloads" title="{html.escape(_plain(title)[:200])}" '
+        f'style="width:100%;height:{height}px;border:0" srcdoc="{html.escape(page)}"></iframe>'
+    )
+
+
+def _plain(text: str) -> str:
+    """Text that a title may have: no control characters, no half characters."""
+    return "".join(c if c.isprintable() else " " for c in text).encode("utf-8", "replace").decode("utf-8").strip()
+
+
+def _hash(text: str) -> str:
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode("utf-8")).digest()).decode("ascii")

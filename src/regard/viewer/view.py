@@ -1,0 +1,182 @@
+"""A document as a notebook's output, an HTML file, a picture, or JSON."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from regard.atomic_file import write_atomically
+from regard.errors import ArgumentError, KindError, UnknownNameError
+from regard.explanations import Explanation
+from regard.records import AttentionRecord, Document, FrameAxis, GridAxis, StepsRecord, TokenAxis
+from regard.viewer.html_file import html_page, iframe
+from regard.viewer.payload import BUDGET, carried_whole, payload
+from regard.viewer.worked_steps import steps_record
+
+VIEWS = ("alignment", "heads", "model", "steps", "text", "image", "sound", "long")
+THEMES = ("auto", "light", "dark")
+HEIGHT = 640
+SUFFIXES = (".html", ".png", ".svg", ".json")
+
+Shown = Document | AttentionRecord | StepsRecord | Explanation
+
+
+class View:
+    """What the viewer shows of a document.
+
+    In a notebook a view is its own output: a sandboxed frame that needs no network and stays in the file that nbconvert
+    writes.
+
+    Args:
+        document: a `Document`, a record, an `Explanation`, or a sequence of them.
+        view: one of ``"alignment"``, ``"heads"``, ``"model"``, ``"steps"``, ``"text"``, ``"image"``, ``"sound"``,
+            ``"long"``; None: the one that fits the first record.
+        layer: position of the record that is shown first, from 0.
+        head: from 0; None: the mean over all heads.
+        theme: ``"auto"`` (as the system is), ``"light"`` or ``"dark"``.
+        height: of the notebook's frame in pixels; None: 640.
+        budget_bytes: what exact numbers may take in the file (see `payload`).
+
+    Raises:
+        UnknownNameError: an unknown view or theme.
+        ArgumentError: the document has nothing that the view could show, or a number is out of its range.
+        KindError: a document of another type.
+    """
+
+    def __init__(
+        self,
+        document: Shown | Iterable[Shown],
+        *,
+        view: str | None = None,
+        layer: int = 0,
+        head: int | None = None,
+        theme: str = "auto",
+        height: int | None = None,
+        budget_bytes: int = BUDGET,
+    ):
+        self.document = as_document(document)
+        if view is not None and view not in VIEWS:
+            raise UnknownNameError("view", view, VIEWS)
+        if theme not in THEMES:
+            raise UnknownNameError("theme", theme, THEMES)
+        if height is not None and (isinstance(height, bool) or not isinstance(height, int) or height < 200):
+            raise ArgumentError(f"height must be an integer of at least 200 pixels; it is {height!r}")
+        known = views_of(self.document)
+        if view is not None and view not in known:
+            raise ArgumentError(f"view {view!r} cannot show this document; it can be shown as {', '.join(known)}")
+        _check_place(self.document, layer, head)
+        self.view, self.theme, self.height, self.budget_bytes = view, theme, height, budget_bytes
+        self.layer, self.head = layer, head
+        self._payload: dict[str, Any] | None = None
+
+    def payload(self) -> dict[str, Any]:
+        """What the viewer's module reads, ready for JSON; made once."""
+        if self._payload is None:
+            self._payload = payload(self.document, budget_bytes=self.budget_bytes)
+        return self._payload
+
+    def options(self) -> dict[str, Any]:
+        """The options of the module's ``mount`` that this view stands for."""
+        selection: dict[str, Any] = {"head": self.head}
+        if self.document.records:
+            selection["record"] = self.layer
+        return {"view": self.view, "theme": self.theme, "selection": selection}
+
+    def to_html(self) -> str:
+        """One page that needs nothing else, with a content security policy that lets it load nothing."""
+        return html_page(self.payload(), self.options())
+
+    def _repr_html_(self) -> str:
+        return iframe(self.to_html(), self.height or HEIGHT, f"attention weights: {self.document.title}")
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write the view; the suffix decides: ``.html``, ``.json`` (the payload), ``.png`` or ``.svg``.
+
+        Pictures are drawn by matplotlib and need no browser.
+
+        Raises:
+            ArgumentError: another suffix.
+            MissingPartError: a picture without matplotlib.
+            WriteError: the file cannot be written; says why.
+        """
+        place = Path(path)
+        suffix = place.suffix.lower()
+        if suffix not in SUFFIXES:
+            raise ArgumentError(f"path must end in {', '.join(SUFFIXES)}; it is {str(path)[:200]!r}")
+        if suffix == ".html":
+            write_atomically(place, self.to_html().encode("utf-8"))
+        elif suffix == ".json":
+            write_atomically(place, json.dumps(self.payload(), ensure_ascii=True, allow_nan=False).encode("ascii"))
+        else:
+            # Imported here, because only pictures need matplotlib.
+            from regard.pictures import save
+            from regard.viewer.static_pictures import figure
+
+            drawn = figure(self.document, self.view or views_of(self.document)[0], self.layer, self.head)
+            save(drawn, place)
+        return place
+
+    def __repr__(self) -> str:
+        return f"View({self.document.title!r}, {len(self.document.records)} records, view={self.view!r})"
+
+
+def as_document(shown: Shown | Iterable[Shown]) -> Document:
+    """A document from whatever a view may be given.
+
+    Raises:
+        KindError: something else.
+        ArgumentError: nothing at all.
+    """
+    if isinstance(shown, Document):
+        return shown
+    one = isinstance(shown, (AttentionRecord, StepsRecord, Explanation))
+    if not one and (isinstance(shown, (str, bytes)) or not isinstance(shown, Iterable)):
+        raise KindError(f"document must be a Document, a record or a sequence of them; it is {type(shown).__name__}")
+    parts = [shown] if one else list(shown)  # pyright: ignore[reportArgumentType]
+    records, steps = [], []
+    for number, part in enumerate(parts):
+        if isinstance(part, AttentionRecord):
+            records.append(part)
+        elif isinstance(part, StepsRecord):
+            steps.append(part)
+        elif isinstance(part, Explanation):
+            steps += [steps_record(part, batch=batch, head=head) for batch, head in part.slices]
+        else:
+            raise KindError(f"document must hold records; number {number} is of type {type(part).__name__}")
+    if not parts:
+        raise ArgumentError("document must not be empty")
+    names = [record.name for record in records] or [record.name for record in steps]
+    return Document(names[0] if len(names) == 1 else "attention", tuple(records), tuple(steps))
+
+
+def views_of(document: Document) -> list[str]:
+    """The views that can show a document, the best one first."""
+    whole = carried_whole(document.records)
+    records = [document.records[number] for number in sorted(whole)]
+    found = []
+    for name, axis in (("image", GridAxis), ("sound", FrameAxis)):
+        if any(isinstance(record.keys, axis) for record in records):
+            found.append(name)
+    if records:
+        found += ["alignment", "heads"]
+    if len(document.records) > 1 or any(record.heads > 1 for record in document.records):
+        found.append("model")
+    if any(isinstance(record.keys, TokenAxis) for record in records):
+        found.append("text")
+    if len(whole) < len(document.records):
+        found.append("long")
+    return [*found, *(["steps"] if document.steps else [])]
+
+
+def _check_place(document: Document, layer: int, head: int | None) -> None:
+    count = max(1, len(document.records))
+    if isinstance(layer, bool) or not isinstance(layer, int) or not 0 <= layer < count:
+        raise ArgumentError(f"layer must be the position of a record, from 0 to {count - 1}; it is {layer!r}")
+    if head is None:
+        return
+    heads = document.records[layer].heads if document.records else 1
+    if isinstance(head, bool) or not isinstance(head, int) or not 0 <= head < heads:
+        raise ArgumentError(f"head must be from 0 to {heads - 1}, or None for the mean; it is {head!r}")
