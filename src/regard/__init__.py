@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from regard.attention import Attended, Observed, Plan, Readings, attend, attend_with_weights, observe, plan
     from regard.explanations import Explanation, explain
     from regard.tasks.registry import load
+    from regard.watching import watch
 
 __version__ = "0.1.0"
 
@@ -30,6 +31,7 @@ __all__ = [
     "explain",
     "plan",
     "load",
+    "watch",
     "Readings",
     "Observed",
     "Attended",
@@ -49,6 +51,7 @@ _MODULES = {
     ),
     **dict.fromkeys(("explain", "Explanation"), "explanations"),
     "load": "tasks.registry",
+    "watch": "watching",
 }
 """Public name → the module that it is imported from. All other names are those of modules: ``regard.errors``."""
 

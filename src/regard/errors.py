@@ -12,6 +12,7 @@
     │   └── WriteError                    a file cannot be written: a full disk, no permission
     ├── RunError          (ValueError)    a run folder or checkpoint that is missing, damaged or not regard's
     ├── TrainingError     (RuntimeError)  training cannot continue (a loss that is not finite)
+    ├── UnseenError       (RuntimeError)  a watched model whose attention cannot be seen; names the modules
     └── MissingPartError  (ImportError)   an optional part is not installed; names the extra
 """
 
@@ -69,6 +70,10 @@ class RunError(RegardError, ValueError):
 
 class TrainingError(RegardError, RuntimeError):
     """Training cannot continue."""
+
+
+class UnseenError(RegardError, RuntimeError):
+    """The attention of a watched model cannot be seen; the message names the modules."""
 
 
 class MissingPartError(RegardError, ImportError):

@@ -1,16 +1,17 @@
 """The verbs attend, observe and plan; and attend_with_weights, for models that use the weights."""
 
 from collections.abc import Callable
-from dataclasses import replace
+from functools import partial
 
 from torch import Tensor
 
 from regard.attention.execution import execute, full_precision
+from regard.attention.listeners import LISTENERS
 from regard.attention.operators import attend_traced
 from regard.attention.planner import Plan, make_plan
 from regard.attention.problem import Problem
 from regard.attention.readings import Gatherer, Observed, Readings
-from regard.attention.recording import RecordedCall, recording
+from regard.attention.recording import execute_recorded, recording
 from regard.attention.result import Attended
 from regard.attention.validation import validate
 from regard.biases import Bias
@@ -174,14 +175,7 @@ def run(
     if is_traced(problem.query):
         return attend_traced(problem, backend, gatherer, need_weights)
     calls = recording()
-    if calls is None:
-        return execute(problem, backend, gatherer, need_weights)
-    if gatherer is not None:  # a run with readings gives no weights
-        weights = execute(replace(problem, dropout=0.0), backend, need_weights=True).weights
-        attended = execute(problem, backend, gatherer)
-    else:
-        attended = execute(problem, backend, need_weights=True)
-        weights = attended.weights
-    assert weights is not None
-    calls.append(RecordedCall(problem, weights.detach()))
-    return attended if need_weights else Attended(attended.output, None)
+    execution = execute if calls is None else partial(execute_recorded, calls)
+    if LISTENERS:
+        return LISTENERS[0](execution, problem, backend, gatherer, need_weights)
+    return execution(problem, backend, gatherer, need_weights)

@@ -1,0 +1,105 @@
+"""Ablation: a context in which heads of a model are switched off, to measure what they do for its loss."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from types import FrameType
+from typing import Literal, cast, get_args
+
+import torch
+from torch import Tensor, nn
+
+from regard.errors import ArgumentError, KindError, UnknownNameError, UnseenError
+from regard.shapes import kind_of, whole_number
+from regard.watching.attention_call import Kind
+from regard.watching.intercepted import Intercepted
+from regard.watching.interception import observing, without_fast_paths
+from regard.watching.owners import ModuleNames, Owner
+
+How = Literal["zero", "mean"]
+
+
+@contextmanager
+def ablate(
+    model: nn.Module, layer: int, head: int | Sequence[int], how: How | str = "zero", *, kind: Kind | None = None
+) -> Iterator[None]:
+    """Switch heads off: their output, before the output projection, becomes 0 or its mean.
+
+    ::
+
+        with torch.no_grad():
+            before = model(**inputs).loss
+            with regard.watching.ablate(model, layer=2, head=5):
+                change = model(**inputs).loss - before
+
+    Michel et al. 2019, "Are Sixteen Heads Really Better than One?" (zeros); the mean takes away what differs between
+    positions and batch rows, and keeps what the following layers expect. Gradients flow through what is left.
+
+    Args:
+        model: any `torch.nn.Module`; not a compiled one.
+        layer: its layer, from 0, as `AttentionCall.layer` says.
+        head: which head, or several.
+        how: ``"zero"``, or ``"mean"``: the head's mean output over the batch and the queries of the call.
+        kind: only attention of this kind, ``"self"`` (causal or not) or ``"cross"``; None: all of this layer.
+
+    Raises:
+        KindError, ArgumentError, UnknownNameError: bad arguments; from within the model's call: no such head.
+        UnseenError: at the end, if no attention of this layer was called.
+    """
+    if not isinstance(model, nn.Module):
+        raise KindError(f"model must be a torch.nn.Module; it is {kind_of(model)}")
+    layer = whole_number("layer", layer, low=0)
+    given = head if isinstance(head, Sequence) else (head,)
+    heads = [whole_number("head", each, low=0) for each in given]
+    if how not in get_args(How):
+        raise UnknownNameError("how", how, get_args(How))
+    if kind is not None and kind not in get_args(Kind):
+        raise UnknownNameError("kind", kind, get_args(Kind))
+    if not heads:
+        raise ArgumentError("head must name at least one head")
+    ablation = _Ablation(model, layer, heads, cast(How, how), kind)
+    with observing(ablation), without_fast_paths():
+        yield
+    if not ablation.changed:
+        raise UnseenError(f"no attention of layer {layer} was called; layers that were: {sorted(ablation.met)}")
+
+
+class _Ablation:
+    """Changes the output of some heads of one layer."""
+
+    def __init__(self, model: nn.Module, layer: int, heads: list[int], how: How, kind: Kind | None):
+        self._names, self._layer, self._heads, self._how, self._kind = ModuleNames(model), layer, heads, how, kind
+        self.changed = False
+        self.met: set[int] = set()
+
+    @property
+    def changes(self) -> bool:
+        return True
+
+    def owner(self, frame: FrameType) -> Owner | None:
+        return self._names.owner(frame)
+
+    def ran(self, module: nn.Module) -> None:
+        pass
+
+    def reordered(self, index: Tensor) -> None:
+        pass
+
+    def take(self, owner: Owner, read: Callable[[], Intercepted]) -> None:
+        pass
+
+    def change(self, owner: Owner, output: Tensor) -> Tensor:
+        layer = self._names.layer(owner.name)
+        self.met.add(layer)
+        if layer != self._layer or (self._kind is not None and (self._kind == "cross") != owner.cross):
+            return output
+        axis = 1 if output.dim() == 4 else 0
+        if max(self._heads) >= output.shape[axis]:
+            raise ArgumentError(f"head must be below {output.shape[axis]}, the heads of {owner.name!r}")
+        self.changed = True
+        chosen = torch.zeros(output.shape[axis], dtype=torch.bool, device=output.device)
+        chosen[self._heads] = True
+        chosen = chosen[:, None, None]
+        if self._how == "zero":
+            return output.masked_fill(chosen, 0.0)
+        axes = (0, -2) if output.dim() == 4 else (-2,)
+        return torch.where(chosen, output.mean(axes, keepdim=True), output)

@@ -1,0 +1,125 @@
+"""One attention call of a watched model: whose it is, its sizes, its mask, and what was read."""
+
+from dataclasses import dataclass, fields
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from regard.errors import ArgumentError
+from regard.masks import Mask
+from regard.records import TileSource
+from regard.shapes import Grid
+from regard.summaries import record_html, record_summary
+
+Kind = Literal["self", "causal", "cross"]
+
+
+@dataclass(eq=False)
+class AttentionCall:
+    """One attention call. Tensors are on the CPU and carry no gradient; weights are those before dropout.
+
+    Attributes:
+        name: of the module in the model, as in ``named_modules``.
+        layer: from 0.
+        kind: ``"self"``, ``"causal"`` (self-attention that sees no later token) or ``"cross"``.
+        source: what computed it, such as ``"scaled_dot_product_attention"``.
+        forward: which forward pass of the model it belongs to, from 0.
+        number: its place among all calls of the context, from 0.
+        batch, queries, keys: sizes.
+        heads: of the queries; readings have those that were chosen.
+        kv_heads: of keys and values, as they were passed on.
+        chosen_heads: the heads that the readings have.
+        mask: ``"none"``, ``"causal"``, ``"window"``, ``"padding"``, ``"causal+padding"``, ``"window+padding"``,
+            ``"documents"`` or ``"dense"``.
+        has_bias: whether numbers other than a mask were added to the scores.
+        scale: the factor of the inner product; None where the call does not say it.
+        cap: of the scores (soft-capping); None: none.
+        has_sink: whether the softmax has a term without a key, so that rows sum to less than 1.
+        dropout: probability with which the call dropped weights.
+        reach: how many keys there are up to the last one that the last query sees: less than ``keys`` in a cache of
+            fixed size that is not full.
+        lse: ``[batch, heads, queries]``; None where the call does not show scores.
+        entropy, peak, top_weights, top_indices, received, distance, pooled_mean, pooled_max, rows, tile, weights: as in
+            `regard.Observed`; None where they were not asked for.
+        value_norms: ``[batch, heads, keys]``: the length of each value after the head's part of the output projection;
+            None unless asked for.
+        head_output: ``[batch, heads, queries, value_dim]``: the weighted sum of values; None unless asked for.
+        tiles: for each batch row, a source of exact tiles of the weights; None unless queries and keys were kept.
+    """
+
+    name: str
+    layer: int
+    kind: Kind
+    source: str
+    forward: int
+    number: int
+    batch: int
+    heads: int
+    kv_heads: int
+    queries: int
+    keys: int
+    chosen_heads: tuple[int, ...]
+    mask: str = "none"
+    has_bias: bool = False
+    scale: float | None = None
+    cap: float | None = None
+    has_sink: bool = False
+    dropout: float = 0.0
+    reach: int | None = None
+    lse: Tensor | None = None
+    entropy: Tensor | None = None
+    peak: Tensor | None = None
+    top_weights: Tensor | None = None
+    top_indices: Tensor | None = None
+    received: Tensor | None = None
+    distance: Tensor | None = None
+    pooled_mean: Tensor | None = None
+    pooled_max: Tensor | None = None
+    rows: Tensor | None = None
+    tile: Tensor | None = None
+    weights: Tensor | None = None
+    value_norms: Tensor | None = None
+    head_output: Tensor | None = None
+    tiles: tuple[TileSource, ...] | None = None
+    visible_mask: Mask | None = None
+    """The pairs that the call could see, where weights or tiles were asked for; None: all."""
+
+    @property
+    def shape(self) -> tuple[int, int, int, int]:
+        """``(batch, heads, queries, keys)``."""
+        return self.batch, self.heads, self.queries, self.keys
+
+    def visible(self, batch_row: int = 0) -> Tensor:
+        """The pairs that one batch row could see, bool ``[1 or heads, queries, keys]``; True: not masked."""
+        if self.visible_mask is None:
+            return torch.ones(1, self.queries, self.keys, dtype=torch.bool)
+        grid = Grid.whole(self.batch, self.heads, self.queries, self.keys)
+        allowed = self.visible_mask.allows(grid.tile(batch=range(batch_row, batch_row + 1)))
+        allowed = allowed[(None,) * (4 - allowed.dim())][0]
+        if allowed.shape[0] > 1:
+            allowed = allowed[list(self.chosen_heads)]
+        return allowed.expand(-1, self.queries, self.keys)
+
+    def weighted_norms(self) -> Tensor:
+        """‖weight · value · W_O‖ of each pair, ``[batch, heads, queries, keys]``.
+
+        Kobayashi et al. 2020, "Attention is Not Only a Weight", section 3: their ‖α f(x)‖, where f(x) is the value
+        after the head's part W_O of the output projection. A large weight on a short value moves little.
+
+        Raises:
+            ArgumentError: weights or norms were not read.
+        """
+        if self.weights is None or self.value_norms is None:
+            raise ArgumentError("weighted_norms needs read=Readings(weights=True) and norms=True")
+        return self.weights * self.value_norms[:, :, None]
+
+    def __repr__(self) -> str:
+        return record_summary("AttentionCall", self._shown())
+
+    def _repr_html_(self) -> str:
+        return record_html("AttentionCall", self._shown())
+
+    def _shown(self) -> list[tuple[str, object]]:
+        given = ((field.name, getattr(self, field.name), field.default) for field in fields(self))
+        return [(name, value) for name, value, default in given if value is not default and name != "visible_mask"]

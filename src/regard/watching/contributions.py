@@ -1,0 +1,78 @@
+"""What a head adds to a logit directly: its output, through the output projection, times a row of the unembedding."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from regard.errors import ArgumentError, KindError, ShapeError
+from regard.watching.attention_call import AttentionCall
+from regard.watching.output_projection import heads_of_projection, output_projection
+
+
+@torch.no_grad()
+def logit_contributions(
+    model: nn.Module,
+    call: AttentionCall,
+    token_ids: Sequence[int] | Tensor,
+    *,
+    unembedding: Tensor | None = None,
+    scale: Tensor | None = None,
+) -> Tensor:
+    """The direct contribution of each head of one call to the logits of some tokens.
+
+    .. math:: c_{b,h,i,t} = \\big(o_{b,h,i} W_O^h\\big) \\cdot (s_{b,i} \\, u_t)
+
+    Elhage et al. 2021, "A Mathematical Framework for Transformer Circuits": a residual stream is a sum, so a logit is a
+    sum of contributions, as far as what comes after the sum is linear. :math:`o` is the head's output, :math:`W_O^h`
+    its part of the output projection, :math:`u_t` the token's row of the unembedding. A normalization before the
+    unembedding is linear only with its statistics held fixed; they are :math:`s`. The path through later layers is not
+    counted: measure that by `ablate`.
+
+    Args:
+        model: the watched model.
+        call: of ``regard.watch(model, outputs=True)``.
+        token_ids: ``[tokens]``.
+        unembedding: ``[vocabulary, features]``; None: that of the model, as ``get_output_embeddings()`` gives it.
+        scale: what a final normalization multiplies each feature by, broadcastable to ``[batch, queries, features]``,
+            such as its gain over the standard deviation it had; None: 1.
+
+    Returns:
+        ``[batch, heads, queries, tokens]``, of the heads that the call has.
+
+    Raises:
+        ArgumentError: the call has no outputs, or the unembedding is not known.
+        KindError, ShapeError: token ids, unembedding or scale of another type or shape.
+    """
+    if call.head_output is None:
+        raise ArgumentError("call must have the heads' outputs: watch with outputs=True")
+    ids = torch.as_tensor(token_ids)
+    if ids.dim() != 1 or ids.is_floating_point() or ids.dtype == torch.bool:
+        raise KindError(f"token_ids must be integers [tokens]; they have the shape {list(ids.shape)} of {ids.dtype}")
+    matrix = _unembedding(model) if unembedding is None else unembedding
+    if ids.numel() and not 0 <= int(ids.min()) <= int(ids.max()) < matrix.shape[0]:
+        raise ArgumentError(f"token_ids must be from 0 to {matrix.shape[0] - 1}")
+    projection = output_projection(model, call.name)
+    weight = heads_of_projection(projection, call.heads, call.head_output.shape[-1], call.name).cpu()
+    if matrix.dim() != 2 or matrix.shape[1] != weight.shape[2]:
+        raise ShapeError(f"unembedding must be [vocabulary, {weight.shape[2]}]; it has shape {list(matrix.shape)}")
+    rows = matrix.detach().cpu()[ids.cpu()].to(weight.dtype)
+    added = torch.einsum("bhqd,hdo->bhqo", call.head_output.to(weight.dtype), weight[list(call.chosen_heads)])
+    if scale is not None:
+        try:
+            added = added * scale.detach().cpu()[(None,) * (3 - scale.dim())][:, None]
+        except RuntimeError as error:
+            wanted = [call.batch, call.queries, weight.shape[2]]
+            raise ShapeError(f"scale must broadcast to [batch, queries, features] = {wanted}") from error
+    return added @ rows.t()
+
+
+def _unembedding(model: nn.Module) -> Tensor:
+    getter = getattr(model, "get_output_embeddings", None)
+    found = getter() if callable(getter) else None
+    weight = getattr(found, "weight", None)
+    if not isinstance(weight, Tensor):
+        raise ArgumentError(
+            f"unembedding must be given: {type(model).__name__} has no get_output_embeddings() that gives one"
+        )
+    return weight

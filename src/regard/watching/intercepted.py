@@ -1,0 +1,136 @@
+"""An attention call as it was found, and what is read of it: the same for every way in which PyTorch computes one."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from regard.attention.execution import execute, full_precision
+from regard.attention.planner import BACKENDS, choose_reader
+from regard.attention.problem import Problem
+from regard.attention.readings import Gatherer, Readings
+from regard.masks import Mask
+from regard.normalizers.softmax import softmax
+from regard.scores import ScaledDot
+from regard.shapes import Grid, spread_heads
+
+SMALL_PAIRS = 1 << 17
+"""Pairs of all heads below which PyTorch's operations read weights faster than the start of a compiled kernel."""
+
+READ = (
+    "lse", "entropy", "peak", "top_weights", "top_indices", "received", "distance", "pooled_mean", "pooled_max", "rows",
+    "tile", "weights",
+)  # fmt: skip
+"""The readings, by their names in `regard.Observed`."""
+
+
+@dataclass(eq=False)
+class Intercepted:
+    """What a call computes, either as a problem or by the scores and weights that it made.
+
+    Attributes:
+        source: what computed it.
+        mask: the kind of its mask.
+        visible: pairs that could be seen; None: all.
+        problem: the call as a problem of regard, with detached tensors; None if scores and weights are given.
+        scores: ``[batch, heads, queries, keys]``, −inf or a huge negative number where masked; None if unknown.
+        weights: ``[batch, heads, queries, keys]`` before dropout.
+        value: ``[batch, kv_heads, keys, value_dim]``; None if unknown.
+        cross: whether queries and keys were computed from different tensors; None if unknown.
+        causal: whether the call hides later keys; None: as its mask says.
+        child: the submodule of the owner that it belongs to, for kernels that compute a whole layer.
+        has_bias, scale, cap, has_sink, dropout: as in `AttentionCall`.
+    """
+
+    source: str
+    mask: str = "none"
+    visible: Mask | None = None
+    problem: Problem | None = None
+    scores: Tensor | None = None
+    weights: Tensor | None = None
+    value: Tensor | None = None
+    cross: bool | None = None
+    causal: bool | None = None
+    child: str = ""
+    has_bias: bool = False
+    scale: float | None = None
+    cap: float | None = None
+    has_sink: bool = False
+    dropout: float = 0.0
+
+    @property
+    def grid(self) -> Grid:
+        """The index space of its pairs."""
+        if self.problem is not None:
+            return self.problem.grid
+        assert self.weights is not None
+        return Grid.whole(*self.weights.shape, self.weights.device)
+
+    @property
+    def kv_heads(self) -> int:
+        """Key and value heads, as they were passed on."""
+        return self.grid.heads if self.problem is None else self.problem.key.shape[1]
+
+    @torch.no_grad()
+    def reach(self) -> int:
+        """How many keys there are up to the last one that the last query of any batch row sees."""
+        grid = self.grid
+        if self.visible is None or not grid.queries or not grid.keys or not grid.batch:
+            return grid.keys
+        last = self.visible.allows(grid.tile(queries=range(grid.queries - 1, grid.queries)))
+        seen = last.reshape(-1, last.shape[-1]).any(0).expand(grid.keys).nonzero()
+        return int(seen[-1]) + 1 if len(seen) else grid.keys
+
+    @torch.no_grad()
+    def sees_later(self) -> bool:
+        """Whether a query sees a key after its own, where the last query stands at the last key that it sees."""
+        grid = self.grid
+        if self.visible is None or grid.queries < 2:
+            return self.visible is None
+        first = self.visible.allows(grid.tile(queries=range(1)))
+        seen = first.reshape(-1, first.shape[-1]).any(0).expand(grid.keys).nonzero()
+        return len(seen) > 0 and int(seen[-1]) > self.reach() - grid.queries
+
+    @torch.no_grad()
+    def output(self) -> Tensor | None:
+        """Each head's output before dropout, ``[batch, heads, queries, value_dim]``; None where values are unknown."""
+        if self.problem is not None:
+            return execute(self.problem, "auto").output
+        if self.value is None or self.weights is None:
+            return None
+        return self.weights.to(self.value.dtype) @ spread_heads(self.value, self.grid.heads)
+
+    @torch.no_grad()
+    def read(self, read: Readings) -> dict[str, Tensor | None]:
+        """The readings by their names, on the device of the call.
+
+        Raises:
+            KindError, ArgumentError: readings that a call of this size does not have.
+        """
+        problem = self.problem
+        if problem is None:
+            assert self.weights is not None
+            problem = _empty_problem(self.weights)
+        gatherer = Gatherer(problem, read)
+        if self.weights is not None:
+            grid = problem.grid
+            masked = self.scores if self.scores is not None else self.weights.log()
+            gatherer.add(masked.to(gatherer.dtype), self.weights.to(gatherer.dtype), grid)
+        elif problem.pairs:
+            with full_precision(problem.query):
+                small = problem.pairs < SMALL_PAIRS
+                reader = BACKENDS["reference"] if small else choose_reader(problem, BACKENDS["reference"])
+                reader.read(problem, gatherer)
+        observed = gatherer.observed(problem.query.new_empty(0), problem)
+        taken = {name: getattr(observed, name) for name in READ}
+        if self.weights is not None and self.scores is None:
+            taken["lse"] = None
+        return taken
+
+
+def _empty_problem(weights: Tensor) -> Problem:
+    """A problem of the size of these weights, which a gatherer asks for its sizes and its dtype."""
+    B, H, Q, K = weights.shape
+    nothing = weights.new_zeros(())
+    query, key = nothing.expand(B, H, Q, 1), nothing.expand(B, H, K, 1)
+    return Problem(query, key, key, ScaledDot(), softmax)

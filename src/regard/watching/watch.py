@@ -1,0 +1,446 @@
+"""``with regard.watch(model) as seen``: a record of every attention call of a model, whose output does not change."""
+
+import warnings
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, ExitStack
+from types import FrameType
+from typing import TYPE_CHECKING, Any, cast
+
+import torch
+from torch import Tensor, nn
+
+from regard.attention.readings import Readings, check_readings
+from regard.errors import ArgumentError, KindError, RegardError, UnseenError
+from regard.shapes import Grid, kind_of, whole_number
+from regard.watching.attention_call import AttentionCall, Kind
+from regard.watching.generation import Reordering, stitch
+from regard.watching.intercepted import Intercepted
+from regard.watching.interception import observing
+from regard.watching.output_projection import heads_of_projection, output_projection
+from regard.watching.owners import ModuleNames, Owner, looks_like_attention, without_ancestors
+from regard.watching.tiles import ProblemTiles
+
+if TYPE_CHECKING:
+    from regard.records import AttentionRecord, Axis, Document
+
+NAMES_LIMIT = 8
+"""Modules that a message names; it counts the others."""
+
+
+class UnseenAttentionWarning(UserWarning):
+    """Some modules of a watched model look like attention, ran, and gave no record."""
+
+
+class Watch:
+    """The context of `watch`, and what was seen in it.
+
+    Attributes:
+        calls: one record for each attention call, in the order of the calls.
+        model: the watched model.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        read: Readings,
+        layers: frozenset[int] | None,
+        heads: tuple[int, ...] | None,
+        keep: bool,
+        norms: bool,
+        outputs: bool,
+    ):
+        self.model = model
+        self.calls: list[AttentionCall] = []
+        self._read, self._layers, self._heads = read, layers, heads
+        self._keep, self._norms, self._outputs = keep, norms, outputs
+        self._names = ModuleNames(model)
+        self._reorderings: list[Reordering] = []
+        self._unreadable: dict[str, str] = {}
+        self._met: set[str] = set()
+        self._met_layers: set[int] = set()
+        self._ran: set[str] = set()
+        self._forwards = 0
+        self._in_forward: dict[str, int] = {}
+        self._causal: set[str] = set()
+        self._open: ExitStack | None = None
+
+    def __enter__(self) -> "Watch":
+        if self._open is not None:
+            raise ArgumentError("this context is open already; call regard.watch again for another one")
+        _refuse_compiled(self.model)
+        stack = ExitStack()
+        stack.enter_context(observing(self))
+        self._open = stack
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: object, traceback: object) -> None:
+        stack, self._open = self._open, None
+        if stack is not None:
+            stack.close()
+        if kind is None:
+            self._tell_of_unseen()
+
+    # What the interception asks and tells.
+
+    @property
+    def changes(self) -> bool:
+        return False
+
+    def owner(self, frame: FrameType) -> Owner | None:
+        return self._names.owner(frame)
+
+    def ran(self, module: nn.Module) -> None:
+        name = self._names.names.get(id(module))
+        if name is None:
+            return
+        self._ran.add(name)
+        if name == "":
+            self._forwards += 1
+            self._in_forward.clear()
+
+    def reordered(self, index: Tensor) -> None:
+        number = len(self.calls)
+        # Each layer's cache is reordered in turn, by the same index.
+        if self._reorderings and self._reorderings[-1].number == number:
+            return
+        self._reorderings.append(Reordering(number, index.detach().cpu()))
+
+    def change(self, owner: Owner, output: Tensor) -> Tensor:
+        return output
+
+    @torch.no_grad()
+    def take(self, owner: Owner, read: Callable[[], Intercepted]) -> None:
+        try:
+            found = read()
+        except RegardError as error:
+            self._met.add(owner.name)
+            self._unreadable[owner.name] = str(error)
+            return
+        name = ".".join(part for part in (owner.name, found.child) if part)
+        self._met.add(name)
+        occurrence = self._occurrence(name, found)
+        layer = self._names.layer(name) if occurrence == 0 else occurrence
+        self._met_layers.add(layer)
+        if self._layers is not None and layer not in self._layers:
+            return
+        self.calls.append(self._record(owner, found, name, layer))
+
+    def _occurrence(self, name: str, found: Intercepted) -> int:
+        """How often this module attended in this forward pass of the model before: layers may share one module."""
+        grid = found.grid
+        if not self._forwards or grid.queries != grid.keys or grid.queries < 2:
+            return 0
+        self._in_forward[name] = self._in_forward.get(name, -1) + 1
+        return self._in_forward[name]
+
+    def _record(self, owner: Owner, found: Intercepted, name: str, layer: int) -> AttentionCall:
+        grid = found.grid
+        chosen = _chosen_heads(self._heads, grid.heads, name)
+        readings = found.read(self._read)
+        everything = len(chosen) == grid.heads and chosen == tuple(range(grid.heads))
+
+        def of_heads(tensor: Tensor | None) -> Tensor | None:
+            if tensor is None:
+                return None
+            return (tensor if everything else tensor[:, list(chosen)]).detach().cpu()
+
+        wants_pairs = self._read.weights or self._keep
+        groups = getattr(owner.module, "num_key_value_groups", 1)
+        repeated = found.kv_heads == grid.heads and isinstance(groups, int) and groups > 1
+        call = AttentionCall(
+            name=name,
+            layer=layer,
+            kind=self._kind(owner, found, name),
+            source=found.source,
+            forward=max(self._forwards - 1, 0),
+            number=len(self.calls),
+            batch=grid.batch,
+            heads=grid.heads,
+            kv_heads=grid.heads // groups if repeated else found.kv_heads,
+            queries=grid.queries,
+            keys=grid.keys,
+            chosen_heads=chosen,
+            mask=found.mask,
+            has_bias=found.has_bias,
+            scale=found.scale,
+            cap=found.cap,
+            has_sink=found.has_sink,
+            dropout=found.dropout,
+            reach=found.reach(),
+            visible_mask=found.visible if wants_pairs else None,
+            **{key: of_heads(value) for key, value in readings.items()},
+        )
+        if self._keep:
+            call.tiles = ProblemTiles.of_batch(found, chosen)
+        if self._norms:
+            call.value_norms = of_heads(self._value_norms(found, name))
+        if self._outputs:
+            call.head_output = of_heads(found.output())
+        return call
+
+    def _kind(self, owner: Owner, found: Intercepted, name: str) -> Kind:
+        if owner.cross if found.cross is None else found.cross or owner.cross:
+            return "cross"
+        causal = found.causal
+        if causal is None:
+            causal = found.mask.startswith(("causal", "window")) and not found.sees_later()
+        if not causal and found.grid.queries == 1:
+            # A single query sees all tokens before it: its mask does not tell what its module is.
+            is_causal = getattr(owner.module, "is_causal", None) is True
+            causal = name in self._causal or is_causal or found.grid.keys == 1 and _is_in_decoder(name)
+        if causal:
+            self._causal.add(name)
+        return "causal" if causal else "self"
+
+    def _value_norms(self, found: Intercepted, name: str) -> Tensor:
+        if found.value is None:
+            raise ArgumentError(f"norms=True needs values, which the attention of {name!r} does not show")
+        projection = output_projection(self.model, name)
+        weight = heads_of_projection(projection, found.grid.heads, found.value.shape[-1], name)
+        value = found.value
+        group = found.grid.heads // value.shape[1]
+        value = value.repeat_interleave(group, dim=1) if group > 1 else value
+        return torch.einsum("bhkd,hdo->bhko", value.to(weight.dtype), weight).norm(dim=-1)
+
+    def _tell_of_unseen(self) -> None:
+        looks = {name: self._named(name) for name in self._ran if looks_like_attention(self._named(name))}
+        kind = type(self.model).__name__
+        if not self._met:
+            if not self._ran:
+                raise UnseenError(f"no module of {kind} was called in this context, in the thread that opened it")
+            names = without_ancestors(sorted(looks)) or [kind]
+            raise UnseenError(
+                f"no attention call of {kind} was seen: {_listed(names, looks)} ran, but computes attention in a way "
+                "that regard.watch does not see (it sees scaled_dot_product_attention, torch.nn's modules, "
+                "FlexAttention, a softmax between two products, and regard's own)"
+            )
+        for name, reason in self._unreadable.items():
+            warnings.warn(
+                f"the attention of {name!r} in {kind} cannot be read: {reason}", UnseenAttentionWarning, stacklevel=3
+            )
+        silent = [name for name in without_ancestors(sorted(looks)) if not self._is_covered(name, looks)]
+        if silent:
+            warnings.warn(
+                f"{_listed(silent, looks)} in {kind} looks like attention and ran, but gave no record",
+                UnseenAttentionWarning,
+                stacklevel=3,
+            )
+        if not self.calls and self._layers is not None and not self._unreadable:
+            raise ArgumentError(
+                f"layers {sorted(self._layers)} made no attention call; those that did are {sorted(self._met_layers)}"
+            )
+
+    def _is_covered(self, name: str, looks: dict[str, nn.Module]) -> bool:
+        """Whether a record is of this module, of one in it, or of an attention that it is a part of."""
+        around = [other for other in looks if other == name or name.startswith(f"{other}.")]
+        met = self._met
+        if any(seen == place or seen.startswith(f"{place}.") for place in around for seen in met):
+            return True
+        return any(name.startswith(f"{seen}.") for seen in met if seen)
+
+    def _named(self, name: str) -> nn.Module:
+        return self.model.get_submodule(name)
+
+    # What the user asks.
+
+    def stitched(self, sequence: int = -1, beam_indices: Tensor | None = None) -> list[AttentionCall]:
+        """One record for each layer and kind, whose queries are all tokens so far.
+
+        The calls of one module are joined as long as they continue one sequence: the prefill, then each decoded token.
+        Where beams were reordered between two calls, each row follows its own beam back. Readings of rows (``lse``,
+        ``entropy``, ``peak``, ``top_weights``, ``top_indices``, ``distance``, ``weights``) are joined, ``received`` is
+        summed; ``pooled``, ``rows`` and ``tile`` belong to one call and are None where several are joined.
+
+        Args:
+            sequence: which one, where several were computed in the context: each forward pass without a cache is one.
+                -1: the last.
+            beam_indices: ``[sequences, tokens]``, as `generate` of Hugging Face returns it
+                (``return_dict_in_generate=True, output_scores=True``); then batch rows are the returned sequences.
+                None: they are the beams of the last step.
+
+        Raises:
+            ArgumentError: there is no such sequence.
+        """
+        return stitch(self.calls, self._reorderings, sequence, beam_indices)
+
+    def records(
+        self,
+        query_tokens: "Sequence[str] | Axis",
+        key_tokens: "Sequence[str] | Axis | None" = None,
+        *,
+        batch_row: int = 0,
+        sequence: int = -1,
+    ) -> "list[AttentionRecord]":
+        """Plain records of one batch row, for `regard.viewer`: of each call that has weights or a source of tiles.
+
+        Args:
+            query_tokens: the tokens that attend, or an axis of `regard.records`. Longer than the calls' queries by one
+                token is fine: the last generated token was never fed.
+            key_tokens: the tokens attended to by cross-attention (the source of a translation), which are also those of
+                the encoder; None: ``query_tokens``.
+            batch_row: which one.
+            sequence: as for `stitched`.
+
+        Raises:
+            ArgumentError: no call has weights or tiles, or there is no such row.
+            ShapeError: a call has another number of queries or keys than there are tokens.
+        """
+        from regard.watching.export import records_of
+
+        return records_of(self.stitched(sequence), query_tokens, key_tokens, batch_row)
+
+    def document(
+        self,
+        query_tokens: "Sequence[str] | Axis",
+        key_tokens: "Sequence[str] | Axis | None" = None,
+        *,
+        title: str | None = None,
+        texts: Sequence[tuple[str, str]] = (),
+        batch_row: int = 0,
+        sequence: int = -1,
+    ) -> "Document":
+        """The records as a `regard.records.Document`. Arguments and errors as for `records`.
+
+        Args:
+            query_tokens, key_tokens, batch_row, sequence: as for `records`.
+            title: one line; the model's class if not given.
+            texts: (name, text) to show beside the attention.
+        """
+        from regard.records import Document
+
+        found = self.records(query_tokens, key_tokens, batch_row=batch_row, sequence=sequence)
+        return Document(title or type(self.model).__name__, tuple(found), texts=tuple(texts))
+
+    def ablate(
+        self, layer: int, head: int | Sequence[int], how: str = "zero", *, kind: str | None = None
+    ) -> AbstractContextManager[None]:
+        """A context in which a head of the watched model is switched off: see `regard.watching.ablate`."""
+        from regard.watching.ablation import ablate
+
+        return ablate(self.model, layer, head, how, kind=cast(Any, kind))
+
+    def __repr__(self) -> str:
+        return f"<{len(self.calls)} attention calls of {type(self.model).__name__}>"
+
+
+def watch(
+    model: nn.Module,
+    *,
+    read: Readings | None = None,
+    layers: int | Sequence[int] | None = None,
+    heads: int | Sequence[int] | None = None,
+    keep: bool = False,
+    norms: bool = False,
+    outputs: bool = False,
+) -> Watch:
+    """Watch the attention of a model: a context that records every attention call, and changes none.
+
+    ::
+
+        with regard.watch(model, read=regard.Readings(entropy=True, top_k=8)) as seen:
+            model(**inputs)
+        seen.calls[0].name, seen.calls[0].mask, seen.calls[0].entropy
+
+    Output, loss, gradients and random numbers are what they are without, bit for bit. Readings are those of `observe`:
+    tile by tile, without the matrix of weights unless it is asked for, of weights before dropout. A recomputation in
+    the backward pass (activation checkpointing) is no second call. Calls of the thread that opened the context count.
+
+    Weights alone mislead: attention weights may correlate poorly with a model's other measures of importance, and
+    different weights may give the same prediction (Jain & Wallace 2019, "Attention is not Explanation"); whether that
+    disqualifies them depends on the question (Wiegreffe & Pinter 2019, "Attention is not not Explanation"); and a large
+    weight on a short value moves little (Kobayashi et al. 2020, "Attention is Not Only a Weight"). So look at
+    ``norms=True``, at `regard.watching.logit_contributions`, and measure with `Watch.ablate`.
+
+    Args:
+        model: any `torch.nn.Module`; not a compiled one.
+        read: which readings to take of each call; entropy, the top 8 keys and what each key received if not given.
+        layers: which layers, by number from 0; None: all.
+        heads: which query heads, by number from 0; None: all.
+        keep: whether to keep queries and keys (on the CPU), so that `AttentionCall.tiles` gives exact tiles of the
+            weights and maps of any size later.
+        norms: whether to read the norms of values after the output projection, for `AttentionCall.weighted_norms`.
+        outputs: whether to keep each head's output, for `regard.watching.logit_contributions`.
+
+    Returns:
+        a context; `Watch.calls` has the records.
+
+    Raises:
+        KindError, ArgumentError: bad arguments; a model that `torch.compile` or TorchScript compiled, by the name of
+            the module. From within the model's call: readings that a call does not have.
+        UnseenError: at the end, if not one attention call was seen.
+
+    Warns:
+        UnseenAttentionWarning: at the end, naming modules that look like attention and ran without a record.
+    """
+    if not isinstance(model, nn.Module):
+        raise KindError(f"model must be a torch.nn.Module; it is {kind_of(model)}")
+    read = Readings(entropy=True, top_k=8, received=True) if read is None else read
+    _check_readings(read)
+    for name, flag in (("keep", keep), ("norms", norms), ("outputs", outputs)):
+        if not isinstance(flag, bool):
+            raise KindError(f"{name} must be True or False; it is {kind_of(flag)}")
+    chosen_layers = _integers("layers", layers)
+    chosen_heads = _integers("heads", heads)
+    return Watch(
+        model,
+        read,
+        None if chosen_layers is None else frozenset(chosen_layers),
+        chosen_heads,
+        keep,
+        norms,
+        outputs,
+    )
+
+
+def _check_readings(read: Readings) -> None:
+    """Types are checked at once; indices when a call shows its size."""
+    large = Grid.whole(1, 1, 2**40, 2**40)
+    check_readings(read, large)
+
+
+def _integers(name: str, given: int | Sequence[int] | None) -> tuple[int, ...] | None:
+    if given is None:
+        return None
+    if isinstance(given, str) or not isinstance(given, Sequence | range | set | frozenset):
+        given = (given,)  # type: ignore[assignment]
+    numbers = tuple(whole_number(f"{name}[{place}]", each, low=0) for place, each in enumerate(cast(Any, given)))
+    if not numbers:
+        raise ArgumentError(f"{name} must name at least one; None means all")
+    return numbers
+
+
+def _chosen_heads(heads: tuple[int, ...] | None, count: int, name: str) -> tuple[int, ...]:
+    if heads is None:
+        return tuple(range(count))
+    if max(heads) >= count:
+        raise ArgumentError(f"heads must be below {count}, the heads of {name!r}; got {max(heads)}")
+    return heads
+
+
+def _refuse_compiled(model: nn.Module) -> None:
+    """Raise if `torch.compile` or TorchScript compiled the model or a module in it: Python does not see what runs."""
+    for name, module in model.named_modules():
+        named = f"module {name!r}" if name else "the model"
+        original = getattr(module, "_orig_mod", None)
+        if isinstance(original, nn.Module):
+            raise KindError(
+                f"model: {named} is compiled by torch.compile, so its attention calls cannot be seen; "
+                "watch and call the original module, which is its attribute _orig_mod"
+            )
+        if getattr(module, "_compiled_call_impl", None) is not None:
+            raise KindError(
+                f"model: {named} is compiled ({type(module).__name__}.compile() was called), so its attention calls "
+                "cannot be seen; watch a copy that is not compiled"
+            )
+        if isinstance(module, torch.jit.ScriptModule):
+            raise KindError(f"model: {named} is compiled by TorchScript, so its attention calls cannot be seen")
+
+
+def _is_in_decoder(name: str) -> bool:
+    return "decoder" in name.lower()
+
+
+def _listed(names: Sequence[str], modules: dict[str, nn.Module]) -> str:
+    shown = [f"{name!r} ({type(modules[name]).__name__})" if name in modules else name for name in names[:NAMES_LIMIT]]
+    more = f" and {len(names) - NAMES_LIMIT} more" if len(names) > NAMES_LIMIT else ""
+    return ", ".join(shown) + more
