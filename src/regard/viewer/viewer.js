@@ -661,34 +661,64 @@ class LongMap {
   }
 
   /** The whole pooled map, one pixel a bin. */
-  bitmap(pooling, head, scale) {
-    const key = `${pooling} ${head} ${scale}`;
-    if (!this.bitmaps.has(key)) this.bitmaps.set(key, this.paintBitmap(pooling, head, scale));
+  bitmap(pooling, head, scale, block = 1) {
+    const key = `${pooling} ${head} ${scale} ${block}`;
+    if (!this.bitmaps.has(key)) {
+      if (this.bitmaps.size > 24) this.bitmaps.delete(this.bitmaps.keys().next().value);
+      this.bitmaps.set(key, this.paintBitmap(pooling, head, scale, block));
+    }
     return this.bitmaps.get(key);
   }
 
-  paintBitmap(pooling, head, scale) {
-    const cells = this.rows * this.columns;
-    const values = new Float32Array(cells);
-    let largest = 0;
-    for (let cell = 0; cell < cells; cell += 1) {
-      values[cell] = this.pooled(pooling, head, Math.floor(cell / this.columns), cell % this.columns).value;
-      if (values[cell] > largest) largest = values[cell];
+  /** The largest pooled weight of each block of bins, so that a single bright bin is never lost. */
+  blocks(pooling, head, block) {
+    const [rows, columns] = [Math.ceil(this.rows / block), Math.ceil(this.columns / block)];
+    const values = new Float32Array(rows * columns);
+    for (let row = 0; row < this.rows; row += 1) {
+      for (let column = 0; column < this.columns; column += 1) {
+        const { value } = this.pooled(pooling, head, row, column);
+        const cell = Math.floor(row / block) * columns + Math.floor(column / block);
+        if (!(value <= values[cell])) values[cell] = value;
+      }
     }
-    const canvas = pixelCanvas(this.columns, this.rows, (data) => {
-      for (let row = 0; row < this.rows; row += 1) {
-        const line = values.subarray(row * this.columns, (row + 1) * this.columns);
+    return { rows, columns, values };
+  }
+
+  paintBitmap(pooling, head, scale, block) {
+    const { rows, columns, values } = this.blocks(pooling, head, block);
+    const largest = values.reduce((most, value) => (value > most ? value : most), 0);
+    const canvas = pixelCanvas(columns, rows, (data) => {
+      for (let row = 0; row < rows; row += 1) {
+        const line = values.subarray(row * columns, (row + 1) * columns);
         const most = scale === "row" ? line.reduce((a, b) => Math.max(a, b), 0) : largest;
-        for (let column = 0; column < this.columns; column += 1) {
+        for (let column = 0; column < columns; column += 1) {
           const shade = most > 0 ? SCALES[scale].shade(line[column] / most) : 0;
           const step = 3 * Math.round(clamp(shade || 0, 0, 1) * (RAMP_SIZE - 1));
-          const pixel = 4 * (row * this.columns + column);
+          const pixel = 4 * (row * columns + column);
           for (let channel = 0; channel < 3; channel += 1) data[pixel + channel] = RAMP[step + channel];
           data[pixel + 3] = 255;
         }
       }
     });
     return { canvas, largest };
+  }
+
+  /** What was found in the map: {text, head, row, column}. */
+  places() {
+    const { sinks, diagonals, spikes } = this.findings;
+    const { queries, keys } = this.record;
+    const middle = Math.floor(queries.length / 2);
+    return [
+      ...sinks.map((one) => ({ text: `head ${one.head}: sink at key ${counted(one.key)}, mean ${formatNumber(one.share)}`,
+        head: one.head, row: middle, column: one.key })),
+      ...diagonals.map((one) => {
+        const row = clamp(middle, Math.max(0, -one.offset), Math.min(queries.length - 1, keys.length - 1 - one.offset));
+        const distance = one.offset === 0 ? "key = query" : `key = query ${one.offset > 0 ? "+" : "\u2212"} ${counted(Math.abs(one.offset))}`;
+        return { text: `head ${one.head}: diagonal ${distance}, mean ${formatNumber(one.share)}`, head: one.head, row, column: row + one.offset };
+      }),
+      ...spikes.map((one) => ({ text: `head ${one.head}: ${formatNumber(one.weight)} at query ${counted(one.query)}, key ${counted(one.key)}`,
+        head: one.head, row: one.query, column: one.key })),
+    ];
   }
 
   /** Mean weight that each bin of keys receives. */
@@ -1108,8 +1138,18 @@ function drawLegend(pen, legend, width, theme) {
     x += length + 14;
   }
   for (const sample of legend.samples ?? []) x = drawSample(pen, sample, x, width, theme);
-  pen.text(fitText(legend.text, width - 24, { size: 11 }), 12, 41, { color: theme.muted, size: 11 });
+  let y = legend.ramp ? 41 : legend.samples?.length ? 29 : 13;
+  const lines = wrapText(legend.text, width - 24, { size: 11 });
+  const room = legend.ramp ? (width < NARROW ? 2 : 1) : 2;
+  lines.slice(0, room).forEach((line, number) => {
+    const last = number === room - 1 && lines.length > room;
+    pen.text(last ? fitText(`${line} \u2026`, width - 24, { size: 11 }) : line, 12, y, { color: theme.muted, size: 11 });
+    y += 14;
+  });
 }
+
+/** Below this width the legend has two lines. */
+const NARROW = 640;
 
 const legendNumber = (value) => (value === 0 ? "0" : value >= 0.001 ? String(Number(value.toPrecision(2))) : value.toExponential(0).replace("e-", "e\u2212"));
 
@@ -1205,6 +1245,9 @@ function describeCell(app, table, row, column) {
     + `(${head}; query ${table.rowGroups[row][0]}, key ${table.columnGroups[column][0]}; ${table.rowSummary(row)})`;
 }
 
+/** The least room for the names of the two sides in the corner of a map. */
+const CORNER = 84;
+
 /** A rectangular map with tokens on both sides. */
 class AlignmentView extends RecordView {
   name = "alignment";
@@ -1216,7 +1259,7 @@ class AlignmentView extends RecordView {
   geometry(app) {
     const table = app.table();
     const { width, height } = app.area;
-    const rowWidth = Math.min(widest(table, "row") + 14, Math.max(64, width * 0.32));
+    const rowWidth = Math.max(CORNER, Math.min(widest(table, "row") + 14, width * 0.32));
     const room = Math.max(40, width - rowWidth - 6);
     const across = room / Math.max(1, table.columns);
     const label = Math.min(widest(table, "column"), 130);
@@ -1224,7 +1267,9 @@ class AlignmentView extends RecordView {
     const fit = Math.min(across, Math.max(down, Math.min(across, 15)), 46);
     const cell = Math.max(fit, 1) * app.state.zoom;
     const flat = label + 8 <= cell;
-    return { table, left: rowWidth, top: flat ? 24 : label + 14, width: cell, height: cell, flat };
+    // A map that leaves room stands in the middle.
+    const spare = Math.max(0, width - rowWidth - table.columns * cell - 6);
+    return { table, left: rowWidth + Math.floor(spare / 2), top: flat ? 24 : label + 14, width: cell, height: cell, flat };
   }
 
   size(app) {
@@ -1364,9 +1409,9 @@ class HeadsView extends RecordView {
   geometry(app) {
     const table = app.table();
     const { width, height } = app.area;
-    const label = Math.min(150, width * 0.3, Math.max(widest(table, "row"), widest(table, "column")) + 10);
+    const label = Math.min(150, width * 0.27, Math.max(widest(table, "row"), widest(table, "column")) + 10);
     const step = clamp((height - 34) / Math.max(1, table.rows, table.columns), 18, 30);
-    const bars = clamp(width * 0.16, 44, 140);
+    const bars = clamp(width * 0.16, 30, 140);
     const spread = Math.min(520, width - 2 * label - bars - 24);
     const left = Math.max(8, (width - (2 * label + bars + spread + 24)) / 2);
     return { table, step, label, top: 26, left: left + label, right: left + label + spread, bars };
@@ -1568,7 +1613,9 @@ class ModelView {
   geometry(app) {
     const heads = Math.max(...app.records.map((record) => record.heads));
     const left = Math.min(112, 24 + Math.max(...app.records.map((record) => textWidth(record.label, { size: 11 }))));
-    const cell = clamp((app.area.width - left - 8) / heads, 34, 156);
+    const across = (app.area.width - left - 8) / heads;
+    const down = (app.area.height - 28) / app.records.length;
+    const cell = clamp(Math.min(across, Math.max(down, 72)), 34, 170);
     return { heads, left, top: 24, cell };
   }
 
@@ -1691,10 +1738,11 @@ class TextView extends RecordView {
       shortText(side === "row" ? table.rowText(number) : table.columnText(number), 60));
     const key = `${app.tableKey()}|${wide}|${app.record.number}`;
     if (this.cache?.key === key) return this.cache.place;
-    const queries = this.single(app) ? null : flowWords(texts("row"), left, 34, wide, 15, 32);
+    const size = Math.max(table.rows, table.columns) < 60 && width > 500 ? 18 : 15;
+    const queries = this.single(app) ? null : flowWords(texts("row"), left, 34, wide, size, 2 * size + 2);
     const top = queries ? queries.bottom + 38 : 34;
-    const keys = flowWords(texts("column"), left, top, wide, 15, 32);
-    const place = { table, left, queries: queries?.places ?? keys.places, keys: keys.places, top, bottom: keys.bottom, wide };
+    const keys = flowWords(texts("column"), left, top, wide, size, 2 * size + 2);
+    const place = { table, left, size, queries: queries?.places ?? keys.places, keys: keys.places, top, bottom: keys.bottom, wide };
     this.cache = { key, place };
     return place;
   }
@@ -1745,8 +1793,9 @@ class TextView extends RecordView {
     const chosen = row !== null && app.activeRows().includes(row);
     if (chosen) pen.rect(box.x + 1, box.y + 1, box.width - 2, box.height - 2, { stroke: theme.accent, lineWidth: 2.5, radius: 4 });
     const ink = weight?.kind === MASKED ? theme.text : weight?.kind === MISSING ? "#ffffff" : colors.ink;
-    pen.text(fitText(shortText(text, 60), box.width - 8, { size: 15 }), box.x + box.width / 2, box.y + box.height / 2,
-      { color: ink, size: 15, align: "center" });
+    const { size } = this.cache.place;
+    pen.text(fitText(shortText(text, 60), box.width - 8, { size }), box.x + box.width / 2, box.y + box.height / 2,
+      { color: ink, size, align: "center" });
   }
 
   hit(app, x, y) {
@@ -1914,8 +1963,8 @@ class ImageView extends RecordView {
         continue;
       }
       const shade = sums.largest > 0 ? SCALES[scale].shade(sums.values[column] / sums.largest) : 0;
-      const grid = box.width > 9 && box.height > 9;
-      pen.rect(box.x, box.y, box.width - (grid ? 0.5 : -0.4), box.height - (grid ? 0.5 : -0.4),
+      // Neighbours overlap a little, since the picture would shine through the gaps that rounding leaves.
+      pen.rect(box.x, box.y, box.width + 0.3, box.height + 0.3,
         app.state.overlay === "veil" ? { fill: "#000000", alpha: 0.82 * (1 - shade) } : { fill: rampColor(shade), alpha: 0.68 });
     }
   }
@@ -2002,7 +2051,7 @@ class SoundView extends RecordView {
   geometry(app) {
     const table = app.table();
     const { width, height } = app.area;
-    const left = Math.min(widest(table, "row") + 14, Math.max(64, width * 0.3));
+    const left = Math.max(CORNER, Math.min(widest(table, "row") + 14, width * 0.3));
     const wide = Math.max(60, width - left - 12);
     const picture = clamp(height * 0.34, 90, 220);
     const top = 16 + picture + 34;
@@ -2136,10 +2185,13 @@ class LongView extends RecordView {
     if (!place.map) return;
     const { left, top, cell, map, queries, keys } = place;
     const area = { x: win.x + left, y: win.y + top, width: win.width - left - 4, height: win.height - top };
-    const { canvas, largest } = map.bitmap(app.state.pooling, app.state.head, app.state.scale);
+    // Bins below two pixels are joined: scaling down would drop bright ones.
+    const bin = Math.min((keys * cell) / map.columns, (queries * cell) / map.rows);
+    const block = Math.max(1, Math.ceil(2 / bin));
+    const { canvas, largest } = map.bitmap(app.state.pooling, app.state.head, app.state.scale, block);
     this.largest = largest;
     pen.clip(area.x, area.y, area.width, area.height, () => {
-      this.drawPooled(pen, place, area, canvas);
+      this.drawPooled(pen, place, area, canvas, block);
       if (cell >= 3) this.drawTiles(app, pen, place, area);
       pen.rect(left, top, keys * cell, queries * cell, { stroke: app.theme.border });
       const item = app.active();
@@ -2150,16 +2202,40 @@ class LongView extends RecordView {
     });
     this.drawAxes(app, pen, place, win, area);
     this.drawReceived(app, pen, place, win, area);
+    this.drawList(app, pen, place);
+  }
+
+  /** The findings, in the room beside a map that is narrower than the view. */
+  list(app, place) {
+    const x = place.left + place.keys * place.cell + 28;
+    if (app.state.zoom > 1 || app.area.width - x < 240 || !place.map) return [];
+    const room = Math.floor((app.area.height - 44) / 20);
+    return place.map.places().slice(0, room).map((found, number) =>
+      ({ found, x, y: 34 + 20 * number, width: app.area.width - x - 12, height: 20 }));
+  }
+
+  drawList(app, pen, place) {
+    const lines = this.list(app, place);
+    if (!lines.length) return;
+    const count = place.map.places().length;
+    pen.text(`Findings${lines.length < count ? ` (the first ${lines.length} of ${count})` : ""}: click one to go there`, lines[0].x, 18,
+      { color: app.theme.muted, size: 11, bold: true });
+    const item = app.active();
+    for (const { found, x, y, width, height } of lines) {
+      const chosen = item && item.found === found.text;
+      if (chosen) pen.rect(x - 4, y, Math.min(width, textWidth(found.text, { size: 12 }) + 8), height, { fill: app.theme.highlight, radius: 3 });
+      pen.text(fitText(found.text, width, { size: 12 }), x, y + height / 2, { color: app.theme.text, size: 12 });
+    }
   }
 
   /** The part of the pooled map that is seen, stretched. */
-  drawPooled(pen, place, area, canvas) {
+  drawPooled(pen, place, area, canvas, block) {
     const { left, top, cell, map, queries, keys } = place;
-    const bin = [(keys * cell) / map.columns, (queries * cell) / map.rows];
+    const bin = [(block * keys * cell) / map.columns, (block * queries * cell) / map.rows];
     const first = [Math.max(0, Math.floor((area.x - left) / bin[0])), Math.max(0, Math.floor((area.y - top) / bin[1]))];
-    const last = [Math.min(map.columns, Math.ceil((area.x + area.width - left) / bin[0])), Math.min(map.rows, Math.ceil((area.y + area.height - top) / bin[1]))];
+    const last = [Math.min(canvas.width, Math.ceil((area.x + area.width - left) / bin[0])),
+      Math.min(canvas.height, Math.ceil((area.y + area.height - top) / bin[1]))];
     if (last[0] <= first[0] || last[1] <= first[1]) return;
-    // Shrinking takes the average of neighbours and would hide a single bright bin: bins are never drawn below one pixel.
     const cut = [first[0], first[1], last[0] - first[0], last[1] - first[1]];
     pen.picture(canvas, left + first[0] * bin[0], top + first[1] * bin[1], cut[2] * bin[0], cut[3] * bin[1], { cut });
   }
@@ -2259,7 +2335,10 @@ class LongView extends RecordView {
   }
 
   hit(app, x, y, win) {
-    const { left, top, cell, queries, keys } = this.geometry(app);
+    const place = this.geometry(app);
+    const { left, top, cell, queries, keys } = place;
+    const line = this.list(app, place).find((one) => inside(one, x, y));
+    if (line) return { row: line.found.row, column: line.found.column, head: line.found.head, found: line.found.text };
     if (x < win.x + left || y < win.y + top) return null;
     const [row, column] = [Math.floor((y - top) / cell), Math.floor((x - left) / cell)];
     return row < queries && column < keys ? { row, column } : null;
@@ -2282,7 +2361,8 @@ class LongView extends RecordView {
   }
 
   activate(app, item) {
-    app.zoomTo(item, 16);
+    if (item.found) app.goTo(item);
+    else app.zoomTo(item, 16);
   }
 
   describe(app, item) {
@@ -2333,6 +2413,8 @@ const MOST_TERMS = 12;
 /** The worked calculation of one head: a cell's dot product, scale, mask, normalization and output, with all numbers. */
 class StepsView {
   name = "steps";
+
+  quiet = true; // the calculation beside the map says more than a tooltip
 
   title = "Steps";
 
@@ -2387,7 +2469,8 @@ class StepsView {
     const range = finiteRange(matrix);
     for (let row = 0; row < steps.rows; row += 1) {
       for (let column = 0; column < steps.columns; column += 1) {
-        this.drawCell(app, pen, place, matrix[row * steps.columns + column], row, column, range);
+        const hidden = name === "weights" && steps.hides(row, column);
+        this.drawCell(app, pen, place, hidden ? -Infinity : matrix[row * steps.columns + column], row, column, range, hidden);
       }
     }
     this.drawLabels(app, pen, place);
@@ -2397,7 +2480,7 @@ class StepsView {
     this.write(panel, steps, item);
   }
 
-  drawCell(app, pen, place, value, row, column, range) {
+  drawCell(app, pen, place, value, row, column, range, hidden) {
     const [x, y] = [place.left + column * place.cell, place.top + row * place.tall];
     const { cell, tall } = place;
     if (value === -Infinity) pen.hatch(x, y, cell - 1, tall - 1, app.theme);
@@ -2410,7 +2493,7 @@ class StepsView {
           { color: inkOnRamp(shade), size: 11, align: "center" });
       }
     }
-    if (value === -Infinity && cell >= 34) pen.text("\u2212\u221e", x + cell / 2, y + tall / 2, { color: app.theme.text, size: 11, align: "center" });
+    if (value === -Infinity && !hidden && cell >= 34) pen.text("\u2212\u221e", x + cell / 2, y + tall / 2, { color: app.theme.text, size: 11, align: "center" });
   }
 
   drawLabels(app, pen, place) {
@@ -2500,7 +2583,7 @@ class StepsView {
     const sum = exponentials.reduce((a, b) => a + b, 0);
     const total = weights.reduce((a, b) => a + b, 0);
     const rows = keys.map((key) => [shortText(steps.entry.keys[key], 14), formatNumber(scores[key]),
-      ...(softmax ? [formatNumber(exponentials[key])] : []), formatNumber(weights[key])]);
+      ...(softmax ? [formatNumber(exponentials[key])] : []), steps.hides(row, key) ? "masked" : formatNumber(weights[key])]);
     const foot = [keys.length < steps.columns ? `sum of all ${steps.columns}` : "sum", "", ...(softmax ? [formatNumber(sum)] : []), formatNumber(total)];
     panel.table(["key", "score", ...(softmax ? ["exp"] : []), "weight"], rows, foot, keys.indexOf(column));
     this.number += 1;
@@ -2552,7 +2635,8 @@ class StepsView {
     const steps = app.steps[app.state.steps];
     const parts = steps.names.filter((name) => name in PAIR_STEPS).map((name) => {
       const value = steps.at(name, item.row, item.column);
-      return `${name} ${name === "masked" && value === -Infinity ? "\u2212\u221e (hidden)" : formatNumber(value)}`;
+      const masked = (name === "masked" && value === -Infinity) || (name === "weights" && steps.hides(item.row, item.column));
+      return `${name} ${formatNumber(value)}${masked ? " (masked)" : ""}`;
     });
     return `${quoted(steps.entry.queries[item.row])} \u2192 ${quoted(steps.entry.keys[item.column])}: ${parts.join(", ")}`;
   }
@@ -2668,6 +2752,11 @@ class StepsData {
     return this.entry.matrices[name].shape[1];
   }
 
+  /** Whether the mask hides a pair. */
+  hides(row, column) {
+    return this.names.includes("masked") && this.at("masked", row, column) === -Infinity;
+  }
+
   at(name, row, column) {
     return this.matrices[name][row * this.columnsOf(name) + column];
   }
@@ -2680,11 +2769,11 @@ const VIEW_CLASSES = [AlignmentView, HeadsView, ModelView, StepsView, TextView, 
 // ---------------------------------------------------------------------------------------------------------------------
 
 const STYLE = `
-:host { display: block; height: 100%; color-scheme: light dark; }
+:host { display: block; height: 100%; overflow: auto; color-scheme: light dark; }
 :host([data-scheme="light"]) { color-scheme: light; }
 :host([data-scheme="dark"]) { color-scheme: dark; }
 * { box-sizing: border-box; }
-.viewer { display: flex; flex-direction: column; height: 100%; min-height: 460px; position: relative; overflow: hidden;
+.viewer { display: flex; flex-direction: column; height: 100%; min-height: 560px; position: relative; overflow: hidden;
   background: var(--background); color: var(--text); font: 14px/1.4 ${FONT}; }
 header { display: flex; flex-wrap: wrap; align-items: baseline; gap: 2px 16px; padding: 10px 12px 4px; min-width: 0; }
 h2 { font-size: 16px; font-weight: 650; margin: 0; overflow-wrap: anywhere; max-height: 3em; overflow: hidden; }
@@ -2699,7 +2788,7 @@ h2 { font-size: 16px; font-weight: 650; margin: 0; overflow-wrap: anywhere; max-
 label, .group { display: inline-flex; align-items: center; gap: 5px; color: var(--muted); font-size: 13px; max-width: 100%; }
 button, select { font: inherit; color: var(--text); background: var(--surface); border: 1px solid var(--border); border-radius: 5px;
   padding: 3px 8px; min-height: 28px; max-width: 100%; }
-select { max-width: 15em; }
+select { max-width: min(22em, 70vw); }
 input[type="checkbox"] { accent-color: var(--accent); width: 16px; height: 16px; margin: 0; }
 button { cursor: pointer; }
 button:hover { border-color: var(--muted); }
@@ -2708,7 +2797,7 @@ button:hover { border-color: var(--muted); }
 .heads button { display: inline-flex; align-items: center; gap: 4px; padding: 1px 6px; min-height: 26px; }
 .heads button[aria-pressed="false"] { opacity: .75; border-style: dashed; text-decoration: line-through; }
 .heads svg { display: block; }
-.push { margin-left: auto; display: inline-flex; gap: 6px; }
+.push { margin-left: auto; display: inline-flex; flex-wrap: wrap; align-items: center; gap: 6px 8px; }
 .stage { position: relative; flex: 1 1 auto; min-height: 260px; border-top: 1px solid var(--border); }
 .scroll { position: absolute; inset: 0; overflow: auto; }
 .space { position: absolute; left: 0; top: 0; pointer-events: none; }
@@ -2722,7 +2811,10 @@ canvas.grab { cursor: grabbing; }
 .readout { margin: 0; padding: 6px 12px 2px; min-height: 2em; max-height: 5.6em; overflow: auto; font-size: 13px; overflow-wrap: anywhere; border-top: 1px solid var(--border); }
 .help { margin: 0; padding: 0 12px 8px; color: var(--muted); font-size: 12px; }
 .error { padding: 16px; }
-@media (max-width: 480px) { .push { margin-left: 0; } header { padding-top: 6px; } .tabs button { padding: 6px 7px 4px; } }
+.narrow { min-height: 780px; }
+.narrow .push { margin-left: 0; }
+.narrow .bar { gap: 5px 10px; }
+.narrow .tabs button { padding: 6px 7px 4px; }
 @media (forced-colors: active) {
   .tabs button[aria-selected="true"] { border-bottom-color: Highlight; }
   .heads button[aria-pressed="true"] { border: 2px solid Highlight; }
@@ -2858,20 +2950,10 @@ class Controls {
 
   findings() {
     const { app } = this;
-    const map = app.record.overview;
-    if (!map) return null;
-    const { sinks, diagonals, spikes } = map.findings;
-    const places = [
-      ...sinks.map((one) => [`sink at key ${counted(one.key)}, head ${one.head}: mean ${formatNumber(one.share)}`, one.head, Math.floor(app.record.queries.length / 2), one.key]),
-      ...diagonals.map((one) => [`diagonal key \u2212 query = ${one.offset}, head ${one.head}: mean ${formatNumber(one.share)}`, one.head, ...onDiagonal(app.record, one.offset)]),
-      ...spikes.map((one) => [`${formatNumber(one.weight)} at query ${counted(one.query)}, key ${counted(one.key)}, head ${one.head}`, one.head, one.query, one.key]),
-    ];
-    if (!places.length) return null;
-    return choice("Go to", "", [["", `${places.length} findings`], ...places.map((place, number) => [number, place[0]])], (value) => {
-      if (value === "") return;
-      const [, head, row, column] = places[Number(value)];
-      app.set({ head });
-      app.zoomTo({ row, column }, 16);
+    const found = app.record.overview?.places() ?? [];
+    if (!found.length) return null;
+    return choice("Go to", "", [["", `${found.length} findings`], ...found.map((one, number) => [number, one.text])], (value) => {
+      if (value !== "") app.goTo(found[Number(value)]);
     });
   }
 
@@ -2890,16 +2972,9 @@ class Controls {
 
   output() {
     const { app } = this;
-    return make("span", { class: "push" }, action("PNG", "Save the picture as PNG", () => app.savePng()),
+    return make("span", { class: "push" }, app.themeChoice(), action("PNG", "Save the picture as PNG", () => app.savePng()),
       action("SVG", "Save the picture as SVG", () => app.saveSvg()));
   }
-}
-
-/** A pair in the middle of a diagonal. */
-function onDiagonal(record, offset) {
-  const middle = Math.floor(record.queries.length / 2);
-  const query = clamp(middle, Math.max(0, -offset), Math.min(record.queries.length - 1, record.keys.length - 1 - offset));
-  return [query, query + offset];
 }
 
 // ---------------------------------------------------------------------------------------------------------------------
@@ -2908,7 +2983,6 @@ function onDiagonal(record, offset) {
 
 const FORMAT = 1;
 const HEADING = 28;
-const LEGEND = 52;
 const MOST_TABLES = 48;
 
 /** What a new viewer shows. */
@@ -2923,6 +2997,7 @@ class Viewer {
     this.options = options;
     this.state = { ...initialState(), theme: options.theme ?? "auto" };
     this.area = { width: 300, height: 200 };
+    this.legendHeight = 52;
     this.hover = null;
     this.cursor = null;
     this.keyboard = false;
@@ -3154,6 +3229,12 @@ class Viewer {
     this.changed();
   }
 
+  /** Shows a finding of a long map at full zoom. */
+  goTo(found) {
+    this.set({ head: found.head });
+    this.zoomTo({ row: found.row, column: found.column }, 16);
+  }
+
   fit() {
     this.applyZoom(1);
     this.scroller.scrollTo(0, 0);
@@ -3209,7 +3290,7 @@ class Viewer {
     this.buildTabs();
     this.current()?.decode().then(() => {
       if (this.stopped.signal.aborted) return;
-      this.bar.replaceChildren(...new Controls(this).build(), this.themeChoice());
+      this.bar.replaceChildren(...new Controls(this).build());
       if (place >= 0) this.restoreFocus(place, named);
       this.ready = true;
       this.resize();
@@ -3274,15 +3355,17 @@ class Viewer {
 
   resize() {
     if (!this.ready || !this.view) return;
+    this.box.classList.toggle("narrow", this.box.clientWidth < 480);
     const { clientWidth, clientHeight } = this.scroller;
     if (!clientWidth || !clientHeight) return;
-    this.area = { width: clientWidth, height: Math.max(60, clientHeight - HEADING - LEGEND) };
+    this.legendHeight = clientWidth < NARROW ? 66 : 52;
+    this.area = { width: clientWidth, height: Math.max(60, clientHeight - HEADING - this.legendHeight) };
     const size = this.view.size(this);
     this.space.style.width = `${Math.min(size.width, 3e7)}px`;
-    this.space.style.height = `${Math.min(size.height + HEADING + LEGEND, 3e7)}px`;
+    this.space.style.height = `${Math.min(size.height + HEADING + this.legendHeight, 3e7)}px`;
     // Scroll bars that came or went changed the room.
     const [width, height] = [this.scroller.clientWidth, this.scroller.clientHeight];
-    this.area = { width, height: Math.max(60, height - HEADING - LEGEND) };
+    this.area = { width, height: Math.max(60, height - HEADING - this.legendHeight) };
     const ratio = globalThis.devicePixelRatio || 1;
     if (this.canvas.width !== Math.round(width * ratio) || this.canvas.height !== Math.round(height * ratio)) {
       this.canvas.width = Math.round(width * ratio);
@@ -3308,7 +3391,7 @@ class Viewer {
   /** The whole picture, heading and legend included, with any pen. */
   paint(pen) {
     const { theme, area } = this;
-    const height = area.height + HEADING + LEGEND;
+    const height = area.height + HEADING + this.legendHeight;
     pen.rect(0, 0, area.width, height, { fill: theme.background });
     pen.text(fitText(this.heading(), area.width - 20, { size: 13, bold: true }), 10, 14, { color: theme.text, size: 13, bold: true });
     const win = this.window();
@@ -3324,8 +3407,8 @@ class Viewer {
     const item = this.active();
     const text = item ? this.view.describe(this, item) : this.selectionText();
     if (this.readout.textContent !== text) this.readout.textContent = text;
-    this.tip.hidden = !item;
-    if (!item) return;
+    this.tip.hidden = !item || this.view.quiet === true;
+    if (this.tip.hidden) return;
     if (this.tip.textContent !== text) this.tip.textContent = text;
     const box = this.view.place(this, item);
     const win = this.window();
@@ -3349,7 +3432,7 @@ class Viewer {
   // --- files ---
 
   svg() {
-    const pen = new SvgPen(this.area.width, this.area.height + HEADING + LEGEND);
+    const pen = new SvgPen(this.area.width, this.area.height + HEADING + this.legendHeight);
     this.paint(pen);
     return pen.toString(visibleText(this.payload.title), [this.heading(), this.selectionText(), this.readout.textContent].filter(Boolean).join(" \u2014 "));
   }
@@ -3360,7 +3443,7 @@ class Viewer {
 
   savePng() {
     const scale = Math.max(2, globalThis.devicePixelRatio || 1);
-    const canvas = newCanvas(this.area.width * scale, (this.area.height + HEADING + LEGEND) * scale);
+    const canvas = newCanvas(this.area.width * scale, (this.area.height + HEADING + this.legendHeight) * scale);
     const context = canvas.getContext("2d");
     context.setTransform(scale, 0, 0, scale, 0, 0);
     this.frameStart = performance.now();
