@@ -3288,8 +3288,10 @@ class Viewer {
     const place = [this.tabs, this.bar].flatMap((parent) => focusable(parent)).indexOf(focused);
     const named = focused?.getAttribute?.("aria-label") ?? focused?.closest?.("label")?.textContent;
     this.buildTabs();
-    this.current()?.decode().then(() => {
-      if (this.stopped.signal.aborted) return;
+    const data = this.current();
+    this.ready = false; // nothing is drawn of numbers that are not decoded
+    data?.decode().then(() => {
+      if (this.stopped.signal.aborted || this.current() !== data) return;
       this.bar.replaceChildren(...new Controls(this).build());
       if (place >= 0) this.restoreFocus(place, named);
       this.ready = true;

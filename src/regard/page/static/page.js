@@ -37,6 +37,7 @@ function arrange() {
   byId("input").hidden = !shared();
   byId("same-choice").hidden = panes.length < 2;
   byId("add").disabled = panes.length >= MOST_PANES;
+  byId("add").textContent = panes.length < 2 ? "Compare" : "Add another";
   for (const pane of panes) {
     pane.own.hidden = shared();
     pane.removeButton.hidden = panes.length < 2;
