@@ -49,21 +49,23 @@ SUMMARIZERS = {
 
 TEXT = "The old owl sat in an oak.\nThe more it saw, the less it spoke;\n\n\tthe less it spoke, the more it heard.\r\n"
 
+MADE = {}
+"""Name → folder, for all tests of a process."""
+
 SHORT = {"epochs": 1, "learning_rate": 0.01, "threads": 1, "accelerator": "cpu"}
 
 
 @pytest.fixture(scope="session")
 def run_of(tiny, tmp_path_factory):
     """The folder of a trained run, by its name here; no test changes it."""
-    made = {}
 
     def make(name):
-        if name not in made:
+        if name not in MADE:
             path = tmp_path_factory.mktemp("page-runs") / name
             config = _config(name, tiny, tmp_path_factory)
             train(registry.find(config.task), config, RunFolder.create(path), reporter=SilentReporter())
-            made[name] = path
-        return made[name]
+            MADE[name] = path
+        return MADE[name]
 
     return make
 
