@@ -97,7 +97,8 @@ def _tiles(source: TileSource, maximum: Any, budget: int, findings: dict[str, An
         block = np.nan_to_num(source.tile((q0, q1), (k0, k1))[head])
         q, k = (int(i) for i in np.unravel_index(int(block.argmax()), block.shape))
         spike = {"head": head, "query": q0 + q, "key": k0 + k, "weight": float(block[q, k])}
-        places.append((q0 + q, k0 + k, spike))
+        if not _explained(spike, findings):
+            places.append((q0 + q, k0 + k, spike))
     for sink in findings["sinks"]:
         places.append((source.queries // 2, sink["key"], None))
     for diagonal in findings["diagonals"]:
@@ -115,3 +116,11 @@ def _tiles(source: TileSource, maximum: Any, budget: int, findings: dict[str, An
         budget -= len(numbers["data"])
         tiles[corner] = {"query": corner[0], "key": corner[1], **numbers} | ({"spike": spike} if spike else {})
     return list(tiles.values())
+
+
+def _explained(spike: dict[str, Any], findings: dict[str, Any]) -> bool:
+    """Whether a single weight is part of a diagonal or a sink that was found."""
+    on_diagonal = any(
+        one["head"] == spike["head"] and one["offset"] == spike["key"] - spike["query"] for one in findings["diagonals"]
+    )
+    return on_diagonal or any(one["head"] == spike["head"] and one["key"] == spike["key"] for one in findings["sinks"])

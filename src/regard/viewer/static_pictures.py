@@ -1,3 +1,291 @@
-"""Views as matplotlib figures: what a file or a report gets without a browser."""
+"""Views as matplotlib figures: what a report gets without a browser."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from regard.errors import ArgumentError
+from regard.pictures import Panel, alignment, calculation, word_weights
+from regard.pictures.fonts import Lettering, visible, wrapped
+from regard.pictures.sheet import DASHES, PALETTE, new_sheet
+from regard.records import AttentionRecord, Axis, Document, FrameAxis, GridAxis, TokenAxis
+from regard.viewer.overview import tile_source
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+COLORS = "cividis"
+MASKED = "#d6dae0"
+MISSING = "#d6284a"
+MOST_TOKENS = 400
+"""Tokens of one side that a picture with their names can show."""
+
+MOST_LINES = 2000
+POOLED = 256
+
+
+def figure(document: Document, view: str, layer: int = 0, head: int | None = None) -> Figure:
+    """One view of a document.
+
+    Args:
+        document: what to show.
+        view: its name.
+        layer: the position of the record.
+        head: from 0; None: the mean over heads (views that show all heads show all).
+
+    Raises:
+        ArgumentError: the record is too long to be drawn in this way.
+        MissingPartError: matplotlib is not installed.
+    """
+    if view == "steps":
+        return _steps(document)
+    if view == "model":
+        return _model(document)
+    record = _fitting(document, view, layer)
+    drawn = {"alignment": _alignment, "heads": _heads, "text": _text, "image": _image, "sound": _sound, "long": _long}
+    return drawn[view](record, head, _title(document, record, head, view))
+
+
+def _fitting(document: Document, view: str, layer: int) -> AttentionRecord:
+    """The chosen record, or the first one that the view can show."""
+    wanted = {"image": GridAxis, "sound": FrameAxis, "text": TokenAxis}.get(view)
+
+    def fits(record: AttentionRecord) -> bool:
+        return (view == "long" or record.weights is not None) and (wanted is None or isinstance(record.keys, wanted))
+
+    chosen = document.records[layer]
+    record = chosen if fits(chosen) else next((one for one in document.records if fits(one)), None)
+    if record is None:
+        raise ArgumentError(f"view {view!r} has no record in this document that it can draw")
+    return record
+
+
+def _title(document: Document, record: AttentionRecord, head: int | None, view: str) -> str:
+    of_heads = "all heads" if view == "heads" and head is None else "mean of heads" if head is None else f"head {head}"
+    return f"{document.title}\nlayer {record.layer}, {record.kind}, {of_heads}"
+
+
+def labels(axis: Axis) -> list[str]:
+    """A label for each position."""
+    if isinstance(axis, TokenAxis):
+        return list(axis.tokens)
+    if isinstance(axis, FrameAxis):
+        return [f"{position * axis.seconds:.2f} s" for position in range(len(axis))]
+    cells = [f"{cell // axis.columns}, {cell % axis.columns}" for cell in range(axis.rows * axis.columns)]
+    return [f"[{position}]" for position in range(axis.leading)] + cells
+
+
+def _matrix(record: AttentionRecord, head: int | None) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    """Weights of a head or their mean as float64, and which of them a mask hides."""
+    assert record.weights is not None, "checked by _fitting"
+    chosen = record.weights if head is None else record.weights[head : head + 1]
+    shown = np.ones(chosen.shape, np.bool_)
+    if record.visible is not None:
+        visible_of = record.visible if record.visible.ndim == 2 or head is None else record.visible[head : head + 1]
+        shown = np.broadcast_to(visible_of, chosen.shape)
+    mean = np.where(shown, chosen, 0.0).astype(np.float64).sum(axis=0) / chosen.shape[0]
+    return mean, ~shown.any(axis=0)
+
+
+def _check_length(record: AttentionRecord, most: int = MOST_TOKENS) -> None:
+    longest = max(len(record.queries), len(record.keys))
+    if longest > most:
+        raise ArgumentError(
+            f"a picture with a name for each position shows at most {most} positions; this record has {longest:,}. "
+            "Save the view as .html, or choose view='model' or 'long'"
+        )
+
+
+def _mark(axes: Axes, matrix: NDArray[np.float64], hidden: NDArray[np.bool_]) -> None:
+    """Cover masked cells by hatches and NaN by crosses."""
+    from matplotlib.patches import Rectangle
+
+    for row, column in np.argwhere(hidden).tolist():
+        place = (column - 0.5, row - 0.5)
+        axes.add_patch(Rectangle(place, 1, 1, facecolor=MASKED, edgecolor="#9aa1ac", hatch="////", linewidth=0))
+    for row, column in np.argwhere(np.isnan(matrix)).tolist():
+        axes.add_patch(Rectangle((column - 0.5, row - 0.5), 1, 1, facecolor=MISSING, linewidth=0))
+        axes.plot([column], [row], marker="x", color="white", markersize=6)
+
+
+def _alignment(record: AttentionRecord, head: int | None, title: str) -> Figure:
+    _check_length(record)
+    matrix, hidden = _matrix(record, head)
+    drawn = alignment(
+        np.nan_to_num(matrix), labels(record.keys), labels(record.queries), title=title, color_map=COLORS, maximum=None
+    )
+    _mark(drawn.axes[0], matrix, hidden)
+    return drawn
+
+
+def _heads(record: AttentionRecord, head: int | None, title: str) -> Figure:
+    """Two columns of tokens and a line for each weight, in the colour and dash of its head."""
+    from matplotlib.lines import Line2D
+
+    _check_length(record)
+    assert record.weights is not None, "checked by _fitting"
+    sides = [[visible(text) for text in labels(axis)] for axis in (record.queries, record.keys)]
+    rows = max(len(side) for side in sides)
+    lettering = Lettering([*sides[0], *sides[1], wrapped(title, 70)])
+    sheet = new_sheet(7.5, max(2.5, 0.24 * rows + 1.3), layout="constrained")
+    axes = sheet.add_subplot()
+    weights = np.nan_to_num(record.weights)
+    if record.visible is not None:
+        weights = np.where(record.visible, weights, 0.0)
+    heads = range(weights.shape[0]) if head is None else [head]
+    places = np.argwhere(weights >= 0.02)
+    order = np.argsort(weights[tuple(places.T)])[::-1][:MOST_LINES]
+    largest = float(weights.max(initial=0.0)) or 1.0
+    for one, query, key in places[order].tolist():
+        if one in heads:
+            share = float(weights[one, query, key]) / largest
+            color, dash = _style(one)
+            axes.plot([0, 1], [query, key], color=color, linestyle=dash, alpha=share, linewidth=0.5 + 1.6 * share)
+    for x, side, align in ((-0.02, sides[0], "right"), (1.02, sides[1], "left")):
+        for row, text in enumerate(side):
+            lettering.letter(axes.text(x, row, "", ha=align, va="center", fontsize=9), text)
+    axes.set_xlim(-0.45, 1.45)
+    axes.set_ylim(rows - 0.5, -0.5)
+    axes.set_axis_off()
+    key = [Line2D([], [], color=_style(one)[0], linestyle=_style(one)[1], label=f"head {one}") for one in heads]
+    axes.legend(handles=key, loc="upper center", bbox_to_anchor=(0.5, 0.0), ncols=6, fontsize=8, frameon=False)
+    lettering.letter(axes.set_title("", fontsize=11), wrapped(title, 70))
+    return sheet
+
+
+def _style(head: int) -> tuple[str, str]:
+    """Colour and dash: neighbours differ in both."""
+    count = len(PALETTE)
+    return PALETTE[head % count], DASHES[(head % count + head // count) % len(DASHES)]
+
+
+def _model(document: Document) -> Figure:
+    """Layers × heads, each a small map of its pooled maximum."""
+    heads = max(record.heads for record in document.records)
+    rows = len(document.records)
+    sheet = new_sheet(0.8 * heads + 1.0, 0.85 * rows + 0.8, layout="constrained")
+    for row, record in enumerate(document.records):
+        source = tile_source(record)
+        _, maximum = source.pooled(min(source.queries, 96), min(source.keys, 96))
+        for one in range(record.heads):
+            axes = sheet.add_subplot(rows, heads, row * heads + one + 1)
+            _image_of(axes, maximum[one])
+            axes.set_xticks([])
+            axes.set_yticks([])
+            if row == 0:
+                axes.set_title(f"head {one}", fontsize=8)
+            if one == 0:
+                axes.set_ylabel(f"layer {record.layer}\n{record.kind}", fontsize=8)
+    _write_title(sheet, f"{document.title}\neach map: part of its own largest weight, linear scale")
+    return sheet
+
+
+def _write_title(sheet: Figure, title: str) -> None:
+    text = wrapped(title, 100)
+    Lettering([text]).letter(sheet.suptitle("", fontsize=11), text)
+
+
+def _image_of(axes: Axes, matrix: NDArray[Any]) -> Any:
+    from regard.pictures.heatmap import color_map
+
+    return axes.imshow(
+        np.ma.masked_invalid(matrix), cmap=color_map(COLORS), vmin=0, aspect="auto", interpolation="nearest"
+    )
+
+
+def _text(record: AttentionRecord, head: int | None, title: str) -> Figure:
+    assert record.weights is not None, "checked by _fitting"
+    matrix, _ = _matrix(record, head)
+    received = np.nan_to_num(matrix.mean(axis=0, keepdims=True))
+    return word_weights(labels(record.keys), received, title=f"{title}; mean over queries", color_map="Oranges")
+
+
+def _image(record: AttentionRecord, head: int | None, title: str) -> Figure:
+    """The picture under the weights of each query (the first twelve), pale where there is little."""
+    grid = record.keys
+    assert isinstance(grid, GridAxis), "checked by _fitting"
+    matrix, _ = _matrix(record, head)
+    names = [visible(text) for text in labels(record.queries)]
+    shown = range(min(12, len(names)))
+    columns = min(4, len(shown))
+    rows = -(-len(shown) // columns)
+    height, width = grid.image.shape[:2]
+    sheet = new_sheet(2.4 * columns, (2.4 * height / width + 0.35) * rows + 0.6, layout="constrained")
+    lettering = Lettering(names)
+    x0, y0, x1, y1 = grid.box or (0.0, 0.0, float(width), float(height))
+    for query in shown:
+        axes = sheet.add_subplot(rows, columns, query + 1)
+        axes.imshow(grid.image)
+        cells = matrix[query, grid.leading :].reshape(grid.rows, grid.columns)
+        axes.imshow(cells, cmap=COLORS, vmin=0, alpha=0.65, extent=(x0, x1, y1, y0), interpolation="nearest")
+        axes.set_xlim(0, width)
+        axes.set_ylim(height, 0)
+        axes.set_axis_off()
+        lettering.letter(axes.set_title("", fontsize=9), names[query])
+    _write_title(sheet, f"{title}; linear scale, per word")
+    return sheet
+
+
+def _sound(record: AttentionRecord, head: int | None, title: str) -> Figure:
+    """The spectrogram, and below it the weights in the same time."""
+    frames = record.keys
+    assert isinstance(frames, FrameAxis), "checked by _fitting"
+    _check_length(record, 4 * MOST_TOKENS)
+    matrix, hidden = _matrix(record, head)
+    end = len(frames) * frames.seconds
+    names = [visible(text) for text in labels(record.queries)]
+    sheet = new_sheet(8.0, 2.4 + 0.22 * len(names), layout="constrained")
+    above, below = sheet.subplots(2, 1, sharex=True, height_ratios=[1.4, max(0.6, 0.22 * len(names))])
+    above.imshow(frames.spectrogram, aspect="auto", origin="lower", cmap="gray_r", extent=(0, end, 0, 1))
+    above.set_yticks([])
+    above.set_ylabel("frequency", fontsize=9)
+    drawn = below.imshow(
+        np.where(hidden, np.nan, matrix), aspect="auto", cmap=COLORS, vmin=0, interpolation="nearest",
+        extent=(0, end, len(names) - 0.5, -0.5),
+    )  # fmt: skip
+    below.set_yticks(range(len(names)), names, fontsize=8)
+    lettering = Lettering(names)
+    for label in below.get_yticklabels():
+        lettering.letter(label)
+    below.set_xlabel("seconds", fontsize=9)
+    sheet.colorbar(drawn, ax=below, label="weight", aspect=10)
+    _write_title(sheet, title)
+    return sheet
+
+
+def _long(record: AttentionRecord, head: int | None, title: str) -> Figure:
+    """The pooled maximum and the pooled mean (of heads: their maximum and their mean)."""
+    source = tile_source(record)
+    mean, maximum = source.pooled(min(POOLED, source.queries), min(POOLED, source.keys))
+    pictures = {
+        "maximum": maximum.max(axis=0) if head is None else maximum[head],
+        "mean": mean.mean(axis=0) if head is None else mean[head],
+    }
+    sheet = new_sheet(10.0, 4.8, layout="constrained")
+    for axes, (name, matrix) in zip(sheet.subplots(1, 2), pictures.items(), strict=True):
+        drawn = _image_of(axes, matrix)
+        drawn.set_extent((0, source.keys, source.queries, 0))
+        axes.set_title(f"{name} over {source.queries // matrix.shape[0]} × {source.keys // matrix.shape[1]} pairs", fontsize=9)
+        axes.set_xlabel("key", fontsize=9)
+        axes.set_ylabel("query", fontsize=9)
+        sheet.colorbar(drawn, ax=axes)
+    _write_title(sheet, title)
+    return sheet
+
+
+def _steps(document: Document) -> Figure:
+    """Every matrix of the first worked calculation, with all its numbers."""
+    steps = document.steps[0]
+    keyed: dict[str, Sequence[str]] = {"key": steps.key_labels, "value": steps.key_labels}
+    panels = []
+    for name, matrix in steps.matrices.items():
+        features = name in ("query", "key", "value", "output")
+        columns = [str(d) for d in range(matrix.shape[1])] if features else steps.key_labels
+        rows = keyed.get(name, steps.query_labels)
+        panels.append(Panel(name, matrix, tuple(rows), tuple(columns)))
+    return calculation(panels, title=steps.name)

@@ -1396,7 +1396,9 @@ function widest(table, side) {
   return table.widest[side];
 }
 
+/** Lines that are drawn for chosen tokens, and while none is chosen. */
 const MOST_LINES = 1500;
+const MOST_LINES_OF_ALL = 400;
 
 /** Two columns of tokens, and a line for each weight, by head. */
 class HeadsView extends RecordView {
@@ -1460,7 +1462,8 @@ class HeadsView extends RecordView {
       }
     }
     const total = found.length;
-    if (total > MOST_LINES) found.sort((a, b) => b[0] - a[0]).length = MOST_LINES;
+    const most = rows.length || column !== null ? MOST_LINES : MOST_LINES_OF_ALL;
+    if (total > most) found.sort((a, b) => b[0] - a[0]).length = most;
     this.cache = { key, found: found.reverse(), largest, total };
     return this.cache;
   }

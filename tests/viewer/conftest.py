@@ -1,0 +1,146 @@
+"""A Chromium that the tests of the viewer drive: one for all of them, headless, offline."""
+
+import contextlib
+import os
+import re
+import shutil
+
+import pytest
+
+NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
+ARGUMENTS = [
+    "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run", "--disable-component-update",
+    "--disable-sync",
+]  # fmt: skip
+
+
+def unavailable(reason):
+    """Skips with the reason, but fails in CI, where a browser must be there."""
+    if os.environ.get("CI"):
+        pytest.fail(f"{reason}; CI must have a browser")
+    pytest.skip(reason)
+
+
+@pytest.fixture(scope="package")
+def browser():
+    try:
+        from playwright.sync_api import sync_playwright
+    except ImportError:
+        unavailable("playwright is not installed")
+    program = next(filter(None, map(shutil.which, NAMES)), None)
+    if program is None:
+        unavailable(f"no browser: none of {', '.join(NAMES)} is on PATH")
+    with sync_playwright() as playwright:
+        running = playwright.chromium.launch(executable_path=program, args=ARGUMENTS)
+        yield running
+        running.close()
+
+
+class Shown:
+    """A view in a browser's page: what it requested, what it complained about, and what it shows."""
+
+    def __init__(self, page, address):
+        self.page = page
+        self.requests, self.complaints = [], []
+        page.on("request", lambda request: self.requests.append(request.url))
+        page.on("console", lambda message: self.complaints.append(message.text) if message.type == "error" else None)
+        page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        page.goto(address)
+        page.wait_for_selector("canvas")
+        self.settle()
+
+    def settle(self):
+        """Waits until what was asked for is drawn."""
+        self.page.evaluate("() => new Promise((done) => setTimeout(() => requestAnimationFrame(() => requestAnimationFrame(done)), 60))")
+
+    def call(self, name, *arguments):
+        """A method of the handle that ``mount`` gave."""
+        return self.page.evaluate(
+            "([name, given]) => document.getElementById('viewer').regardView[name](...given)", [name, list(arguments)]
+        )
+
+    def show(self, view, **selection):
+        self.call("show", view, selection)
+        self.settle()
+
+    def middle(self, item):
+        place = self.call("locate", item)
+        return place["x"] + place["width"] / 2, place["y"] + place["height"] / 2
+
+    def hover(self, **item):
+        self.page.mouse.move(*self.middle(item))
+        self.settle()
+        return self.readout
+
+    def click(self, **item):
+        self.page.mouse.click(*self.middle(item))
+        self.settle()
+
+    def press(self, *keys):
+        for key in keys:
+            self.page.keyboard.press(key)
+        self.settle()
+
+    @property
+    def readout(self):
+        return self.page.locator(".readout").text_content()
+
+    @property
+    def tip(self):
+        tip = self.page.locator(".tip")
+        return tip.text_content() if tip.is_visible() else None
+
+    @property
+    def colors(self):
+        """How many colours the canvas has."""
+        return self.page.evaluate(
+            """() => {
+              const canvas = document.getElementById('viewer').shadowRoot.querySelector('canvas');
+              const { data } = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height);
+              const seen = new Set();
+              for (let i = 0; i < data.length; i += 4) seen.add((data[i] << 16) | (data[i + 1] << 8) | data[i + 2]);
+              return seen.size;
+            }"""
+        )
+
+    def pixel(self, x, y):
+        """Red, green, blue of the canvas at a place of the window."""
+        return self.page.evaluate(
+            """([x, y]) => {
+              const canvas = document.getElementById('viewer').shadowRoot.querySelector('canvas');
+              const box = canvas.getBoundingClientRect();
+              return [...canvas.getContext('2d').getImageData(x - box.left, y - box.top, 1, 1).data].slice(0, 3);
+            }""",
+            [x, y],
+        )
+
+
+@pytest.fixture
+def show(browser, tmp_path):
+    """Saves a view, opens the file without a network, and gives it as `Shown`; complains if the page did."""
+    shown, contexts = [], []
+
+    def opened(view, *, size=(1100, 800), **context_options):
+        path = view.save(tmp_path / f"view-{len(shown)}.html")
+        options = {"viewport": {"width": size[0], "height": size[1]}, "offline": True, **context_options}
+        contexts.append(browser.new_context(**options))
+        shown.append(Shown(contexts[-1].new_page(), path.as_uri()))
+        return shown[-1]
+
+    yield opened
+    complaints = [complaint for one in shown for complaint in one.complaints]
+    for context in contexts:
+        with contextlib.suppress(Exception):
+            context.close()
+    assert not complaints
+
+
+@pytest.fixture
+def numbers():
+    """Reads numbers off a text as the viewer writes them."""
+
+    def read(text):
+        plain = text.replace("−", "-").replace("∞", "inf")
+        return [float(found) for found in re.findall(r"-?(?:\d+\.\d+(?:e-?\d+)?|\d+e-?\d+|\binf\b)", plain)]
+
+    return read

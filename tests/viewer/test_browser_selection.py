@@ -1,0 +1,120 @@
+"""Heads and their lines, locked tokens and their sums, and a tour by keyboard alone."""
+
+import re
+
+import pytest
+
+import viewer_documents as documents
+from regard.viewer import View
+from regard.viewer.view import VIEWS
+
+
+@pytest.mark.parametrize("forced", [None, "active"])
+def test_sixteen_heads_have_sixteen_lines(show, forced):
+    """Pairs of colour and dash, in ordinary and in forced colours; each with its number."""
+    record, _ = documents.causal(heads=16)
+    shown = show(View(record, view="heads"), forced_colors=forced)
+    toggles = shown.page.locator(".heads button[data-color]")
+    pairs = toggles.evaluate_all("all => all.map((one) => `${one.dataset.color} ${one.dataset.dash}`)")
+    assert len(pairs) == len(set(pairs)) == 16
+    assert [text.strip() for text in toggles.all_text_contents()] == [str(head) for head in range(16)]
+    strokes = set(re.findall(r'<path d="M[^"]*C[^"]*" fill="none" stroke="([^"]+)"[^>]*?(stroke-dasharray="[^"]+")?', shown.call("svg")))
+    assert strokes
+
+
+def test_locked_tokens_are_added_and_escape_unlocks(show):
+    record, weights = documents.alignment(heads=2)
+    shown = show(View(record, view="heads"))
+    shown.click(side="query", row=0)
+    shown.click(side="query", row=2)
+    text = shown.hover(side="key", column=3)
+    expected = weights[:, [0, 2], 3].mean(0).sum().item()
+    assert "sum of 2 locked queries" in text
+    assert abs(float(re.search(r": ([\d.]+) \(", text)[1]) - expected) <= 0.00005
+    assert f">{expected:.3f}<" in shown.call("svg")
+    shown.page.get_by_role("button", name="head 0").click()
+    shown.settle()
+    alone = weights[1, [0, 2], 3].sum().item()
+    assert abs(float(re.search(r": ([\d.]+) \(", shown.hover(side="key", column=3))[1]) - alone) <= 0.00005
+    assert shown.call("state")["locked"] == [0, 2]
+    shown.click(side="query", row=0)
+    assert shown.call("state")["locked"] == [2]
+    shown.press("Escape")
+    assert shown.call("state")["locked"] == []
+    assert "mean over all queries" in shown.hover(side="key", column=3)
+
+
+def test_the_model_opens_a_head(show):
+    shown = show(View(documents.everything(), view="model"))
+    assert "layer 0 · causal, head 5" in shown.hover(row=1, column=5)
+    shown.click(row=1, column=5)
+    state = shown.call("state")
+    assert (state["view"], state["record"], state["head"]) == ("alignment", 1, 5)
+
+
+def test_a_tour_by_keyboard(show):
+    """Every view by the tabs' arrows; in each, the map is reached by Tab, arrows speak, Enter locks, Escape unlocks."""
+    shown = show(View(documents.everything(), view="alignment"))
+    shown.page.locator("[role=tab][aria-selected=true]").focus()
+    seen = []
+    for _ in VIEWS:
+        view = shown.call("state")["view"]
+        seen.append(view)
+        for _ in range(40):
+            shown.page.keyboard.press("Tab")
+            if shown.page.evaluate("document.getElementById('viewer').shadowRoot.activeElement?.tagName") == "CANVAS":
+                break
+        else:
+            raise AssertionError(f"the map of {view} is not reached by Tab")
+        outline = "getComputedStyle(document.getElementById('viewer').shadowRoot.querySelector('canvas')).outlineWidth"
+        assert shown.page.evaluate(outline) == "3px"
+        shown.settle()
+        first = shown.readout
+        shown.press("ArrowDown" if view in ("heads", "long") else "ArrowRight")
+        assert shown.readout
+        assert shown.readout != first, view
+        assert view == "steps" or shown.tip == shown.readout
+        if view in ("alignment", "heads", "text", "image", "sound"):
+            shown.press("Enter")
+            assert len(shown.call("state")["locked"]) == 1, view
+            shown.press("Escape")
+            assert shown.call("state")["locked"] == []
+        shown.page.locator("[role=tab][aria-selected=true]").focus()
+        shown.press("ArrowRight")
+    assert sorted(seen) == sorted(VIEWS)
+
+
+def test_controls_keep_the_focus(show):
+    """A choice made by keyboard leaves the focus on the control that was used."""
+    shown = show(View(documents.alignment()[0]))
+    scale = shown.page.get_by_label("Scale")
+    scale.focus()
+    shown.press("ArrowDown")
+    assert shown.call("state")["scale"] == "root"
+    active = "document.getElementById('viewer').shadowRoot.activeElement.getAttribute('aria-label')"
+    assert shown.page.evaluate(active) == "Scale"
+
+
+def test_zoom_keeps_the_cell_and_fits_again(show):
+    shown = show(View(documents.alignment(queries=61, keys=53)[0]))
+    before = shown.call("locate", {"row": 30, "column": 30})
+    shown.page.mouse.move(before["x"] + 2, before["y"] + 2)
+    shown.page.locator("canvas").click(position={"x": 300, "y": 300})
+    shown.press("+", "+")
+    zoomed = shown.call("locate", {"row": 30, "column": 30})
+    assert zoomed["width"] > 2 * before["width"]
+    shown.press("0")
+    assert shown.call("locate", {"row": 30, "column": 30})["width"] == pytest.approx(before["width"])
+
+
+@pytest.mark.parametrize("colors", ["light", "dark", "forced"])
+def test_axe_finds_nothing_serious(show, colors):
+    from axe_playwright_python.sync_playwright import Axe
+
+    options = {"forced_colors": "active"} if colors == "forced" else {"color_scheme": colors}
+    shown = show(View(documents.everything()), **options)
+    for view in VIEWS:
+        shown.show(view)
+        violations = Axe().run(shown.page).response["violations"]
+        serious = [(one["id"], one["help"]) for one in violations if one["impact"] in ("serious", "critical")]
+        assert not serious, (view, serious)

@@ -1,0 +1,138 @@
+"""Each view's file in a browser without a network: one request, no complaint, a picture; and of any size and theme."""
+
+import xml.etree.ElementTree as ET
+
+import numpy as np
+import pytest
+
+import viewer_documents as documents
+from regard.records import AttentionRecord, Document, TokenAxis
+from regard.viewer import View
+from regard.viewer.view import VIEWS
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_a_file_needs_one_request_and_shows_a_picture(show, view):
+    shown = show(View(documents.everything(), view=view))
+    assert len(shown.requests) == 1
+    assert shown.call("state")["view"] == view
+    assert shown.colors > 12
+    assert shown.page.locator("[role=tab][aria-selected=true]").text_content() == view.capitalize()
+
+
+def test_narrow_windows_lose_nothing(show):
+    """320 pixels: the page itself never scrolls sideways, and every control is reached."""
+    shown = show(View(documents.everything()), size=(320, 640))
+    for view in VIEWS:
+        shown.show(view)
+        assert shown.page.evaluate("document.documentElement.scrollWidth") <= 320
+        boxes = shown.page.locator("button, select").evaluate_all(
+            "all => all.map((one) => [one.getBoundingClientRect().left, one.getBoundingClientRect().right])"
+        )
+        assert all(left >= 0 and right <= 320 for left, right in boxes), view
+        assert shown.colors > 12
+
+
+def test_svg_parses_and_has_the_tokens_and_the_selection(show):
+    shown = show(View(documents.everything()))
+    expected = {"alignment": "q1", "heads": "q1", "text": "q1", "image": "red", "sound": "two", "steps": "is"}
+    for view in VIEWS:
+        shown.show(view, record=0)
+        sided = view in ("heads", "text", "image")
+        text = shown.hover(**({"side": "query", "row": 1} if sided else {"row": 1, "column": 1}))
+        tree = ET.fromstring(shown.call("svg"))
+        words = {element.text for element in tree.iter("{http://www.w3.org/2000/svg}text")}
+        if view in expected:
+            assert expected[view] in words
+        assert text
+        assert text in tree.find("{http://www.w3.org/2000/svg}desc").text
+
+
+def test_a_locked_row_is_in_the_svg(show):
+    shown = show(View(documents.alignment()[0], view="heads"))
+    before = shown.call("svg")
+    shown.click(side="query", row=1)
+    shown.page.mouse.move(2, 2)
+    shown.settle()
+    after = shown.call("svg")
+    assert "locked: “⁨q1⁩”" in after
+    assert "locked" not in before
+
+
+def test_buttons_write_what_is_on_the_screen(show, tmp_path):
+    from PIL import Image
+
+    shown = show(View(documents.alignment()[0]))
+    for name, suffix in (("Save the picture as PNG", "png"), ("Save the picture as SVG", "svg")):
+        with shown.page.expect_download() as waiting:
+            shown.page.get_by_role("button", name=name).click()
+        place = tmp_path / f"saved.{suffix}"
+        waiting.value.save_as(place)
+        assert waiting.value.suggested_filename == f"attention-alignment.{suffix}"
+        if suffix == "png":
+            picture = np.asarray(Image.open(place).convert("RGB"))
+            x, y = shown.middle({"row": 1, "column": 2})
+            box = shown.page.locator("canvas").bounding_box()
+            there = picture[int(2 * (y - box["y"] - 12)), int(2 * (x - box["x"] - 16))]
+            assert np.abs(there.astype(int) - shown.pixel(x - 16, y - 12)).max() <= 3
+        else:
+            assert ET.parse(place).getroot().tag.endswith("svg")
+
+
+def test_system_theme_and_own_theme(show):
+    record = documents.alignment()[0]
+    corner = (3, 400)
+    light, dark = (show(View(record), color_scheme=scheme) for scheme in ("light", "dark"))
+    assert min(light.pixel(*corner)) > 240
+    assert max(dark.pixel(*corner)) < 40
+    chosen = show(View(record, theme="dark"), color_scheme="light")
+    assert max(chosen.pixel(*corner)) < 40
+    chosen.page.get_by_label("Theme").select_option("light")
+    chosen.settle()
+    assert min(chosen.pixel(*corner)) > 240
+
+
+def test_masked_zero_and_nan_look_different(show):
+    weights = np.full((1, 1, 4), 0.5, np.float32)
+    weights[0, 0] = [1.0, 0.0, np.nan, 0.0]
+    visible = np.array([[True, True, True, False]])
+    record = AttentionRecord("x", 0, "cross", TokenAxis(("q",)), TokenAxis(tuple("abcd")), weights, visible)
+    shown = show(View(record))
+    colors = []
+    for column in range(4):
+        x, y = shown.middle({"row": 0, "column": column})
+        colors.append(tuple(shown.pixel(x - 15, y - 15)))
+        text = shown.hover(row=0, column=column)
+        shown.page.mouse.move(2, 2)
+        assert [": 1.0000", ": 0 ", ": NaN", ": masked"][column] in text
+    assert len(set(colors)) == 4
+
+
+def test_update_show_and_two_views_on_one_page(browser, tmp_path):
+    """Two viewers of one page keep their own states; `update` replaces the data and keeps the view."""
+    import json
+
+    from regard.viewer import module_path, payload
+
+    record = documents.alignment()[0]
+    first = payload(Document("first", (record,)))
+    other = payload(Document("other", (documents.causal()[0],)))
+    page = browser.new_page()
+    page.set_content('<div id="a" style="height:600px"></div><div id="b" style="height:600px"></div>')
+    page.add_script_tag(
+        type="module",
+        content=module_path().read_text(encoding="utf-8")
+        + f"\nwindow.views = ['a', 'b'].map((id) => mount(document.getElementById(id), {json.dumps(first)}));"
+        + f"\nwindow.other = {json.dumps(other)};",
+    )
+    page.wait_for_function("window.views")
+    page.evaluate("views[0].show('heads', {queries: [1]}); views[1].update(other)")
+    page.wait_for_timeout(200)
+    states = page.evaluate("views.map((view) => view.state())")
+    assert [state["view"] for state in states] == ["heads", "alignment"]
+    assert [state["locked"] for state in states] == [[1], []]
+    assert page.locator("h2").all_text_contents() == ["first", "other"]
+    assert page.evaluate("() => { try { views[0].show('nonsense'); } catch (error) { return error.message; } }")
+    page.evaluate("views[0].destroy()")
+    assert page.locator("canvas").count() == 1
+    page.close()
