@@ -57,7 +57,7 @@ def ablate(
     if not heads:
         raise ArgumentError("head must name at least one head")
     ablation = _Ablation(model, layer, heads, cast(How, how), kind)
-    with observing(ablation), without_fast_paths():
+    with observing(ablation, ablation.files), without_fast_paths():
         yield
     if not ablation.changed:
         raise UnseenError(f"no attention of layer {layer} was called; layers that were: {sorted(ablation.met)}")
@@ -70,6 +70,11 @@ class _Ablation:
         self._names, self._layer, self._heads, self._how, self._kind = ModuleNames(model), layer, heads, how, kind
         self.changed = False
         self.met: set[int] = set()
+
+    @property
+    def files(self) -> set[str]:
+        """Names of the Python modules in which the classes of the model are."""
+        return self._names.files
 
     @property
     def changes(self) -> bool:

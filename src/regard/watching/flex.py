@@ -10,9 +10,12 @@ from regard.attention.validation import validate
 from regard.masks import Mask, where
 from regard.scores import Modified, ScaledDot, Score
 from regard.watching.intercepted import Intercepted
-from regard.watching.mask_kind import kind_of_mask
+from regard.watching.mask_kind import visible_pairs
 
 SOURCE = "flex_attention"
+
+PAIRS_LIMIT = 1 << 24
+"""Pairs of a batch up to which a block mask is made dense to name its kind."""
 
 
 def read_flex(arguments: dict[str, Any]) -> Intercepted:
@@ -36,9 +39,16 @@ def read_flex(arguments: dict[str, Any]) -> Intercepted:
     if block_mask is not None and block_mask.mask_mod is not None:
         mask = where(_mapped(block_mask.mask_mod, with_score=False))
     problem = validate(query, key, value, score=score, mask=mask)
+    grid = problem.grid
+    pairs = None
+    if mask is not None and grid.batch * grid.queries * grid.keys <= PAIRS_LIMIT:
+        allowed = mask.allows(grid)
+        pairs = visible_pairs(allowed.expand(*allowed.shape[:2], grid.queries, grid.keys))
+    kind = "none" if mask is None else "dense" if pairs is None else pairs.kind
     return Intercepted(
         source=SOURCE,
-        mask=kind_of_mask(mask, problem.grid),
+        mask=kind,
+        causal=pairs is not None and pairs.causal,
         visible=mask,
         problem=problem,
         value=value,

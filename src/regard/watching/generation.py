@@ -56,6 +56,10 @@ def stitch(
     calls: Sequence[AttentionCall], reorderings: Sequence[Reordering], sequence: int, beam_indices: Tensor | None
 ) -> list[AttentionCall]:
     """The calls of one sequence, joined: see `Watch.stitched`."""
+    if beam_indices is not None and (
+        not isinstance(beam_indices, Tensor) or beam_indices.dim() != 2 or beam_indices.is_floating_point()
+    ):
+        raise KindError("beam_indices must be an integer tensor [sequences, tokens]")
     if isinstance(sequence, bool) or not isinstance(sequence, int):
         raise KindError(f"sequence must be an integer; it is a {type(sequence).__name__}")
     modules: dict[tuple[str, int], list[_Sequence]] = {}
@@ -79,6 +83,10 @@ def stitch(
                 continue
             raise ArgumentError(f"sequence must be one of {len(known)}; it is {sequence}")
         of_beams = beam_indices if known[sequence].pieces[0].call.kind != "self" else None
+        if of_beams is not None and len(known[sequence].pieces) == 1:
+            # Without a cache each step is a sequence of its own.
+            step = min(sequence % len(known), max(of_beams.shape[-1] - 1, 0))
+            of_beams = of_beams[..., step : step + 1]
         joined.append(_join(known[sequence], reorderings, of_beams))
     return sorted(joined, key=lambda call: call.number)
 
@@ -166,7 +174,7 @@ def _join(found: _Sequence, reorderings: Sequence[Reordering], beam_indices: Ten
         batch=batch,
         queries=queries,
         keys=keys,
-        mask=first.call.mask if first.call.queries > 1 else last.call.mask,
+        mask=_mask_of(first.call, last.call),
         reach=keys,
         **{name: joined(name) for name in ROW_READINGS},
         received=placed("received", (keys,), 0.0),
@@ -179,6 +187,14 @@ def _join(found: _Sequence, reorderings: Sequence[Reordering], beam_indices: Ten
         tiles=None,
         visible_mask=keep(_visible(pieces, rows, start, queries, keys)) if has_pairs and weights is not None else None,
     )
+
+
+def _mask_of(first: AttentionCall, last: AttentionCall) -> str:
+    """The kind of mask of a joined record: later queries are hidden by the order of the calls."""
+    found = first.mask if first.queries > 1 else last.mask
+    if last.kind != "causal" or found.startswith(("causal", "window", "dense")):
+        return found
+    return "causal" if found == "none" else f"causal+{found}"
 
 
 def _reach(piece: _Piece) -> int:
@@ -227,8 +243,6 @@ def _rows_back(pieces: Sequence[_Piece], reorderings: Sequence[Reordering]) -> l
 
 def _rows_of(beam_indices: Tensor, pieces: Sequence[_Piece]) -> list[Tensor]:
     """For each call, the batch rows of the returned sequences; after the end of a sequence, its last row."""
-    if not isinstance(beam_indices, Tensor) or beam_indices.dim() != 2 or beam_indices.is_floating_point():
-        raise KindError("beam_indices must be an integer tensor [sequences, tokens]")
     given = beam_indices.cpu().clone()
     for place in range(1, given.shape[1]):
         given[:, place] = torch.where(given[:, place] < 0, given[:, place - 1], given[:, place])

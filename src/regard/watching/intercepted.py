@@ -37,7 +37,7 @@ class Intercepted:
         weights: ``[batch, heads, queries, keys]`` before dropout.
         value: ``[batch, kv_heads, keys, value_dim]``; None if unknown.
         cross: whether queries and keys were computed from different tensors; None if unknown.
-        causal: whether the call hides later keys; None: as its mask says.
+        causal: whether its mask hides all later keys.
         child: the submodule of the owner that it belongs to, for kernels that compute a whole layer.
         has_bias, scale, cap, has_sink, dropout: as in `AttentionCall`.
     """
@@ -50,7 +50,7 @@ class Intercepted:
     weights: Tensor | None = None
     value: Tensor | None = None
     cross: bool | None = None
-    causal: bool | None = None
+    causal: bool = False
     child: str = ""
     has_bias: bool = False
     scale: float | None = None
@@ -80,16 +80,6 @@ class Intercepted:
         last = self.visible.allows(grid.tile(queries=range(grid.queries - 1, grid.queries)))
         seen = last.reshape(-1, last.shape[-1]).any(0).expand(grid.keys).nonzero()
         return int(seen[-1]) + 1 if len(seen) else grid.keys
-
-    @torch.no_grad()
-    def sees_later(self) -> bool:
-        """Whether a query sees a key after its own, where the last query stands at the last key that it sees."""
-        grid = self.grid
-        if self.visible is None or grid.queries < 2:
-            return self.visible is None
-        first = self.visible.allows(grid.tile(queries=range(1)))
-        seen = first.reshape(-1, first.shape[-1]).any(0).expand(grid.keys).nonzero()
-        return len(seen) > 0 and int(seen[-1]) > self.reach() - grid.queries
 
     @torch.no_grad()
     def output(self) -> Tensor | None:

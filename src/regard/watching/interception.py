@@ -14,10 +14,11 @@ Everything is installed by the first context and restored by the last one. A cal
 import inspect
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache, wraps
-from types import FrameType
+from types import FrameType, FunctionType
 from typing import Any, Protocol
 
 import torch
@@ -43,6 +44,9 @@ SDPA = F.scaled_dot_product_attention
 """PyTorch's own function, as it is before any name is replaced."""
 
 HAS_TORCH_FUNCTION = torch.overrides.has_torch_function
+
+RECENT = 4
+"""Products before a softmax that may have made its scores: relative positions are products too."""
 
 Function = Callable[..., Any]
 
@@ -84,7 +88,7 @@ class _ThreadState(threading.local):
         inside: calls of attention that are running, whose inner calls are their own matter.
         mode: the function mode; None where nothing is watched.
         softmax: the last softmax of a product, until it is used.
-        product: rows and last axis of the last product's result.
+        products: rows and last axis of the results of the last products.
         masks: analyses masks.
     """
 
@@ -93,7 +97,7 @@ class _ThreadState(threading.local):
         self.inside = 0
         self.mode: _Mode | None = None
         self.softmax: Softmax | None = None
-        self.product = (0, 0)
+        self.products: deque[tuple[int, int]] = deque(maxlen=RECENT)
         self.dropout = 0.0
         self.masks = MaskReader()
 
@@ -102,9 +106,14 @@ STATE = _ThreadState()
 
 
 @contextmanager
-def observing(observer: Observer) -> Iterator[None]:
-    """Tell an observer of all attention calls that this thread makes."""
-    _INSTALLATION.enter()
+def observing(observer: Observer, used: Iterable[str]) -> Iterator[None]:
+    """Tell an observer of all attention calls that this thread makes.
+
+    Args:
+        observer: what is told.
+        used: names of the Python modules in which the classes of the model are.
+    """
+    _INSTALLATION.enter(used)
     STATE.observers.append(observer)
     try:
         if STATE.mode is None:
@@ -116,6 +125,7 @@ def observing(observer: Observer) -> Iterator[None]:
         if not STATE.observers:
             _without_mode(lambda: None, put_back=False)
             STATE.mode, STATE.softmax = None, None
+            STATE.products.clear()
             STATE.masks.clear()
         _INSTALLATION.leave()
 
@@ -257,9 +267,9 @@ def _handle_softmax(function: Function, args: Any, kwargs: Any) -> Any:
         return output
     scores, dim = args[0], kwargs.get("dim", args[1] if len(args) > 1 else None)
     if isinstance(scores, Tensor) and scores.dim() >= 2 and dim in (-1, scores.dim() - 1):
-        rows, keys = STATE.product
         own = scores.shape[-1]
-        if own and own in (keys, keys + 1) and scores.numel() // own == rows:
+        rows = scores.numel() // own if own else 0
+        if (rows, own) in STATE.products or (rows, own - 1) in STATE.products:
             STATE.softmax = Softmax(scores, output)
             STATE.dropout = 0.0
     return output
@@ -288,6 +298,7 @@ def _handle_product(function: Function, args: Any, kwargs: Any) -> Any:
             left, right = _einsum_operands(softmax, args[0], left, right)
         if softmax.is_used_by(left, right):
             STATE.softmax = None
+            STATE.products.clear()
             dropout = STATE.dropout
             return _run(
                 function,
@@ -298,7 +309,7 @@ def _handle_product(function: Function, args: Any, kwargs: Any) -> Any:
             )
     output = function(*args, **kwargs)
     if isinstance(output, Tensor) and output.dim() >= 2 and output.shape[-1]:
-        STATE.product = output.numel() // output.shape[-1], output.shape[-1]
+        STATE.products.append((output.numel() // output.shape[-1], output.shape[-1]))
     return output
 
 
@@ -365,6 +376,9 @@ class _Mode(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         handler = HANDLERS.get(func)
         if handler is None:
+            if type(func) is FunctionType and not func.__module__.startswith("torch."):
+                # A function of Python runs with the mode off: its names are what shows its calls.
+                _INSTALLATION.search(func.__globals__)
             return func(*args, **(kwargs or {}))
         return handler(func, args, kwargs or {})
 
@@ -448,6 +462,12 @@ def _reported(method: Function) -> Function:
     return reorder
 
 
+NAMES = frozenset(
+    {"scaled_dot_product_attention", "flex_attention", "compile_friendly_flex_attention", "EncoderDecoderCache"}
+)
+"""Names by which modules of Python are searched; each once, and those that have one of these again."""
+
+
 class _Installation:
     """The names that are replaced as long as some thread watches a model."""
 
@@ -456,17 +476,23 @@ class _Installation:
         self._contexts = 0
         self._replaced: list[tuple[Any, str, Any, Any]] = []
         self._hook: Any = None
+        self._searched: set[str] = set()
+        self._places: set[str] = set()
 
-    def enter(self) -> None:
+    def enter(self, used: Iterable[str]) -> None:
+        """Install what is not installed yet.
+
+        Args:
+            used: names of Python modules whose names may have changed since another context.
+        """
         with self._lock:
             self._contexts += 1
             if self._contexts == 1:
                 LISTENERS.append(_listen)
-                self._replace(torch.overrides, "has_torch_function", _has_torch_function)
+                self._replace(vars(torch.overrides), "has_torch_function", _has_torch_function)
                 self._replace(KeyValueCache, "select", _reported(KeyValueCache.select))
                 self._hook = nn.modules.module.register_module_forward_pre_hook(_tell_of_module)
-            # Modules that were imported since another context began are new.
-            self._replace_names()
+            self._replace_names(used)
 
     def leave(self) -> None:
         with self._lock:
@@ -475,38 +501,59 @@ class _Installation:
                 self._hook.remove()
                 for place, name, original, ours in reversed(self._replaced):
                     # What someone else put there since is not ours to remove.
-                    if vars(place).get(name) is ours:
+                    if isinstance(place, type) and vars(place).get(name) is ours:
                         setattr(place, name, original)
+                    elif isinstance(place, dict) and place.get(name) is ours:
+                        place[name] = original
                 self._replaced = []
                 LISTENERS.remove(_listen)
 
-    def _replace(self, place: Any, name: str, ours: Any) -> None:
-        self._replaced.append((place, name, vars(place)[name], ours))
-        setattr(place, name, ours)
+    def _replace(self, place: dict[str, Any] | type, name: str, ours: Any) -> None:
+        names = place if isinstance(place, dict) else vars(place)
+        self._replaced.append((place, name, names[name], ours))
+        if isinstance(place, dict):
+            place[name] = ours
+        else:
+            setattr(place, name, ours)
 
-    def _replace_names(self) -> None:
+    def search(self, names: dict[str, Any]) -> None:
+        """Replace every name of a Python module that means `scaled_dot_product_attention`."""
+        with self._lock:
+            if self._contexts:
+                for name in [name for name, value in names.items() if value is SDPA and name != "SDPA"]:
+                    self._replace(names, name, watched_sdpa)
+
+    def _replace_names(self, used: Iterable[str]) -> None:
+        new = sys.modules.keys() - self._searched
+        self._searched |= new
         flex = sys.modules.get("torch.nn.attention.flex_attention")
         flex_function = None if flex is None else inspect.unwrap(vars(flex)["flex_attention"])
-        for name, module in list(sys.modules.items()):
-            names = getattr(module, "__dict__", None)
+        for name in {*new, *self._places, *used, "__main__"}:
+            names = getattr(sys.modules.get(name), "__dict__", None)
             if names is None or name.startswith(("torch._C", "torch._dynamo", "regard.watching")):
                 continue
-            if names.get("scaled_dot_product_attention") is SDPA:
-                self._replace(module, "scaled_dot_product_attention", watched_sdpa)
-            if name == "transformers.integrations.flex_attention":
-                # It compiles `flex_attention` once, for good, so that name stays what it is.
-                wrapped = names.get("compile_friendly_flex_attention")
-                if wrapped is not None and not hasattr(wrapped, "__wrapped__"):
-                    self._replace(module, "compile_friendly_flex_attention", _watched_flex(wrapped))
-            elif name == "transformers.cache_utils":
-                for cache in (names["Cache"], names["EncoderDecoderCache"]):
-                    method = vars(cache).get("reorder_cache")
-                    if method is not None and not hasattr(method, "__wrapped__"):
-                        self._replace(cache, "reorder_cache", _reported(method))
-            elif flex_function is not None:
-                given = names.get("flex_attention")
-                if given is flex_function or getattr(given, "_torchdynamo_orig_callable", None) is flex_function:
-                    self._replace(module, "flex_attention", _watched_flex(given))
+            if not names.keys().isdisjoint(NAMES):
+                self._places.add(name)
+                self._replace_in(name, names, flex_function)
+
+    def _replace_in(self, name: str, names: dict[str, Any], flex_function: Function | None) -> None:
+        """Replace the names of one module that mean an attention function."""
+        if names.get("scaled_dot_product_attention") is SDPA:
+            self._replace(names, "scaled_dot_product_attention", watched_sdpa)
+        if name == "transformers.integrations.flex_attention":
+            # It compiles `flex_attention` once, for good, so that name stays what it is.
+            wrapped = names.get("compile_friendly_flex_attention")
+            if wrapped is not None and not hasattr(wrapped, "__wrapped__"):
+                self._replace(names, "compile_friendly_flex_attention", _watched_flex(wrapped))
+        elif flex_function is not None:
+            given = names.get("flex_attention")
+            if given is flex_function or getattr(given, "_torchdynamo_orig_callable", None) is flex_function:
+                self._replace(names, "flex_attention", _watched_flex(given))
+        if name == "transformers.cache_utils":
+            for cache in (names["Cache"], names["EncoderDecoderCache"]):
+                method = vars(cache).get("reorder_cache")
+                if method is not None and not hasattr(method, "__wrapped__"):
+                    self._replace(cache, "reorder_cache", _reported(method))
 
 
 _INSTALLATION = _Installation()

@@ -7,6 +7,7 @@ keys. Other masks stay the tensors that they are.
 
 import weakref
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -32,6 +33,7 @@ class MaskReading:
         bias: numbers that are added to the scores; None: none.
         visible: the pairs that may be seen, for pictures; None: all.
         has_bias: whether numbers other than 0 and those that hide are added.
+        causal: whether no query sees a key after its own.
     """
 
     kind: str
@@ -39,6 +41,7 @@ class MaskReading:
     bias: Tensor | None = None
     visible: Mask | None = None
     has_bias: bool = False
+    causal: bool = False
 
 
 NO_MASK = MaskReading("none")
@@ -83,33 +86,50 @@ def _identity(tensor: Tensor) -> tuple[object, ...] | None:
 
 def _read(given: Tensor) -> MaskReading:
     if given.dtype == torch.bool:
-        kind, mask = visible_pairs(given)
-        return MaskReading(kind, mask, None, mask)
+        pairs = visible_pairs(given)
+        return MaskReading(pairs.kind, pairs.mask, None, pairs.mask, causal=pairs.causal)
     hidden = given <= max(float(HIDING), torch.finfo(given.dtype).min / 2)
     shown = ~hidden
-    kind, mask = visible_pairs(shown)
+    pairs = visible_pairs(shown)
     has_bias = bool((given.masked_fill(hidden, 0) != 0).any())
     # A row that is hidden throughout by finite numbers is no row that sees nothing: PyTorch gives it weights.
     rows = hidden.all(-1, keepdim=True) & (given.amax(-1, keepdim=True) > -torch.inf)
     if bool(rows.any()):
-        return MaskReading(kind, None, given, keep(shown | rows), has_bias)
-    return MaskReading(kind, mask, given if has_bias else None, mask, has_bias)
+        return MaskReading(pairs.kind, None, given, keep(shown | rows), has_bias, pairs.causal)
+    return MaskReading(pairs.kind, pairs.mask, given if has_bias else None, pairs.mask, has_bias, pairs.causal)
+
+
+class Pairs(NamedTuple):
+    """The pairs of a mask.
+
+    Attributes:
+        kind: as in `MaskReading`.
+        mask: the pairs; None: all.
+        causal: whether no query sees a key after its own. A query's own key is the last one that it could see in the
+            widest row.
+    """
+
+    kind: str
+    mask: Mask | None
+    causal: bool = False
 
 
 @torch.no_grad()
-def visible_pairs(shown: Tensor) -> tuple[str, Mask | None]:
-    """The kind of a mask, and its pairs; None for all pairs.
+def visible_pairs(shown: Tensor) -> Pairs:
+    """What the pairs that may be seen are.
 
     Args:
         shown: bool ``[batch or 1, heads or 1, queries or 1, keys]``; True: may be seen.
     """
     shown = shown[:, :, :1] if shown.stride(2) == 0 else shown
     if bool(shown.all()):
-        return "none", None
+        return Pairs("none", None)
     queries, keys = shown.shape[-2:]
     if queries == 1 or bool((shown == shown[:, :, :1]).all()):
-        return "padding", keep(shown[:, :, :1].clone())
+        return Pairs("padding", keep(shown[:, :, :1].clone()))
     rows, columns = shown.any(-1, keepdim=True), shown.any(-2, keepdim=True)
+    if bool(((rows & columns) == shown).all()):
+        return Pairs("padding", keep(columns) & keep(rows))
     query, key = torch.arange(queries, device=shown.device)[:, None], torch.arange(keys, device=shown.device)
     # The band of a causal or sliding mask, from the rows that reach the farthest; padding only shortens a row.
     last = torch.where(shown, key, -keys - queries).amax(-1, keepdim=True)
@@ -118,7 +138,7 @@ def visible_pairs(shown: Tensor) -> tuple[str, Mask | None]:
     before = int((query + offset - first)[rows].max())
     band = (key <= query + offset) & (key >= query + offset - before)
     if not bool(((band & columns & rows) == shown).all()):
-        return "dense", keep(shown)
+        return Pairs("dense", keep(shown))
     reach = band.any(-2)
     # Keys of the band that nobody sees are padding, and so are queries that see nothing although the band has keys.
     padded = bool((~columns & reach).any()) or bool((~rows & band.any(-1, keepdim=True)).any())
@@ -127,12 +147,12 @@ def visible_pairs(shown: Tensor) -> tuple[str, Mask | None]:
     name = "window" if cut or after > 0 else "causal"
     mask: Mask = window(before, 0, offset=offset) if cut else causal(offset=offset)
     if not padded:
-        return name, mask
+        return Pairs(name, mask, after <= 0)
     if not bool(columns.all()):
         mask = mask & keep(columns)
     if not bool(rows.all()):
         mask = mask & keep(rows)
-    return f"{name}+padding", mask
+    return Pairs(f"{name}+padding", mask, after <= 0)
 
 
 def kind_of_mask(mask: Mask | None, grid: Grid) -> str:
@@ -151,9 +171,20 @@ def kind_of_mask(mask: Mask | None, grid: Grid) -> str:
             names.add("dense")
         else:
             pairs = grid.batch * grid.queries * grid.keys
-            name = visible_pairs(part.allows(grid).expand(grid.batch, -1, -1, -1))[0] if pairs <= 1 << 24 else "dense"
+            name = visible_pairs(_four_axes(part.allows(grid), grid)).kind if pairs <= 1 << 24 else "dense"
             names.update(name.split("+"))
     names.discard("none")
     if "dense" in names:
         return "dense"
     return "+".join(sorted(names)) if names else "none"
+
+
+def is_causal(mask: Mask | None) -> bool:
+    """Whether a mask of regard hides all later keys, as far as its parts say so."""
+    parts = mask.parts if isinstance(mask, And) else (mask,)
+    return any(isinstance(part, Band) and part.after == 0 for part in parts)
+
+
+def _four_axes(allowed: Tensor, grid: Grid) -> Tensor:
+    allowed = allowed[(None,) * (4 - allowed.dim())]
+    return allowed.expand(*allowed.shape[:2], grid.queries, grid.keys)

@@ -47,14 +47,24 @@ class ModuleNames:
 
     Attributes:
         model: the model.
+        modules: its modules by their names.
         names: the name of each module, by its ``id``.
     """
 
     model: nn.Module
+    modules: dict[str, nn.Module] = field(init=False)
     names: dict[int, str] = field(init=False)
 
+    @property
+    def files(self) -> set[str]:
+        """Names of the Python modules in which the classes of the model are."""
+        classes = {type(module) for module in self.modules.values()}
+        return {base.__module__ for kind in classes for base in kind.__mro__}
+
     def __post_init__(self) -> None:
-        self.names = {id(module): name for name, module in self.model.named_modules()}
+        self.modules = dict(self.model.named_modules())
+        self.names = {id(module): name for name, module in self.modules.items()}
+        self._layers: dict[str, int] = {}
         self._numbers: dict[str, list[tuple[int, ...]]] = {}
         for name in self.names.values():
             self._numbers.setdefault(_pattern(name), []).append(_integers(name))
@@ -89,9 +99,12 @@ class ModuleNames:
         if any(given.get(argument) is not None for argument in CROSS_ARGUMENTS if _is_argument(frame, argument)):
             return True
         query, key, value = (given.get(argument) for argument in ("query", "key", "value"))
-        if _is_argument(frame, "key") and isinstance(query, Tensor) and isinstance(key, Tensor) and query is not key:
-            return query.dim() == key.dim() and (key is value or query.shape != key.shape)
-        return False
+        if frame.f_code.co_name != "forward" or not _is_argument(frame, "key"):
+            return False
+        if not isinstance(query, Tensor) or not isinstance(key, Tensor) or query is key:
+            return False
+        # Four axes are heads, which differ in self-attention too: those of a cache are more than the query's.
+        return query.dim() == key.dim() < 4 and (key is value or query.shape != key.shape)
 
     def layer(self, name: str) -> int:
         """The number of the layer that a module belongs to, from 0.
@@ -99,6 +112,11 @@ class ModuleNames:
         It is the number in the module's name that tells modules of the same pattern apart (``layers.3.attn``). Where
         several numbers do, it is the module's place among them; without a number it is 0.
         """
+        if name not in self._layers:
+            self._layers[name] = self._find_layer(name)
+        return self._layers[name]
+
+    def _find_layer(self, name: str) -> int:
         own, alike = _integers(name), self._numbers.get(_pattern(name), [])
         differing = [place for place in range(len(own)) if len({numbers[place] for numbers in alike}) > 1]
         if len(differing) == 1:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from regard.masks import Mask, keep
+from regard.masks import keep
 from regard.watching.intercepted import Intercepted
 from regard.watching.mask_kind import HIDING, visible_pairs
 
@@ -60,16 +60,20 @@ class Softmax:
         weights, scores, value = (_four_axes(tensor, module) for tensor in (weights, scores, right.detach()))
         floor = max(HIDING, torch.finfo(scores.dtype).min / 2)
         hidden = scores <= floor
+        pairs = visible_pairs(_one_head(~hidden))
+        visible = pairs.mask
         # A row that is hidden throughout by finite numbers has weights: that is what the model computed.
-        hidden = hidden & (weights == 0)
-        kind, visible = visible_pairs(_one_head(~hidden))
-        mask: Mask | None = None if visible is None else keep(_one_head(~hidden))
+        uniform = hidden & (weights != 0)
+        if bool(uniform.any()):
+            hidden = hidden & ~uniform
+            visible = keep(_one_head(~hidden))
         scores = scores.masked_fill(hidden, -torch.inf)
         # Where a sink is among the scores, models shift them first, so that their log-sum-exp is lost.
         return Intercepted(
             source=SOURCE,
-            mask=kind,
-            visible=mask,
+            mask=pairs.kind,
+            causal=pairs.causal,
+            visible=visible,
             scores=None if has_sink else scores,
             weights=weights,
             value=value,

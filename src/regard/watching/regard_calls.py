@@ -7,10 +7,11 @@ import torch
 from torch import Tensor
 
 from regard.attention.problem import Problem
+from regard.errors import ArgumentError
 from regard.scores import ScaledDot, Score, SoftCap
 from regard.scores.modifiers import Wrapper
 from regard.watching.intercepted import Intercepted
-from regard.watching.mask_kind import kind_of_mask
+from regard.watching.mask_kind import is_causal, kind_of_mask
 
 SOURCE = "regard"
 
@@ -32,6 +33,8 @@ def read_problem(problem: Problem, weights: Tensor | None) -> Intercepted:
         memory=None,
     )
     visible = problem.mask
+    if problem.normalizer.random and weights is None:
+        raise ArgumentError("its weights are drawn at random, and observe does not give those that it drew")
     row = problem.row
     innermost = _innermost(problem.score)
     factor = getattr(innermost, "scale", None)
@@ -42,6 +45,7 @@ def read_problem(problem: Problem, weights: Tensor | None) -> Intercepted:
         source=SOURCE,
         mask=kind_of_mask(visible, problem.grid),
         visible=visible,
+        causal=is_causal(visible),
         problem=None if drawn and weights is not None else detached,
         weights=weights.detach() if drawn and weights is not None else None,
         value=detached.value,

@@ -64,7 +64,7 @@ def read_sdpa(
         visible=reading.visible,
         problem=problem,
         value=v,
-        causal=True if is_causal else None,
+        causal=reading.causal,
         has_bias=reading.has_bias,
         scale=query.shape[-1] ** -0.5 if scale is None else float(scale),
         dropout=float(dropout_p),
@@ -74,7 +74,7 @@ def read_sdpa(
 def causal_from_start(queries: int, keys: int) -> MaskReading:
     """The mask of ``is_causal=True``: the first query sees the first key."""
     mask = causal(align="start")
-    return MaskReading("causal" if keys > 1 else "none", mask, None, mask)
+    return MaskReading("causal" if keys > 1 else "none", mask, None, mask, causal=queries > 1)
 
 
 def _four_axes(tensor: Tensor) -> Tensor:
@@ -117,7 +117,7 @@ def _read_nested(query: Tensor, key: Tensor, value: Tensor, is_causal: bool, sca
     problem = validate(q, k, v, score=ScaledDot(scale), mask=mask)
     kind = "causal+padding" if is_causal else "padding"
     used = q.shape[-1] ** -0.5 if scale is None else float(scale)
-    return Intercepted(SOURCE, kind, mask, problem, value=v, causal=is_causal or None, scale=used)
+    return Intercepted(SOURCE, kind, mask, problem, value=v, causal=is_causal, scale=used)
 
 
 def pad_heads(nested: Tensor) -> tuple[Tensor, list[int]]:

@@ -118,7 +118,7 @@ def _read_fast_path(
         present: Mask = lengths(sizes, sizes)
         mask = present if reading.mask is None else And(reading.mask, present)
         kind = {"none": "padding", "causal": "causal+padding"}.get(reading.kind, "dense")
-        reading = MaskReading(kind, mask, None, mask)
+        reading = MaskReading(kind, mask, None, mask, causal=reading.causal)
     found = _intercepted(q, k, v, reading, name, False, 0.0)
     found.child = child
     return found
@@ -157,6 +157,7 @@ def _intercepted(
         problem=problem,
         value=value,
         cross=cross,
+        causal=reading.causal,
         has_bias=reading.has_bias,
         scale=query.shape[-1] ** -0.5,
         dropout=dropout,

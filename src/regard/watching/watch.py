@@ -67,9 +67,9 @@ class Watch:
     def __enter__(self) -> "Watch":
         if self._open is not None:
             raise ArgumentError("this context is open already; call regard.watch again for another one")
-        _refuse_compiled(self.model)
+        _refuse_compiled(self._names.modules)
         stack = ExitStack()
-        stack.enter_context(observing(self))
+        stack.enter_context(observing(self, self._names.files))
         self._open = stack
         return self
 
@@ -182,8 +182,6 @@ class Watch:
         if owner.cross if found.cross is None else found.cross or owner.cross:
             return "cross"
         causal = found.causal
-        if causal is None:
-            causal = found.mask.startswith(("causal", "window")) and not found.sees_later()
         if not causal and found.grid.queries == 1:
             # A single query sees all tokens before it: its mask does not tell what its module is.
             is_causal = getattr(owner.module, "is_causal", None) is True
@@ -203,7 +201,8 @@ class Watch:
         return torch.einsum("bhkd,hdo->bhko", value.to(weight.dtype), weight).norm(dim=-1)
 
     def _tell_of_unseen(self) -> None:
-        looks = {name: self._named(name) for name in self._ran if looks_like_attention(self._named(name))}
+        modules = self._names.modules
+        looks = {name: modules[name] for name in self._ran if looks_like_attention(modules[name])}
         kind = type(self.model).__name__
         if not self._met:
             if not self._ran:
@@ -237,9 +236,6 @@ class Watch:
         if any(seen == place or seen.startswith(f"{place}.") for place in around for seen in met):
             return True
         return any(name.startswith(f"{seen}.") for seen in met if seen)
-
-    def _named(self, name: str) -> nn.Module:
-        return self.model.get_submodule(name)
 
     # What the user asks.
 
@@ -417,9 +413,9 @@ def _chosen_heads(heads: tuple[int, ...] | None, count: int, name: str) -> tuple
     return heads
 
 
-def _refuse_compiled(model: nn.Module) -> None:
+def _refuse_compiled(modules: dict[str, nn.Module]) -> None:
     """Raise if `torch.compile` or TorchScript compiled the model or a module in it: Python does not see what runs."""
-    for name, module in model.named_modules():
+    for name, module in modules.items():
         named = f"module {name!r}" if name else "the model"
         original = getattr(module, "_orig_mod", None)
         if isinstance(original, nn.Module):

@@ -1,0 +1,294 @@
+"""The context: what it refuses, what it says, and that everything is as it was after it."""
+
+import gc
+import threading
+import weakref
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+from watching.models import HAND_WRITTEN, WEIGHTS, Heads, captured
+
+import regard
+from regard.attention.listeners import LISTENERS
+from regard.errors import ArgumentError, KindError, UnseenError
+from regard.watching import UnseenAttentionWarning
+
+SDPA, HAS = F.scaled_dot_product_attention, torch.overrides.has_torch_function
+
+
+@pytest.fixture(autouse=True)
+def _everything_is_restored():
+    yield
+    assert F.scaled_dot_product_attention is SDPA
+    assert torch.overrides.has_torch_function is HAS
+    assert not LISTENERS
+    assert torch._C._len_torch_function_stack() == 0
+    assert not nn.modules.module._global_forward_pre_hooks
+
+
+def stack(layers=2):
+    return nn.Sequential(*(Heads(HAND_WRITTEN["sdpa"][0]) for _ in range(layers)))
+
+
+def test_an_exception_leaves_through_the_context():
+    model = stack()
+
+    def fail(module, args):
+        raise KeyboardInterrupt
+
+    model[1].register_forward_pre_hook(fail)
+    with pytest.raises(KeyboardInterrupt), regard.watch(model) as seen:
+        model(torch.randn(1, 3, 10))
+    assert len(seen.calls) == 1
+
+
+def test_an_error_of_the_call_itself_is_the_models():
+    class Wrong(nn.Module):
+        def forward(self, x):
+            return F.scaled_dot_product_attention(x, x[..., :2], x)
+
+    model = Wrong()
+    with pytest.raises(RuntimeError) as plain:
+        model(torch.randn(1, 1, 3, 4))
+    with pytest.raises(RuntimeError) as watched, regard.watch(model):
+        model(torch.randn(1, 1, 3, 4))
+    assert str(plain.value) == str(watched.value)
+
+
+def test_nested_contexts_see_their_own_models():
+    model, x = stack(3), torch.randn(1, 3, 10)
+    with regard.watch(model) as outer:
+        with regard.watch(model[1]) as inner:
+            model(x)
+        model[0](x)
+    assert [call.name for call in outer.calls] == ["0", "1", "2", "0"]
+    assert [call.name for call in inner.calls] == [""]
+
+
+def test_contexts_that_end_in_another_order():
+    first, second = stack(), stack()
+    x = torch.randn(1, 3, 10)
+    one, two = regard.watch(first), regard.watch(second)
+    one.__enter__()
+    two.__enter__()
+    first(x)
+    one.__exit__(None, None, None)
+    second(x)
+    two.__exit__(None, None, None)
+    assert len(one.calls) == len(two.calls) == 2
+
+
+def test_other_models_and_bare_calls_are_not_recorded():
+    model, other, x = stack(1), stack(1), torch.randn(1, 3, 10)
+    with regard.watch(model) as seen:
+        other(x)
+        F.scaled_dot_product_attention(x, x, x)
+        model(x)
+        regard.attend(x, x, x)
+    assert [call.name for call in seen.calls] == ["0"]
+
+
+def test_methods_are_seen_as_forward_is():
+    model, x = stack(1), torch.randn(1, 3, 10)
+    with regard.watch(model) as seen:
+        model[0].forward(x)
+    assert [call.name for call in seen.calls] == ["0"]
+
+
+def test_threads_see_their_own_calls():
+    models, x = [stack(2), stack(3)], torch.randn(2, 5, 10)
+    expected, seen = [model(x) for model in models], [None, None]
+    barrier = threading.Barrier(2)
+
+    def work(place):
+        with regard.watch(models[place]) as found:
+            barrier.wait()
+            for _ in range(3):
+                assert torch.equal(models[place](x), expected[place])
+            barrier.wait()
+        seen[place] = [call.name for call in found.calls]
+
+    threads = [threading.Thread(target=work, args=(place,)) for place in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert seen == [["0", "1"] * 3, ["0", "1", "2"] * 3]
+
+
+def test_a_model_that_ran_in_another_thread_only_is_told():
+    model, x = stack(), torch.randn(1, 3, 10)
+    with pytest.raises(UnseenError, match="no module of Sequential was called"), regard.watch(model):
+        thread = threading.Thread(target=model, args=(x,))
+        thread.start()
+        thread.join()
+
+
+def test_the_same_context_again():
+    model, x = stack(1), torch.randn(1, 3, 10)
+    seen = regard.watch(model)
+    with seen:
+        with pytest.raises(ArgumentError, match="open already"), seen:
+            pass
+        model(x)
+    with seen:
+        model(x)
+    assert [call.number for call in seen.calls] == [0, 1]
+
+
+class StrangeAttention(nn.Module):
+    """Attention that no softmax and no known function computes."""
+
+    def forward(self, x):
+        weights = (x @ x.transpose(-1, -2)).relu()
+        return (weights / (weights.sum(-1, keepdim=True) + 1)) @ x
+
+
+def test_attention_that_cannot_be_seen_is_named():
+    x = torch.randn(1, 3, 10)
+    with pytest.raises(UnseenError, match=r"'1' \(StrangeAttention\)"), regard.watch(model := nn.Sequential(nn.Linear(10, 10), StrangeAttention())):
+        model(x)
+    mixed = nn.Sequential(Heads(HAND_WRITTEN["sdpa"][0]), StrangeAttention())
+    with pytest.warns(UnseenAttentionWarning, match=r"'1' \(StrangeAttention\)"), regard.watch(mixed) as seen:
+        mixed(x)
+    assert len(seen.calls) == 1
+    with pytest.raises(UnseenError, match="Linear ran"), regard.watch(linear := nn.Linear(10, 10)):
+        linear(x)
+    with pytest.raises(UnseenError, match="no module of Linear was called"), regard.watch(linear):
+        pass
+
+
+def test_softmax_that_is_no_attention_gives_no_record():
+    class Router(nn.Module):
+        def forward(self, x):
+            gates = (x @ x.transpose(-1, -2)).softmax(-1)
+            return gates.sum() + (x.softmax(-1)[..., None, :] @ x[..., None]).sum() + x @ x.transpose(-1, -2)
+
+    with pytest.raises(UnseenError), regard.watch(model := Router()):
+        model(torch.randn(1, 3, 10))
+
+
+def test_compiled_models_are_refused_by_name():
+    model = nn.Sequential(nn.Linear(3, 3), stack())
+    compiled = nn.Sequential(torch.compile(model[1], backend="eager"))
+    with pytest.raises(KindError, match=r"module '0' is compiled by torch\.compile"), regard.watch(compiled):
+        pass
+    model[0].compile(backend="eager")
+    with pytest.raises(KindError, match=r"module '0' is compiled \(Linear"), regard.watch(model):
+        pass
+
+
+def test_a_part_that_is_compiled_as_a_function_is_told():
+    class Attention(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.attend = torch.compile(lambda x: F.scaled_dot_product_attention(x, x, x), backend="aot_eager")
+
+        def forward(self, x):
+            return self.attend(x)
+
+    model, x = Attention(), torch.randn(1, 1, 3, 4)
+    expected = model(x)
+    with pytest.raises(UnseenError, match="Attention"), regard.watch(model):
+        assert torch.equal(model(x), expected)
+    assert torch.equal(model(x), expected)
+
+
+def test_nothing_is_kept_that_was_not_asked_for():
+    references = []
+
+    def attend(query, key, value):
+        references.extend(weakref.ref(tensor) for tensor in (query, key, value))
+        return F.scaled_dot_product_attention(query, key, value)
+
+    model = Heads(attend)
+    with torch.no_grad(), regard.watch(model) as seen:
+        output = model(torch.randn(2, 7, 10))
+        references.append(weakref.ref(output))
+        del output
+        gc.collect()
+        assert [reference() for reference in references] == [None] * 4
+    (call,) = seen.calls
+    assert call.weights is None
+    assert call.visible_mask is None
+    assert call.head_output is None
+
+
+def test_layers_and_heads_are_chosen():
+    model, x = stack(3), torch.randn(2, 5, 10)
+    with regard.watch(model, read=WEIGHTS) as everything:
+        model(x)
+    with regard.watch(model, read=WEIGHTS, layers=[2, 0], heads=1) as some:
+        model(x)
+    assert [call.layer for call in some.calls] == [0, 2]
+    for call in some.calls:
+        assert call.chosen_heads == (1,)
+        assert torch.equal(call.weights, everything.calls[call.layer].weights[:, 1:])
+    with pytest.raises(ArgumentError, match=r"layers \[7\] made no attention call; those that did are \[0, 1, 2\]"), regard.watch(model, layers=7):
+        model(x)
+    with pytest.raises(ArgumentError, match="heads must be below 2"), regard.watch(model, heads=[2]):
+        model(x)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"read": "entropy"}, KindError, "read must be a Readings"),
+        ({"read": regard.Readings(top_k=-1)}, ArgumentError, "top_k"),
+        ({"layers": [-1]}, ArgumentError, r"layers\[0\]"),
+        ({"layers": []}, ArgumentError, "layers"),
+        ({"heads": "0"}, KindError, r"heads\[0\]"),
+        ({"keep": 1}, KindError, "keep must be"),
+        ({"norms": "yes"}, KindError, "norms must be"),
+    ],
+)
+def test_bad_arguments(arguments, error, message):
+    with pytest.raises(error, match=message):
+        regard.watch(stack(), **arguments)
+    with pytest.raises(KindError, match="model must be"):
+        regard.watch(torch.nn.functional.relu)
+
+
+def test_readings_that_a_call_does_not_have():
+    model = stack(1)
+    with pytest.raises(ArgumentError, match="rows"), regard.watch(model, read=regard.Readings(rows=[5])):
+        model(torch.randn(1, 5, 10))
+
+
+def test_empty_and_single():
+    model = stack(1)
+    with regard.watch(model, read=WEIGHTS) as seen:
+        model(torch.randn(0, 3, 10))
+        model(torch.randn(2, 1, 10))
+        model(torch.randn(2, 0, 10))
+    assert [tuple(call.weights.shape) for call in seen.calls] == [(0, 2, 3, 3), (2, 2, 1, 1), (2, 2, 0, 0)]
+    assert bool((seen.calls[1].weights == 1).all())
+
+
+def test_another_function_mode_stays():
+    class Counting(torch.overrides.TorchFunctionMode):
+        count = 0
+
+        def __torch_function__(self, func, types, args=(), kwargs=None):
+            Counting.count += func is SDPA
+            return func(*args, **(kwargs or {}))
+
+    model = Heads(captured(SDPA))
+    with Counting(), regard.watch(model) as seen:
+        model(torch.randn(1, 3, 10))
+    with regard.watch(model) as again, Counting():
+        model(torch.randn(1, 3, 10))
+    assert (len(seen.calls), len(again.calls), Counting.count) == (1, 1, 2)
+
+
+def test_nan_is_shown():
+    model = Heads(HAND_WRITTEN["sdpa"][0])
+    x = torch.randn(2, 3, 10)
+    x[1, 1] = torch.nan
+    with torch.no_grad(), regard.watch(model, read=WEIGHTS) as seen:
+        model(x)
+    (call,) = seen.calls
+    assert not call.weights[0].isnan().any()
+    assert call.weights[1].isnan().any()

@@ -1,0 +1,121 @@
+"""Regard's own layers, decoders and their cached steps."""
+
+import pytest
+import torch
+from torch import nn as torch_nn
+from watching.models import WEIGHTS, watched
+
+import regard
+from regard import masks, nn
+from regard.nn.key_values import KeyValueCache
+
+
+@pytest.mark.parametrize("need_weights", [False, True])
+@pytest.mark.parametrize(("train", "grad"), [(True, True), (False, False)])
+def test_multihead(need_weights, train, grad):
+    model = nn.MultiheadAttention(12, 6, 0.2, batch_first=True, kv_heads=2, position=regard.positions.Rotary(2))
+    x = torch.randn(3, 5, 12)
+    seen = watched(model, lambda m: m(x, x, x, is_causal=True, need_weights=need_weights)[0], train, grad)
+    (call,) = seen.calls
+    assert (call.name, call.kind, call.mask, call.source) == ("", "causal", "causal", "regard")
+    assert (call.heads, call.kv_heads) == (6, 2)
+    if not train:
+        _, weights = model(x, x, x, is_causal=True, average_attn_weights=False)
+        torch.testing.assert_close(call.weights, weights.detach())
+
+
+def test_drop_in_inside_of_torch_layers():
+    layer = torch_nn.TransformerEncoderLayer(12, 2, 14, batch_first=True)
+    layer.self_attn = nn.MultiheadAttention(12, 2, batch_first=True, normalizer="entmax15")
+    seen = watched(layer, lambda m: m(torch.ones(1, 5, 12)), False, False)
+    assert [(call.name, call.source) for call in seen.calls] == [("self_attn", "regard")]
+
+
+@pytest.mark.parametrize("score", ["additive", "general", "location_aware"])
+def test_attention_of_a_decoder(score):
+    options = {"channels": 2, "kernel_size": 3} if score == "location_aware" else {}
+    model = nn.Attention.create(score, 7, 5, 4 if score != "general" else None, **options)
+    annotations, lengths = torch.randn(3, 6, 5), torch.tensor([6, 2, 4])
+    queries = torch.randn(4, 3, 7)
+
+    def steps(model):
+        memory, outputs = model.remember(annotations, lengths), []
+        for query in queries:
+            outputs.append(model(query, memory, need_weights=False).output)
+        return torch.stack(outputs)
+
+    for train, grad in ((True, True), (False, False)):
+        seen = watched(model, steps, train, grad)
+        assert [(call.kind, call.mask, call.shape) for call in seen.calls] == [("cross", "padding", (3, 1, 1, 6))] * 4
+        memory = model.remember(annotations, lengths)
+        expected = torch.stack([model(query, memory).weights.detach() for query in queries], dim=1)
+        (joined,) = seen.stitched()
+        torch.testing.assert_close(joined.weights[:, 0], expected)
+        assert joined.visible(1)[0].tolist() == [[True] * 2 + [False] * 4] * 4
+
+
+def test_decoder_layers_with_a_cache():
+    """The steps of a cached decoder, whose rows a search reorders, are joined to what the whole pass computes."""
+    config = nn.LayerConfig(12, 2, position="rotary")
+    model = nn.Transformer.create(1, 2, config).eval()
+    source, target = torch.randn(3, 5, 12), torch.randn(3, 4, 12)
+    names = [
+        ("encoder.layers.0.self_attn", 0, "self"),
+        ("decoder.layers.0.self_attn", 0, "causal"),
+        ("decoder.layers.0.multihead_attn", 0, "cross"),
+        ("decoder.layers.1.self_attn", 1, "causal"),
+        ("decoder.layers.1.multihead_attn", 1, "cross"),
+    ]
+    with torch.no_grad(), regard.watch(model, read=WEIGHTS) as whole:
+        model(source, target)
+    assert [(call.name, call.layer, call.kind) for call in whole.calls] == names
+    order = torch.tensor([2, 0, 1])
+    with torch.no_grad(), regard.watch(model, read=WEIGHTS) as seen:
+        memory = model.decoder.remember(model.encoder(source))
+        caches = [KeyValueCache() for _ in range(2)]
+        rows = target
+        for step in range(4):
+            caches = model.decoder.step(rows[:, step : step + 1], memory, caches).caches
+            if step == 1:
+                caches, rows = [cache.select(order) for cache in caches], rows[order]
+                memory = [part.select(order) for part in memory]
+    joined = seen.stitched()
+    assert [(call.name, call.layer, call.kind) for call in joined] == names
+    for call, expected in zip(joined, whole.calls, strict=True):
+        assert call.shape == expected.shape
+        own = expected.weights if call.kind == "self" else expected.weights[order]
+        torch.testing.assert_close(call.weights, own, rtol=1e-5, atol=1e-6)
+
+
+def test_mask_kinds_of_regard():
+    class Attend(torch_nn.Module):
+        def forward(self, x, mask):
+            return regard.attend(x, x, x, mask=mask)
+
+    model, x = Attend(), torch.randn(2, 1, 7, 4)
+    given = {
+        "none": None,
+        "causal": masks.causal(),
+        "window": masks.window(2, 0),
+        "padding": masks.lengths([7, 3]),
+        "causal+padding": masks.causal() & masks.lengths([7, 3]),
+        "documents": masks.documents(torch.tensor([[0, 0, 0, 1, 1, 1, 1]] * 2)),
+        "dense": masks.keep(torch.eye(7, dtype=torch.bool).roll(1, 0)[None] | torch.eye(7, dtype=torch.bool)[None]),
+    }
+    with regard.watch(model, read=WEIGHTS) as seen:
+        for mask in given.values():
+            model(x, mask)
+    assert [call.mask for call in seen.calls] == list(given)
+    assert [call.kind for call in seen.calls] == ["self", "causal", "causal", "self", "causal", "self", "self"]
+
+
+def test_random_weights_are_those_that_were_used():
+    class Attend(torch_nn.Module):
+        def forward(self, x):
+            return regard.attend(x, x, torch.eye(6)[None, None], normalizer=regard.normalizers.hard(mode="gumbel"))
+
+    model, x = Attend(), torch.randn(1, 1, 6, 4)
+    torch.manual_seed(5)
+    with regard.watch(model, read=WEIGHTS) as seen:
+        output = model(x)
+    assert torch.equal(seen.calls[0].weights, output)
