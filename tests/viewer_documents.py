@@ -90,7 +90,9 @@ class PlantedTiles:
         query, key = np.arange(*queries)[:, None], np.arange(*keys)[None, :]
         weights = np.full((2, queries[1] - queries[0], keys[1] - keys[0]), self.floor, np.float32)
         weights[0] += self.diagonal * (key == query - 1)
-        weights[1] += self.sink[1] * (key == self.sink[0]) + self.spike[2] * ((query == self.spike[0]) & (key == self.spike[1]))
+        weights[1] += self.sink[1] * (key == self.sink[0]) + self.spike[2] * (
+            (query == self.spike[0]) & (key == self.spike[1])
+        )
         return weights
 
     def pooled(self, rows, columns):

@@ -144,7 +144,7 @@ def test_two_models_read_one_text(open_tab, run_of, expected):
         boxes = [page.locator(".pane").nth(place).bounding_box() for place in (0, 1)]
         assert boxes[0]["y"] == boxes[1]["y"]
         assert boxes[0]["x"] + boxes[0]["width"] < boxes[1]["x"]
-        page.locator(".pane select").nth(1).select_option(label="bahdanau")
+        page.locator(".pane-head select").nth(1).select_option(label="bahdanau")
         tab.wait_for(expected("bahdanau").text, 1)
         page.get_by_role("button", name="Remove").nth(1).click()
         assert page.locator(".pane").count() == 1
@@ -182,7 +182,7 @@ def test_worked_steps_of_the_head_that_is_chosen(open_tab, run_of, expected):
         assert state()["record"] == 5
         page.get_by_role("button", name="Worked steps").click()
         page.wait_for_function("() => document.querySelector('.view > div').regardView.state().view === 'steps'")
-        page.get_by_label("Head", exact=True).last.select_option("1")
+        page.get_by_label("Head of the worked steps").select_option("1")
         steps = page.evaluate_handle("() => document.querySelector('.view > div').shadowRoot")
         page.wait_for_function(
             "root => root.querySelector('canvas').getAttribute('aria-label').includes('head 1')", arg=steps
@@ -261,6 +261,8 @@ def test_the_keyboard_alone_does_everything(open_tab, run_of, expected):
         tab_to("Remove")
         press("Enter")
         assert page.locator(".pane").count() == 1
+        page.wait_for_timeout(400)
+        tab.settle()
 
 
 @pytest.mark.parametrize("look", ["light", "dark", "forced"])

@@ -51,7 +51,9 @@ class Shown:
 
     def settle(self):
         """Waits until what was asked for is drawn."""
-        self.page.evaluate("() => new Promise((done) => setTimeout(() => requestAnimationFrame(() => requestAnimationFrame(done)), 60))")
+        self.page.evaluate(
+            "() => new Promise((done) => setTimeout(() => requestAnimationFrame(() => requestAnimationFrame(done)), 60))"
+        )
 
     def call(self, name, *arguments):
         """A method of the handle that ``mount`` gave."""

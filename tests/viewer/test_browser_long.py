@@ -58,14 +58,18 @@ def test_tiles_are_fetched_where_a_server_gives_them(browser):
     page.expose_function("tile", tile)
     page.set_content('<div id="viewer" style="height:600px"></div>')
     given = json.dumps(payload(as_document(record), budget_bytes=0))
-    start = f"\nmount(document.getElementById('viewer'), {given}, {{ fetchTile: (...place) => window.tile(...place) }});"
+    start = (
+        f"\nmount(document.getElementById('viewer'), {given}, {{ fetchTile: (...place) => window.tile(...place) }});"
+    )
     page.add_script_tag(type="module", content=module_path().read_text(encoding="utf-8") + start)
     page.wait_for_selector("canvas")
     page.wait_for_timeout(200)
     page.locator("canvas").focus()
     page.keyboard.press("ArrowDown")
     page.keyboard.press("Enter")
-    page.wait_for_function("document.getElementById('viewer').shadowRoot.querySelector('.readout').textContent.includes('exact;')")
+    page.wait_for_function(
+        "document.getElementById('viewer').shadowRoot.querySelector('.readout').textContent.includes('exact;')"
+    )
     text = page.locator(".readout").text_content()
     row = int(text.split()[1])
     value = float(text.split(": ")[1].split()[0].replace("−", "-"))

@@ -83,7 +83,12 @@ def test_hidden_special_tokens_have_their_mass_said(show):
 
 def test_scales_are_named(show):
     shown = show(View(documents.alignment()[0]))
-    for value, name in (("linear", "linear scale"), ("root", "square-root scale"), ("log", "log scale"), ("row", "per row")):
+    for value, name in (
+        ("linear", "linear scale"),
+        ("root", "square-root scale"),
+        ("log", "log scale"),
+        ("row", "per row"),
+    ):
         shown.page.get_by_label("Scale").select_option(value)
         shown.settle()
         assert name in shown.call("svg")
@@ -146,7 +151,11 @@ def test_steps_show_the_calculation(show, numbers):
     query, key = explanation.query[0, 0, 2], explanation.key[0, 0, 1]
     expected = [*(query * key), query @ key, (query @ key) / 3**0.5, 3**-0.5, *explanation.weights[0, 0, 2, :3]]
     scores = explanation.scaled[0, 0, 2, :3]
-    expected += [*torch.exp(scores - scores.max()), torch.exp(scores - scores.max()).sum(), *explanation.output[0, 0, 2]]
+    expected += [
+        *torch.exp(scores - scores.max()),
+        torch.exp(scores - scores.max()).sum(),
+        *explanation.output[0, 0, 2],
+    ]
     for number in map(float, expected):
         assert any(abs(number - one) <= 0.00005001 for one in drawn), number
     assert "masked" in svg

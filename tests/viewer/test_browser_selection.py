@@ -18,7 +18,11 @@ def test_sixteen_heads_have_sixteen_lines(show, forced):
     pairs = toggles.evaluate_all("all => all.map((one) => `${one.dataset.color} ${one.dataset.dash}`)")
     assert len(pairs) == len(set(pairs)) == 16
     assert [text.strip() for text in toggles.all_text_contents()] == [str(head) for head in range(16)]
-    strokes = set(re.findall(r'<path d="M[^"]*C[^"]*" fill="none" stroke="([^"]+)"[^>]*?(stroke-dasharray="[^"]+")?', shown.call("svg")))
+    strokes = set(
+        re.findall(
+            r'<path d="M[^"]*C[^"]*" fill="none" stroke="([^"]+)"[^>]*?(stroke-dasharray="[^"]+")?', shown.call("svg")
+        )
+    )
     assert strokes
 
 

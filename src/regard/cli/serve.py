@@ -2,6 +2,7 @@
 
 import os
 import sys
+from contextlib import closing
 from typing import Annotated
 
 from cyclopts import Parameter
@@ -51,19 +52,23 @@ def command(
         import torch
 
         torch.set_num_threads(threads)
-    listening = listen(port)
-    from regard.page.models import open_models
+    # Before the models are loaded, so that a port in use is said at once.
+    with closing(listen(port)) as listening:
+        from regard.cli.option_names import options_named
+        from regard.page.models import open_models
 
-    server = PageServer(open_models(models, device), listening)
+        with options_named({"device": "--device"}):
+            opened = open_models(models, device)
+        server = PageServer(opened, listening)
 
-    def ready() -> None:
-        print(f"regard: {server.address}\nregard: Ctrl-C ends the page", flush=True)
-        if has_desktop() if open_page is None else open_page:
-            import webbrowser
+        def ready() -> None:
+            print(f"regard: {server.address}\nregard: Ctrl-C ends the page", flush=True)
+            if has_desktop() if open_page is None else open_page:
+                import webbrowser
 
-            webbrowser.open(server.address)
+                webbrowser.open(server.address)
 
-    server.run(ready)
+        server.run(ready)
     print("regard: the page is closed", file=sys.stderr, flush=True)
     if server.busy:
         # A computation cannot be stopped, and PyTorch's threads must not outlive the interpreter.

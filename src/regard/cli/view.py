@@ -71,11 +71,18 @@ def command(
     from regard.cli.option_names import options_named
     from regard.page.models import open_model
     from regard.viewer import View
+    from regard.viewer.view import THEMES, VIEWS
 
-    opened = open_model(model, device)
+    for name, value, known in (("--view", shown_view, (None, *VIEWS)), ("--theme", theme, THEMES)):
+        if value not in known:
+            raise ArgumentError(f"{name} must be one of {', '.join(filter(None, known))}; it is {value!r}")
+    with options_named({"device": "--device"}):
+        opened = open_model(model, device)
     reading = opened.read(text)
     if not reading.document.records:
-        why = "the text has no tokens" if not text.strip() else "the model has no attention"
+        no_attention = any("no attention" in note for note in reading.answer.notes)
+        why = "the model has no attention" if no_attention else "the model wrote nothing"
+        why = why if text.strip() else "the text has no tokens"
         raise ArgumentError(f"{opened.name}: there is nothing to show, since {why}")
     place = reading.first if attention is None else attention
     if place >= len(reading.document.records):

@@ -31,7 +31,9 @@ def axis_payload(axis: Axis) -> dict[str, Any]:
 def _grid(axis: GridAxis) -> dict[str, Any]:
     height, width = axis.image.shape[:2]
     step = -(-max(height, width) // LONGEST_IMAGE_SIDE)
-    image = axis.image if step == 1 else np.rint(block_means(block_means(axis.image, step, 0), step, 1)).astype(np.uint8)
+    image = (
+        axis.image if step == 1 else np.rint(block_means(block_means(axis.image, step, 0), step, 1)).astype(np.uint8)
+    )
     return {
         "kind": "grid",
         "length": len(axis),

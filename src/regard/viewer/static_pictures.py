@@ -270,7 +270,9 @@ def _long(record: AttentionRecord, head: int | None, title: str) -> Figure:
     for axes, (name, matrix) in zip(sheet.subplots(1, 2), pictures.items(), strict=True):
         drawn = _image_of(axes, matrix)
         drawn.set_extent((0, source.keys, source.queries, 0))
-        axes.set_title(f"{name} over {source.queries // matrix.shape[0]} × {source.keys // matrix.shape[1]} pairs", fontsize=9)
+        axes.set_title(
+            f"{name} over {source.queries // matrix.shape[0]} × {source.keys // matrix.shape[1]} pairs", fontsize=9
+        )
         axes.set_xlabel("key", fontsize=9)
         axes.set_ylabel("query", fontsize=9)
         sheet.colorbar(drawn, ax=axes)

@@ -93,6 +93,8 @@ export class Pane {
     this.stepsButton.addEventListener("click", () => this.openSteps());
     this.record = make("select");
     this.head = make("select");
+    this.record.setAttribute("aria-label", "Worked steps of");
+    this.head.setAttribute("aria-label", "Head of the worked steps");
     this.record.addEventListener("change", () => {
       this.listHeads();
       this.showSteps();
