@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +9,13 @@ import torch
 from torch import Tensor
 
 from regard.attention import Readings
+from regard.attention.recording import RecordedCall
 from regard.errors import ArgumentError, RunError
+from regard.explanations.model_attention import ModelAttention
+from regard.page.kept_problems import KeptProblems
 from regard.page.reading import Answer, Reading, ServedModel, check_weights
 from regard.page.token_labels import token_axis
-from regard.records import AttentionRecord, Document, TokenAxis
+from regard.records import AttentionRecord, Document, StepsRecord, TokenAxis
 from regard.watching import watch
 
 HEADS = {
@@ -51,7 +53,8 @@ class PretrainedModel(ServedModel):
             import transformers
         except ImportError as error:
             raise RunError(
-                f"{path} is a Hugging Face model; transformers is not installed; it comes with: pip install transformers"
+                f"{path} is a Hugging Face model, and transformers is not installed; "
+                "it comes with: pip install transformers"
             ) from error
         local = {"local_files_only": True, "trust_remote_code": False}
         with _quiet(transformers), _one_line(path):
@@ -62,7 +65,8 @@ class PretrainedModel(ServedModel):
         self.config: Any = self.model.config
         self.device = device
         self.path = str(path)
-        self.name = path.resolve().name
+        folder = path.resolve()
+        self.name = folder.name if folder.name != "model" else f"{folder.parent.name}/model"
         self.facts = _facts(self.model, self.config)
         self.example = "The quick brown fox jumps over the lazy dog."
         if self.task == "fill in" and self.tokenizer.mask_token:
@@ -84,13 +88,36 @@ class PretrainedModel(ServedModel):
                 written = token_axis(self.tokenizer, start[0].tolist())
             with watch(self.model, read=Readings(weights=True)) as seen:
                 output = self.model(**inputs)
-        records = tuple(_with_axes(record, axis, written) for record in seen.records(axis.tokens))
+        both = (axis,) if written is None else (written, axis)
+        records = tuple(seen.records(*both))
         if self.config.is_encoder_decoder:
             answer = Answer("Output", self.tokenizer.decode(tokens, skip_special_tokens=True))
         else:
             answer = self._answer(output, ids[0])
         texts = (("input", text), *((("output", answer.text),) if answer.text else ()))
-        return Reading(answer, Document(self.name, records, texts=texts))
+        document = Document(self.name, records, texts=texts)
+        crossing = [place for place, record in enumerate(records) if record.kind == "cross"]
+        return Reading(
+            answer,
+            document,
+            lambda record, head: self._steps(inputs, records[record], head),
+            first=crossing[-1] if crossing else 0,
+        )
+
+    def _steps(self, inputs: dict[str, Tensor], record: AttentionRecord, head: int) -> StepsRecord:
+        """The worked calculation of a head: the model runs again, and the inputs of its attention are kept."""
+        with torch.inference_mode(), KeptProblems(self.model) as seen:
+            self.model(**inputs)
+        for call, problem in zip(seen.calls, seen.problems, strict=True):
+            if problem is not None and (call.name, call.layer, call.kind) == (record.name, record.layer, record.kind):
+                queries, keys = record.queries, record.keys
+                assert isinstance(queries, TokenAxis)
+                assert isinstance(keys, TokenAxis)
+                assert record.weights is not None
+                recorded = RecordedCall(problem, torch.from_numpy(record.weights)[None])
+                one = ModelAttention(record.name, record.layer, record.kind, queries, keys, [recorded])
+                return one.steps(head)
+        raise ArgumentError(f"the queries and keys of {record.name} are not known: the model shows its weights alone")
 
     def _generate(self, inputs: dict[str, Tensor]) -> tuple[Tensor, list[int]]:
         """What the decoder reads to write its text, and the text's tokens."""
@@ -153,15 +180,6 @@ def _facts(model: Any, config: Any) -> str:
     layers, heads = getattr(config, "num_hidden_layers", None), getattr(config, "num_attention_heads", None)
     sizes = f", {layers} layers × {heads} heads" if layers and heads else ""
     return f"{type(model).__name__}{sizes}"
-
-
-def _with_axes(record: AttentionRecord, source: TokenAxis, written: TokenAxis | None) -> AttentionRecord:
-    """A record with words and special tokens, where its positions are the tokens of these texts."""
-    queries = source if record.kind == "self" or written is None else written
-    keys = source if record.kind in ("self", "cross") or written is None else written
-    if (len(record.queries), len(record.keys)) != (len(queries), len(keys)):
-        return record
-    return replace(record, queries=queries, keys=keys)
 
 
 @contextmanager
