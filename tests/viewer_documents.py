@@ -117,9 +117,13 @@ class PlantedTiles:
         return mean.astype(np.float32), maximum.astype(np.float32)
 
 
+@functools.cache
 def planted():
+    """The view of `PlantedTiles`, whose payload is made once."""
+    from regard.viewer import View
+
     axis = TokenAxis(tuple(f"t{number}" for number in range(PlantedTiles.keys)))
-    return AttentionRecord("layers.0", 0, "causal", axis, axis, None, source=PlantedTiles())
+    return View(AttentionRecord("layers.0", 0, "causal", axis, axis, None, source=PlantedTiles()), view="long", head=1)
 
 
 def tiled(length=150, heads=2):

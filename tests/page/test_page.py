@@ -14,6 +14,14 @@ HOSTILE = (
 )
 
 
+FOCUSED = """() => {
+  let element = document.activeElement;
+  while (element.shadowRoot?.activeElement) element = element.shadowRoot.activeElement;
+  return (element.getAttribute("aria-label") ?? element.innerText ?? "").trim() || element.tagName;
+}"""
+"""The name of what has the focus, in the page or in the viewer."""
+
+
 class Tab:
     """A tab of the browser on the page of a server; console errors, failed scripts and foreign requests are errors."""
 
@@ -229,10 +237,7 @@ def test_the_keyboard_alone_does_everything(open_tab, run_of, expected):
         press = page.keyboard.press
 
         def focused():
-            return page.evaluate(
-                "() => { let e = document.activeElement; while (e.shadowRoot?.activeElement) e = e.shadowRoot.activeElement;"
-                " return (e.getAttribute('aria-label') ?? e.innerText ?? '').trim() || e.tagName }"
-            )
+            return page.evaluate(FOCUSED)
 
         def tab_to(name):
             for _ in range(60):

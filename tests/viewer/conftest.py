@@ -52,7 +52,12 @@ class Shown:
     def settle(self):
         """Waits until what was asked for is drawn."""
         self.page.evaluate(
-            "() => new Promise((done) => setTimeout(() => requestAnimationFrame(() => requestAnimationFrame(done)), 60))"
+            """async () => {
+              const stage = document.getElementById('viewer').shadowRoot.getElementById('stage');
+              const frame = () => new Promise((done) => requestAnimationFrame(done));
+              const busy = () => stage.getAttribute('aria-busy') !== 'false';
+              for (let frames = 0; frames < 3 || busy(); frames += 1) await frame();
+            }"""
         )
 
     def call(self, name, *arguments):

@@ -3,13 +3,13 @@
 import pytest
 
 import viewer_documents as documents
-from regard.viewer import View, tile_payload
+from regard.viewer import tile_payload
 
 
 def test_a_planted_weight_is_seen_and_exact(show):
     source = documents.PlantedTiles
     query, key, weight = source.spike
-    shown = show(View(documents.planted(), view="long", head=1))
+    shown = show(documents.planted())
     place = shown.call("locate", {"row": query, "column": key})
     near = [shown.pixel(place["x"] + dx, place["y"] + dy) for dx in (-1, 0, 1) for dy in (-1, 0, 1)]
     far = shown.pixel(place["x"] + 60, place["y"] - 40)
@@ -26,7 +26,7 @@ def test_a_planted_weight_is_seen_and_exact(show):
 
 
 def test_findings_name_the_sink_and_the_diagonal():
-    findings = View(documents.planted()).payload()["records"][0]["overview"]["findings"]
+    findings = documents.planted().payload()["records"][0]["overview"]["findings"]
     assert [(one["head"], one["key"]) for one in findings["sinks"]] == [(1, 40_001)]
     assert findings["sinks"][0]["share"] == pytest.approx(0.25, abs=1e-3)
     assert [(one["head"], one["offset"]) for one in findings["diagonals"]] == [(0, -1)]
@@ -35,7 +35,7 @@ def test_findings_name_the_sink_and_the_diagonal():
 
 
 def test_a_file_without_a_tile_says_so(show):
-    shown = show(View(documents.planted(), view="long", head=1))
+    shown = show(documents.planted())
     assert "no exact tile is carried here" in shown.hover(row=50_000, column=90_000)
     assert "exact tiles carried" in shown.call("svg")
 

@@ -71,7 +71,7 @@ def unpacked(text: str) -> bytes:
 
 
 def packed_numbers(values: NDArray[Any], dtype: str) -> dict[str, Any]:
-    """Exact numbers: their first bytes, then all second bytes, and so on, which compresses better than number by number.
+    """Exact numbers: all first bytes, then all second bytes, and so on, which compresses better.
 
     Args:
         values: of any shape.

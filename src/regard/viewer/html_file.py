@@ -32,16 +32,16 @@ def module_text() -> str:
 
 
 def html_page(payload: dict[str, Any], options: dict[str, Any]) -> str:
-    """A whole page with the module, the payload and a content security policy that allows these and nothing else.
+    """A whole page: the module, the payload, and a content security policy that allows these and nothing else.
 
-    Text of the payload is in a block of JSON without ``<``, ``>`` or ``&``, so no text can end the block; scripts and styles
-    run only if they have the hash that the policy names, and nothing can be loaded.
+    Text of the payload is in a block of JSON without ``<``, ``>`` or ``&``, so no text can end the block; scripts and
+    styles run only if they have the hash that the policy names, and nothing can be loaded.
     """
     script = "\n" + module_text() + START
     title = _plain(str(payload["title"]))[:200] or "regard"
     policy = (
-        f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(STYLE)}'; img-src data:; base-uri 'none'; "
-        "form-action 'none'"
+        f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(STYLE)}'; "
+        "img-src data:; base-uri 'none'; form-action 'none'"
     )
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'

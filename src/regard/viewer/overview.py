@@ -5,14 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from regard.errors import ShapeError
 from regard.records import AttentionRecord, DenseTiles, TileSource, bin_edges
 from regard.viewer.encoding import packed_codes, packed_numbers
 from regard.viewer.patterns import diagonals, sinks, spikes
 
-SIDES = (512, 384, 256, 128, 64)
-"""Rows and columns of the pooled maps, the finest first."""
+FINEST = 512
+"""Rows and columns of the pooled maps, if the budget allows it."""
+
+COARSEST = 64
+"""Rows and columns that the maps have in any case."""
 
 TILE = 64
 """Queries and keys of one exact tile."""
@@ -33,23 +37,49 @@ def overview_payload(record: AttentionRecord, budget_bytes: int) -> dict[str, An
         ShapeError: the source gives other shapes than it was asked for.
     """
     source = tile_source(record)
-    for side in SIDES:
-        rows, columns = min(side, source.queries), min(side, source.keys)
-        mean, maximum = source.pooled(rows, columns)
-        for name, found in (("mean", mean), ("maximum", maximum)):
-            if found.shape != (source.heads, rows, columns):
-                raise ShapeError(
-                    f"source.pooled({rows}, {columns}) must give [heads, rows, columns]; its {name} has shape "
-                    f"{list(found.shape)}"
-                )
-        maps = {"mean": _codes(mean), "maximum": _codes(maximum)}
-        size = sum(len(entry["data"]) for entry in maps.values())
-        if size <= budget_bytes:
-            break
+    mean, maximum = _pooled(source, min(FINEST, source.queries), min(FINEST, source.keys))
+    maps, size = _packed_maps(mean, maximum)
+    while size > budget_bytes and min(mean.shape[1:]) >= 2 * COARSEST:
+        mean, maximum = _halved(source, mean, maximum)
+        maps, size = _packed_maps(mean, maximum)
+    rows, columns = mean.shape[1:]
     findings: dict[str, Any] = {"sinks": sinks(source), "diagonals": diagonals(source, maximum)}
-    tiles = _tiles(source, maximum, budget_bytes - size, findings)
+    tiles = _tiles(record, maximum, budget_bytes - size, findings)
     findings["spikes"] = [tile["spike"] for tile in tiles if "spike" in tile]
     return {"rows": rows, "columns": columns, "tile": TILE, **maps, "findings": findings, "tiles": tiles}
+
+
+def _pooled(source: TileSource, rows: int, columns: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    mean, maximum = source.pooled(rows, columns)
+    for name, found in (("mean", mean), ("maximum", maximum)):
+        if found.shape != (source.heads, rows, columns):
+            raise ShapeError(
+                f"source.pooled({rows}, {columns}) must give [heads, rows, columns]; its {name} has shape "
+                f"{list(found.shape)}"
+            )
+    return mean, maximum
+
+
+def _halved(
+    source: TileSource, mean: NDArray[np.float32], maximum: NDArray[np.float32]
+) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Maps with half of the rows and columns; from the finer ones where their bins are parts of the new ones."""
+    rows, columns = mean.shape[1:]
+    if rows % 2 or columns % 2:
+        return _pooled(source, rows // 2, columns // 2)
+    counts = np.diff(bin_edges(source.queries, rows))[:, None] * np.diff(bin_edges(source.keys, columns))[None, :]
+
+    def blocks(values: NDArray[Any]) -> NDArray[Any]:
+        return values.reshape(*values.shape[:-2], rows // 2, 2, columns // 2, 2)
+
+    coarse = blocks(mean * counts).sum((-3, -1)) / blocks(counts).sum((-3, -1))
+    return coarse.astype(np.float32), blocks(maximum).max((-3, -1))
+
+
+def _packed_maps(mean: NDArray[np.float32], maximum: NDArray[np.float32]) -> tuple[dict[str, Any], int]:
+    """Both maps as they are written, and their size in bytes."""
+    maps = {"mean": _codes(mean), "maximum": _codes(maximum)}
+    return maps, sum(len(entry["data"]) for entry in maps.values())
 
 
 def tile_source(record: AttentionRecord) -> TileSource:
@@ -87,8 +117,9 @@ def _codes(values: Any) -> dict[str, Any]:
     return {**coded, "maximum": largest or 1.0}
 
 
-def _tiles(source: TileSource, maximum: Any, budget: int, findings: dict[str, Any]) -> list[dict[str, Any]]:
+def _tiles(record: AttentionRecord, maximum: Any, budget: int, findings: dict[str, Any]) -> list[dict[str, Any]]:
     """Exact tiles at single large weights, sinks and diagonals, as long as the budget lasts."""
+    source = tile_source(record)
     rows, columns = maximum.shape[1:]
     query_edges, key_edges = bin_edges(source.queries, rows), bin_edges(source.keys, columns)
     places: list[tuple[int, int, dict[str, Any] | None]] = []
@@ -99,8 +130,7 @@ def _tiles(source: TileSource, maximum: Any, budget: int, findings: dict[str, An
         spike = {"head": head, "query": q0 + q, "key": k0 + k, "weight": float(block[q, k])}
         if not _explained(spike, findings):
             places.append((q0 + q, k0 + k, spike))
-    for sink in findings["sinks"]:
-        places.append((source.queries // 2, sink["key"], None))
+    places += [(source.queries // 2, sink["key"], None) for sink in findings["sinks"]]
     for diagonal in findings["diagonals"]:
         q = min(max(source.queries // 2, -diagonal["offset"]), source.queries - 1)
         places.append((q, min(max(q + diagonal["offset"], 0), source.keys - 1), None))
@@ -110,7 +140,7 @@ def _tiles(source: TileSource, maximum: Any, budget: int, findings: dict[str, An
         if corner in tiles or len(tiles) == MOST_TILES:
             continue
         q1, k1 = min(corner[0] + TILE, source.queries), min(corner[1] + TILE, source.keys)
-        numbers = packed_numbers(source.tile((corner[0], q1), (corner[1], k1)), "<f4")
+        numbers = tile_payload(record, (corner[0], q1), (corner[1], k1))
         if len(numbers["data"]) > budget:
             break
         budget -= len(numbers["data"])

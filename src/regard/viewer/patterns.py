@@ -1,4 +1,4 @@
-"""What a reader looks for in a long attention map: columns that many queries attend to, diagonals, single large weights."""
+"""What a reader looks for in a long map: keys that many queries attend to, diagonals, single large weights."""
 
 from __future__ import annotations
 

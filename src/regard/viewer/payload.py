@@ -31,8 +31,8 @@ def payload(document: Document, *, budget_bytes: int = BUDGET) -> dict[str, Any]
     """Everything that the viewer shows of a document, ready for JSON.
 
     Records are carried whole as 8-bit square roots (an error of at most 0.004 of the largest weight, or of 1); their
-    exact numbers are added, record by record, while codes and numbers together stay within the budget. Records too large
-    for that carry pooled maps and some exact tiles. The viewer says which numbers are exact.
+    exact numbers are added, record by record, while codes and numbers together stay within the budget. Records that are
+    too large for that carry pooled maps and some exact tiles. The viewer says which numbers are exact.
 
     Args:
         document: what to show.

@@ -89,7 +89,7 @@ def _matrix(record: AttentionRecord, head: int | None) -> tuple[NDArray[np.float
         visible_of = record.visible if record.visible.ndim == 2 or head is None else record.visible[head : head + 1]
         shown = np.broadcast_to(visible_of, chosen.shape)
     mean = np.where(shown, chosen, 0.0).astype(np.float64).sum(axis=0) / chosen.shape[0]
-    return mean, ~shown.any(axis=0)
+    return mean, np.logical_not(shown.any(axis=0)).reshape(mean.shape)
 
 
 def _check_length(record: AttentionRecord, most: int = MOST_TOKENS) -> None:
@@ -152,7 +152,10 @@ def _heads(record: AttentionRecord, head: int | None, title: str) -> Figure:
     axes.set_xlim(-0.45, 1.45)
     axes.set_ylim(rows - 0.5, -0.5)
     axes.set_axis_off()
-    key = [Line2D([], [], color=_style(one)[0], linestyle=_style(one)[1], label=f"head {one}") for one in heads]
+    key = [Line2D([], [], label=f"head {one}") for one in heads]
+    for one, line in zip(heads, key, strict=True):
+        line.set_color(_style(one)[0])
+        line.set_linestyle(_style(one)[1])  # pyright: ignore[reportArgumentType]
     axes.legend(handles=key, loc="upper center", bbox_to_anchor=(0.5, 0.0), ncols=6, fontsize=8, frameon=False)
     lettering.letter(axes.set_title("", fontsize=11), wrapped(title, 70))
     return sheet

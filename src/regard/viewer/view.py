@@ -168,7 +168,13 @@ def views_of(document: Document) -> list[str]:
         found.append("text")
     if len(whole) < len(document.records):
         found.append("long")
-    return [*found, *(["steps"] if document.steps else [])]
+    if document.steps:
+        found.append("steps")
+    # As in the module: the first record decides which view comes first.
+    keys = type(document.records[0].keys) if document.records else None
+    best = "steps" if keys is None else {GridAxis: "image", FrameAxis: "sound"}.get(keys, "alignment")
+    best = "long" if document.records and 0 not in whole else best
+    return sorted(found, key=lambda name: name != best)
 
 
 def _check_place(document: Document, layer: int, head: int | None) -> None:

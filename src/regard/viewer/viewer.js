@@ -330,6 +330,7 @@ class AttentionData {
     this.visible = null;
     this.overview = null;
     this.ready = null;
+    this.decoded = false;
   }
 
   get label() {
@@ -354,6 +355,7 @@ class AttentionData {
     if (entry.codes) this.codes = await inflate(entry.codes.data);
     if (entry.exact) this.exact = await decodeNumbers(entry.exact);
     if (entry.overview) this.overview = await LongMap.decode(this);
+    this.decoded = true;
   }
 
   /** Whether a pair is visible. */
@@ -2728,6 +2730,7 @@ class StepsData {
     this.names = Object.keys(entry.matrices);
     this.matrices = {};
     this.ready = null;
+    this.decoded = false;
   }
 
   decode() {
@@ -2738,6 +2741,7 @@ class StepsData {
   async decodeAll() {
     for (const name of this.names) this.matrices[name] = await decodeNumbers(this.entry.matrices[name]);
     this.scale = this.findScale();
+    this.decoded = true;
   }
 
   /** What the scores were multiplied by, read off the largest of them. */
@@ -3029,7 +3033,8 @@ class Viewer {
     Object.assign(this.state, { locked: [], kept: null, zoom: 1 });
     this.title.textContent = visibleText(payload.title);
     this.buildTexts();
-    const wanted = view ?? this.state.view;
+    const wanted = view ?? (this.started ? this.state.view : null);
+    this.started = true;
     const first = this.views.find((one) => one.name === wanted && one.available(this)) ?? this.firstView();
     if (first) this.show(first.name, selection ?? {});
     else this.empty();
@@ -3258,7 +3263,7 @@ class Viewer {
     this.canvas = make("canvas", { tabindex: "0", role: "application", "aria-roledescription": "attention view", "aria-describedby": "help readout" });
     this.space = make("div", { class: "space" });
     this.scroller = make("div", { class: "scroll" }, this.space, this.canvas);
-    this.stage = make("div", { class: "stage", role: "tabpanel", id: "stage" }, this.scroller);
+    this.stage = make("div", { class: "stage", role: "tabpanel", id: "stage", "aria-busy": "true" }, this.scroller);
     this.tip = make("div", { class: "tip", "aria-hidden": "true", hidden: true });
     this.readout = make("p", { class: "readout", id: "readout", role: "status", "aria-live": "polite" });
     this.help = make("p", { class: "help", id: "help" });
@@ -3291,10 +3296,14 @@ class Viewer {
     const place = [this.tabs, this.bar].flatMap((parent) => focusable(parent)).indexOf(focused);
     const named = focused?.getAttribute?.("aria-label") ?? focused?.closest?.("label")?.textContent;
     this.buildTabs();
-    const data = this.current();
-    this.ready = false; // nothing is drawn of numbers that are not decoded
-    data?.decode().then(() => {
-      if (this.stopped.signal.aborted || this.current() !== data) return;
+    const shown = this.current();
+    if (!shown.decoded) {
+      this.ready = false;
+      this.stage.setAttribute("aria-busy", "true");
+    }
+    shown.decode().then(() => {
+      // Something else may have been chosen in the meantime.
+      if (this.stopped.signal.aborted || this.current() !== shown) return;
       this.bar.replaceChildren(...new Controls(this).build());
       if (place >= 0) this.restoreFocus(place, named);
       this.ready = true;
@@ -3306,7 +3315,6 @@ class Viewer {
   }
 
   restoreFocus(place, named) {
-    if (this.root.activeElement) return; // the focus was moved on purpose meanwhile
     const all = [this.tabs, this.bar].flatMap((parent) => focusable(parent));
     const same = all.find((one) => (one.getAttribute("aria-label") ?? one.closest("label")?.textContent) === named && named);
     (same ?? all[Math.min(place, all.length - 1)])?.focus();
@@ -3388,6 +3396,7 @@ class Viewer {
     this.pen.context.setTransform(ratio, 0, 0, ratio, 0, 0);
     this.paint(this.pen);
     this.tell();
+    this.stage.setAttribute("aria-busy", "false");
   }
 
   window() {
@@ -3512,7 +3521,7 @@ class Viewer {
       }
     }
     const item = this.at(event);
-    if (JSON.stringify(item) === JSON.stringify(this.hover)) return;
+    if (sameItem(item, this.hover)) return;
     this.hover = item;
     this.keyboard = false;
     this.changed();
@@ -3618,6 +3627,9 @@ class Viewer {
     this.root.replaceChildren();
   }
 }
+
+/** Whether two places of a view are the same. */
+const sameItem = (one, other) => JSON.stringify(one) === JSON.stringify(other);
 
 const focusable = (parent) => [...parent.querySelectorAll("button, select, input")];
 
