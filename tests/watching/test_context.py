@@ -148,10 +148,7 @@ class StrangeAttention(nn.Module):
 
 def test_attention_that_cannot_be_seen_is_named():
     x = torch.randn(1, 3, 10)
-    with (
-        pytest.raises(UnseenError, match=r"'1' \(StrangeAttention\)"),
-        regard.watch(model := nn.Sequential(nn.Linear(10, 10), StrangeAttention())),
-    ):
+    with pytest.raises(UnseenError, match=r"'1' \(StrangeAttention\)"), regard.watch(model := nn.Sequential(nn.Linear(10, 10), StrangeAttention())):
         model(x)
     mixed = nn.Sequential(Heads(HAND_WRITTEN["sdpa"][0]), StrangeAttention())
     with pytest.warns(UnseenAttentionWarning, match=r"'1' \(StrangeAttention\)"), regard.watch(mixed) as seen:
@@ -229,10 +226,7 @@ def test_layers_and_heads_are_chosen():
     for call in some.calls:
         assert call.chosen_heads == (1,)
         assert torch.equal(call.weights, everything.calls[call.layer].weights[:, 1:])
-    with (
-        pytest.raises(ArgumentError, match=r"layers \[7\] made no attention call; those that did are \[0, 1, 2\]"),
-        regard.watch(model, layers=7),
-    ):
+    with pytest.raises(ArgumentError, match=r"layers \[7\] made no attention call; those that did are \[0, 1, 2\]"), regard.watch(model, layers=7):
         model(x)
     with pytest.raises(ArgumentError, match="heads must be below 2"), regard.watch(model, heads=[2]):
         model(x)

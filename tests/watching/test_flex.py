@@ -19,9 +19,7 @@ class Flex(nn.Module):
 
     def forward(self, x, **options):
         x = self.project(x)
-        return flex_attention(
-            x, x[:, :1] if "enable_gqa" in options else x, x[:, :1] if "enable_gqa" in options else x, **options
-        )
+        return flex_attention(x, x[:, :1] if "enable_gqa" in options else x, x[:, :1] if "enable_gqa" in options else x, **options)
 
 
 def causal(batch, head, query, key):

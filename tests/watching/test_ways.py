@@ -44,14 +44,7 @@ def test_weights_are_those_of_float64_before_dropout(name):
 def test_readings_are_those_of_observe():
     model, x = Heads(HAND_WRITTEN["sdpa-causal"][0]), torch.randn(2, 7, 10)
     read = regard.Readings(
-        entropy=True,
-        peak=True,
-        top_k=3,
-        received=True,
-        distance=True,
-        pooled=(2, 3),
-        rows=[5, -1],
-        tile=((1, 4), (0, 3)),
+        entropy=True, peak=True, top_k=3, received=True, distance=True, pooled=(2, 3), rows=[5, -1], tile=((1, 4), (0, 3))
     )
     with torch.no_grad(), regard.watch(model, read=read) as seen:
         model(x)

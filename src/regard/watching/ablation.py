@@ -97,14 +97,12 @@ class _Ablation:
         self.met.add(layer)
         if layer != self._layer or (self._kind is not None and (self._kind == "cross") != owner.cross):
             return output
-        axis = 1 if output.dim() == 4 else 0
-        if max(self._heads) >= output.shape[axis]:
-            raise ArgumentError(f"head must be below {output.shape[axis]}, the heads of {owner.name!r}")
+        if max(self._heads) >= output.shape[1]:
+            raise ArgumentError(f"head must be below {output.shape[1]}, the heads of {owner.name!r}")
         self.changed = True
-        chosen = torch.zeros(output.shape[axis], dtype=torch.bool, device=output.device)
+        chosen = torch.zeros(output.shape[1], dtype=torch.bool, device=output.device)
         chosen[self._heads] = True
         chosen = chosen[:, None, None]
         if self._how == "zero":
             return output.masked_fill(chosen, 0.0)
-        axes = (0, -2) if output.dim() == 4 else (-2,)
-        return torch.where(chosen, output.mean(axes, keepdim=True), output)
+        return torch.where(chosen, output.mean((0, 2), keepdim=True), output)

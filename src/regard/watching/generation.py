@@ -144,7 +144,8 @@ def _join(found: _Sequence, reorderings: Sequence[Reordering], beam_indices: Ten
             return None
         if name == "top_indices":
             parts = [
-                torch.where(part >= 0, part + piece.first_key, -1) for part, piece in zip(parts, pieces, strict=True)
+                torch.where(part >= 0, part + piece.first_key, -1)
+                for part, piece in zip(parts, pieces, strict=True)
             ]
         return torch.cat([part[row] for part, row in zip(parts, rows, strict=True)], dim=2)
 

@@ -14,7 +14,7 @@ from regard.normalizers.softmax import softmax
 from regard.scores import ScaledDot
 from regard.shapes import Grid, spread_heads
 
-SMALL_PAIRS = 1 << 17
+SMALL_PAIRS = 1 << 16
 """Pairs of all heads below which PyTorch's operations read weights faster than the start of a compiled kernel."""
 
 READ = (

@@ -17,7 +17,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from functools import cache, wraps
+from functools import cache, partial, wraps
 from types import FrameType, FunctionType
 from typing import Any, Protocol
 
@@ -35,7 +35,7 @@ from regard.watching.flex import read_flex
 from regard.watching.intercepted import Intercepted
 from regard.watching.mask_kind import MaskReader
 from regard.watching.owners import Owner
-from regard.watching.products import Softmax
+from regard.watching.products import Softmax, four_axes
 from regard.watching.regard_calls import read_problem
 from regard.watching.sdpa import read_sdpa
 from regard.watching.torch_modules import read_encoder_layer, read_multi_head, read_native
@@ -151,8 +151,11 @@ def _run(function: Function, args: Any, kwargs: Any, read: Callable[[Owner], Int
     try:
         output = function(*args, **kwargs)
         for observer, owner in told:
-            output = heads(output, observer, owner)
-            observer.take(owner, lambda owner=owner: read(owner))
+            if observer.changes:
+                output = heads(output, observer, owner)
+            else:
+                # The mode costs time for each function, and sees nothing that matters while a call is read.
+                _without_mode(partial(observer.take, owner, partial(read, owner)))
         return output
     finally:
         STATE.inside -= 1
@@ -163,12 +166,22 @@ _Heads = Callable[[Any, Observer, Owner], Any]
 
 
 def _change_tensor(output: Any, observer: Observer, owner: Owner) -> Any:
-    if isinstance(output, Tensor) and not output.is_nested:
-        if owner.packed and output.dim() == 4:
-            B, H, G, D = output.shape
-            return observer.change(owner, output.reshape(B, H * G, 1, D)).reshape(B, H, G, D)
-        return observer.change(owner, output)
-    return output
+    """The output of `scaled_dot_product_attention`, whose first axes are the batch, but for the third last one."""
+    if not isinstance(output, Tensor) or output.is_nested:
+        return output
+    shape = output.shape
+    if owner.packed and output.dim() == 4:
+        heads = output.reshape(shape[0], shape[1] * shape[2], 1, shape[3])
+    elif output.dim() > 4:
+        heads = output.flatten(0, -4)
+    else:
+        heads = output if output.dim() == 4 else output[:, None] if output.dim() == 3 else output[None, None]
+    return observer.change(owner, heads).reshape(shape)
+
+
+def _change_product(output: Tensor, observer: Observer, owner: Owner) -> Tensor:
+    """The output of a product with values, whose axes are those of its weights."""
+    return observer.change(owner, four_axes(output, owner.module)).reshape(output.shape)
 
 
 def _change_first(output: Any, observer: Observer, owner: Owner) -> Any:
@@ -305,7 +318,7 @@ def _handle_product(function: Function, args: Any, kwargs: Any) -> Any:
                 args,
                 kwargs,
                 lambda owner: softmax.read(left, right, owner.module, dropout),
-                _keep if function is torch.einsum else _change_tensor,
+                _einsum_change(args[0], softmax, operands[0]) if function is torch.einsum else _change_product,
             )
     output = function(*args, **kwargs)
     if isinstance(output, Tensor) and output.dim() >= 2 and output.shape[-1]:
@@ -330,6 +343,22 @@ def _einsum_operands(softmax: Softmax, equation: str, left: Any, right: Any) -> 
     if len(shared) + 2 != len(second) or not shared:
         return None, None
     return left, right.permute([second.index(axis) for axis in (*shared, key, rest[0])])
+
+
+def _einsum_change(equation: str, softmax: Softmax, first: Tensor) -> _Heads:
+    """Changes heads in the output of an equation that `_einsum_operands` understood."""
+    operands, output = equation.replace(" ", "").split("->")
+    weights, values = operands.split(",")
+    if softmax.weights.shape != first.shape:
+        weights, values = values, weights
+    feature = next(axis for axis in values if axis not in weights)
+    order = [output.index(axis) for axis in (*weights[:-1], feature)]
+    back = [order.index(place) for place in range(len(order))]
+
+    def change(result: Tensor, observer: Observer, owner: Owner) -> Tensor:
+        return _change_product(result.permute(order), observer, owner).permute(back)
+
+    return change
 
 
 def _listen(

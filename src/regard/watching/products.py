@@ -54,8 +54,10 @@ class Softmax:
         """
         keys = left.shape[-1]
         has_sink = keys < self.weights.shape[-1]
-        weights, scores = (tensor.detach()[..., :keys].reshape(left.shape) for tensor in (self.weights, self.scores))
-        weights, scores, value = (_four_axes(tensor, module) for tensor in (weights, scores, right.detach()))
+        weights, scores = (
+            tensor.detach()[..., :keys].reshape(left.shape) for tensor in (self.weights, self.scores)
+        )
+        weights, scores, value = (four_axes(tensor, module) for tensor in (weights, scores, right.detach()))
         floor = max(HIDING, torch.finfo(scores.dtype).min / 2)
         hidden = scores <= floor
         pairs = visible_pairs(_one_head(~hidden))
@@ -87,7 +89,7 @@ def _one_head(shown: Tensor) -> Tensor:
     return shown[:1] if shown.shape[0] > 1 and bool((shown == shown[:1]).all()) else shown
 
 
-def _four_axes(tensor: Tensor, module: nn.Module) -> Tensor:
+def four_axes(tensor: Tensor, module: nn.Module) -> Tensor:
     """``[batch, heads, ...]``: three axes are the batch, or batch times heads if the module says so."""
     if tensor.dim() == 4:
         return tensor

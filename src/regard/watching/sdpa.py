@@ -48,8 +48,9 @@ def read_sdpa(
         # PyTorch aligns the starts where the lengths differ.
         reading = causal_from_start(query.shape[-2], key.shape[-2])
     q, k, v = (_four_axes(tensor.detach()) for tensor in (query, key, value))
-    batch = torch.broadcast_shapes(q.shape[:1], k.shape[:1], v.shape[:1])
-    q, k, v = (tensor.expand(*batch, -1, -1, -1) for tensor in (q, k, v))
+    if not q.shape[0] == k.shape[0] == v.shape[0]:
+        batch = torch.broadcast_shapes(q.shape[:1], k.shape[:1], v.shape[:1])
+        q, k, v = (tensor.expand(*batch, -1, -1, -1) for tensor in (q, k, v))
     if k.shape[1] != v.shape[1] or (not enable_gqa and k.shape[1] != q.shape[1]):
         # Heads broadcast as the batch does.
         heads = q.shape[1] if k.shape[1] == 1 or v.shape[1] == 1 else max(k.shape[1], v.shape[1])

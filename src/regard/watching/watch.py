@@ -349,7 +349,7 @@ def watch(
 
     Args:
         model: any `torch.nn.Module`; not a compiled one.
-        read: which readings to take of each call; entropy, the top 8 keys and what each key received if not given.
+        read: which readings to take of each call; entropy, the peak and what each key received if not given.
         layers: which layers, by number from 0; None: all.
         heads: which query heads, by number from 0; None: all.
         keep: whether to keep queries and keys (on the CPU), so that `AttentionCall.tiles` gives exact tiles of the
@@ -370,7 +370,7 @@ def watch(
     """
     if not isinstance(model, nn.Module):
         raise KindError(f"model must be a torch.nn.Module; it is {kind_of(model)}")
-    read = Readings(entropy=True, top_k=8, received=True) if read is None else read
+    read = Readings(entropy=True, peak=True, received=True) if read is None else read
     _check_readings(read)
     for name, flag in (("keep", keep), ("norms", norms), ("outputs", outputs)):
         if not isinstance(flag, bool):
