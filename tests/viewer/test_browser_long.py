@@ -77,3 +77,29 @@ def test_tiles_are_fetched_where_a_server_gives_them(browser):
     assert asked
     assert all(number == 0 and q1 - q0 <= 64 and k1 - k0 <= 64 for number, q0, q1, k0, k1 in asked)
     page.close()
+
+
+def test_exact_numbers_are_fetched_for_codes(browser):
+    """Where the payload carries codes alone and a server gives exact numbers, the numbers become exact."""
+    import json
+
+    from regard.viewer import module_path, payload
+    from regard.viewer.view import as_document
+
+    record, weights = documents.causal(heads=3)
+    page = browser.new_page(viewport={"width": 900, "height": 700})
+    page.expose_function("tile", lambda number, q0, q1, k0, k1: tile_payload(record, (q0, q1), (k0, k1)))
+    page.set_content('<div id="viewer" style="height:600px"></div>')
+    given = json.dumps(payload(as_document(record), budget_bytes=0))
+    start = (
+        f"\nmount(document.getElementById('viewer'), {given}, {{ fetchTile: (...place) => window.tile(...place) }});"
+    )
+    page.add_script_tag(type="module", content=module_path().read_text(encoding="utf-8") + start)
+    page.locator("[role=tabpanel][aria-busy=false]").wait_for()
+    page.wait_for_timeout(300)
+    page.locator("canvas").focus()
+    page.keyboard.press("ArrowDown")
+    page.wait_for_timeout(100)
+    text = page.locator(".readout").text_content()
+    assert f": {weights[:, 1, 0].mean().item():.4f} (mean of 3 heads" in text
+    page.close()

@@ -136,3 +136,29 @@ def test_update_show_and_two_views_on_one_page(browser, tmp_path):
     page.evaluate("views[0].destroy()")
     assert page.locator("canvas").count() == 1
     page.close()
+
+
+@pytest.mark.parametrize("sizes", [(0, 3), (3, 0), (1, 1)])
+def test_empty_and_single_axes(show, sizes):
+    """No tokens at all, or one: every view opens, keys and mouse do no harm."""
+    queries, keys = sizes
+    rows, columns = TokenAxis(tuple("abc"[:queries])), TokenAxis(tuple("xyz"[:keys]))
+    weights = np.full((2, queries, keys), 1 / max(1, keys), np.float32)
+    shown = show(View(AttentionRecord("x", 0, "cross", rows, columns, weights)))
+    for view in ("alignment", "heads", "model", "text"):
+        shown.show(view)
+        shown.page.mouse.move(400, 500)
+        shown.page.locator("canvas").focus()
+        shown.press("ArrowRight", "ArrowDown", "Enter", "Escape", "+")
+        assert shown.call("svg").startswith("<svg")
+
+
+def test_hiding_all_tokens_leaves_a_sentence(show):
+    axis = TokenAxis(("[CLS]", "[SEP]"), (True, True))
+    shown = show(View(AttentionRecord("x", 0, "self", axis, axis, np.full((1, 2, 2), 0.5, np.float32))))
+    shown.hover(row=1, column=1)
+    shown.page.get_by_label("Hide special tokens").check()
+    shown.settle()
+    assert "No tokens are left to show." in shown.call("svg")
+    shown.show("heads")
+    shown.show("text")

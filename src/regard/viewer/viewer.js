@@ -358,6 +358,21 @@ class AttentionData {
     this.decoded = true;
   }
 
+  /** Asks once for exact numbers that the payload did not carry; without an answer the codes stay. */
+  async fetchExact(fetchTile) {
+    if (this.exact || this.asked || this.large || !fetchTile) return false;
+    this.asked = true;
+    const [queries, keys] = [this.queries.length, this.keys.length];
+    try {
+      const values = await decodeTile(await fetchTile(this.number, 0, queries, 0, keys));
+      // Masked pairs are negative in a tile.
+      if (values.length === this.heads * queries * keys) this.exact = values.map((value) => (value < 0 ? 0 : value));
+    } catch {
+      this.exact = null;
+    }
+    return this.exact !== null;
+  }
+
   /** Whether a pair is visible. */
   sees(head, query, key) {
     if (!this.visible) return true;
@@ -716,7 +731,7 @@ class LongMap {
       ...diagonals.map((one) => {
         const row = clamp(middle, Math.max(0, -one.offset), Math.min(queries.length - 1, keys.length - 1 - one.offset));
         const distance = one.offset === 0 ? "key = query" : `key = query ${one.offset > 0 ? "+" : "\u2212"} ${counted(Math.abs(one.offset))}`;
-        return { text: `head ${one.head}: diagonal ${distance}, mean ${formatNumber(one.share)}`, head: one.head, row, column: row + one.offset };
+        return { text: `head ${one.head}: diagonal ${distance}, mean about ${Number(one.share.toPrecision(2))}`, head: one.head, row, column: row + one.offset };
       }),
       ...spikes.map((one) => ({ text: `head ${one.head}: ${formatNumber(one.weight)} at query ${counted(one.query)}, key ${counted(one.key)}`,
         head: one.head, row: one.query, column: one.key })),
@@ -1228,6 +1243,12 @@ class RecordView {
   activate(app, item) {
     app.toggleLocked(item.row);
   }
+
+  /** Whether an item is one of the shown table. */
+  has(app, item) {
+    const table = app.table();
+    return (item.row ?? 0) < table.rows && (item.column ?? 0) < table.columns;
+  }
 }
 
 const accuracy = (table) => (table.exact ? "exact numbers" : "8-bit square roots, \u00b1 0.004 or better");
@@ -1248,7 +1269,7 @@ function describeCell(app, table, row, column) {
 }
 
 /** The least room for the names of the two sides in the corner of a map. */
-const CORNER = 84;
+const CORNER = 94;
 
 /** A rectangular map with tokens on both sides. */
 class AlignmentView extends RecordView {
@@ -1266,7 +1287,7 @@ class AlignmentView extends RecordView {
     const across = room / Math.max(1, table.columns);
     const label = Math.min(widest(table, "column"), 130);
     const down = (height - label - 16) / Math.max(1, table.rows);
-    const fit = Math.min(across, Math.max(down, Math.min(across, 15)), 46);
+    const fit = Math.min(across, Math.max(down, Math.min(across, 13)), 46);
     const cell = Math.max(fit, 1) * app.state.zoom;
     const flat = label + 8 <= cell;
     // A map that leaves room stands in the middle.
@@ -1686,6 +1707,10 @@ class ModelView {
     return { row: app.state.record, column: app.state.head ?? 0 };
   }
 
+  has(app, item) {
+    return item.column < (app.records[item.row]?.heads ?? 0);
+  }
+
   move(app, item, dx, dy) {
     const row = clamp(item.row + dy, 0, app.records.length - 1);
     return { row, column: clamp(item.column + dx, 0, app.records[row].heads - 1) };
@@ -1773,7 +1798,7 @@ class TextView extends RecordView {
       pen.text("queries", place.left, 18, heading);
       place.queries.forEach((box, row) => this.drawWord(app, pen, box, place.table.rowText(row), null, row));
     }
-    const from = sums.rows.length === 1 ? `what ${shortText(place.table.rowText(sums.rows[0]))} attends to`
+    const from = sums.rows.length === 1 ? `what \u201c${shortText(place.table.rowText(sums.rows[0]))}\u201d attends to`
       : sums.rows.length ? `what ${sums.rows.length} words attend to, added` : "what all words attend to, on average";
     pen.text(from, place.left, place.top - 16, heading);
     const scale = app.state.scale === "row" ? "linear" : app.state.scale;
@@ -2358,6 +2383,10 @@ class LongView extends RecordView {
     return { row: 0, column: 0 };
   }
 
+  has(app, item) {
+    return item.row < app.record.queries.length && item.column < app.record.keys.length;
+  }
+
   /** An arrow moves by what is a few pixels on the screen. */
   move(app, item, dx, dy) {
     const { cell, queries, keys } = this.geometry(app);
@@ -2456,11 +2485,8 @@ class StepsView {
 
   /** The cell whose calculation is shown: the kept one, else the one under the mouse, else the first visible one. */
   chosen(app) {
-    const steps = app.steps[app.state.steps];
-    const within = (item) => item && item.row < steps.rows && item.column < steps.columns;
-    if (within(app.state.kept)) return app.state.kept;
-    const item = app.active();
-    return within(item) ? item : { row: 0, column: 0 };
+    if (app.state.kept && this.has(app, app.state.kept)) return app.state.kept;
+    return app.active() ?? { row: 0, column: 0 };
   }
 
   draw(app, pen) {
@@ -2622,6 +2648,11 @@ class StepsView {
 
   start() {
     return { row: 0, column: 0 };
+  }
+
+  has(app, item) {
+    const steps = app.steps[app.state.steps];
+    return item.row < steps.rows && item.column < steps.columns;
   }
 
   move(app, item, dx, dy) {
@@ -3114,7 +3145,8 @@ class Viewer {
   // --- what is chosen ---
 
   active() {
-    return this.hover ?? (this.root.activeElement === this.canvas ? this.cursor : null);
+    const item = this.hover ?? (this.root.activeElement === this.canvas ? this.cursor : null);
+    return item && this.view.has(this, item) ? item : null;
   }
 
   /** The queries that views of rows show: the locked ones, or the one that is pointed at. */
@@ -3148,6 +3180,7 @@ class Viewer {
 
   set(changes) {
     Object.assign(this.state, changes);
+    this.hover = null;
     this.refresh();
   }
 
@@ -3308,10 +3341,20 @@ class Viewer {
       if (place >= 0) this.restoreFocus(place, named);
       this.ready = true;
       this.resize();
+      if (shown instanceof AttentionData) this.makeExact(shown);
     }).catch((error) => this.fail(error));
     this.canvas.setAttribute("aria-label", `${this.view.title}: ${this.heading()}`);
     this.stage.setAttribute("aria-labelledby", `tab-${this.view.name}`);
     this.help.textContent = this.view.help;
+  }
+
+  /** Replaces a record's codes by exact numbers, where a server gives them. */
+  async makeExact(record) {
+    const exact = await record.fetchExact(this.options.fetchTile);
+    if (!exact || this.stopped.signal.aborted || this.records[record.number] !== record) return;
+    this.tables.clear();
+    for (const view of this.views) view.cache = view.sumCache = null;
+    this.changed();
   }
 
   restoreFocus(place, named) {
@@ -3567,7 +3610,9 @@ class Viewer {
     if (!this.ready || event.ctrlKey || event.metaKey || event.altKey) return;
     const moves = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1], Home: [-1e9, 0], End: [1e9, 0], PageUp: [0, -10, -1], PageDown: [0, 10, 1] };
     if (event.key in moves) this.moveCursor(...moves[event.key]);
-    else if (event.key === "Enter" || event.key === " ") { if (this.cursor) this.view.activate(this, this.cursor); }
+    else if (event.key === "Enter" || event.key === " ") {
+      if (this.cursor && this.view.has(this, this.cursor)) this.view.activate(this, this.cursor);
+    }
     else if (event.key === "Escape") this.escape();
     else if (event.key === "+" || event.key === "=") this.zoomKey(1.5);
     else if (event.key === "-") this.zoomKey(1 / 1.5);
@@ -3591,7 +3636,8 @@ class Viewer {
   moveCursor(dx, dy, jump = 0) {
     this.keyboard = true;
     this.hover = null;
-    const from = this.cursor ?? this.view.start(this);
+    const from = this.cursor && this.view.has(this, this.cursor) ? this.cursor : this.view.start(this);
+    if (!this.view.has(this, from)) return;
     this.cursor = this.view.move(this, from, dx, dy, jump);
     const box = this.view.place(this, this.cursor);
     const { scroller, area } = this;

