@@ -3,7 +3,7 @@
 import http.client
 import json
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from urllib.parse import urlsplit
 
 from regard.page.reading import Answer, Reading, ServedModel
@@ -46,10 +46,8 @@ class Client:
         if data is not None and not {"Content-Length", "Transfer-Encoding"} & sent.keys():
             connection.putheader("Content-Length", str(len(data)))
         connection.endheaders()
-        try:
+        with suppress(BrokenPipeError, ConnectionResetError):  # a server may answer before it has read the body
             connection.send(data or b"")
-        except (BrokenPipeError, ConnectionResetError):
-            pass  # a server may answer before it has read the body
         try:
             return Reply(connection.getresponse())
         finally:

@@ -10,7 +10,7 @@ from regard.page.models import open_model
 
 transformers = pytest.importorskip("transformers")
 
-WORDS = "the quick brown fox jumps over a lazy dog . unlike ##ly café".split()
+WORDS = ["the", "quick", "brown", "fox", "jumps", "over", "a", "lazy", "dog", ".", "unlike", "##ly", "café"]
 TEXT = "The quick brown fox jumps over the lazy dog."
 SIZES = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 20}
 
@@ -59,7 +59,7 @@ def tiny(kind):
             decoder_start_token_id=0,
             eos_token_id=3,
             pad_token_id=0,
-        )  # fmt: skip
+        )
     )
 
 

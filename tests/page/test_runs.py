@@ -74,9 +74,7 @@ def test_next_tokens_are_those_of_a_forward_pass(run_of):
 def test_worked_steps_of_any_head(run_of):
     with serving(open_model(run_of("transformer"))) as client:
         found = client.read(SENTENCE).json
-        number = 0
-        for record, head in ((0, 0), (2, 1), (7, 1)):
-            number += 1
+        for number, (record, head) in enumerate(((0, 0), (2, 1), (7, 1)), start=1):
             body = {"reading": found["reading"], "record": record, "head": head, "pane": "a", "number": number}
             (steps,) = client.ask("steps", body).json["payload"]["steps"]
             assert steps["head"] == head
@@ -174,5 +172,5 @@ def test_long_texts_that_a_model_cuts_are_read(run_of):
 @pytest.mark.parametrize("path", ["nothing", "a\x00b", "x" * 5000, ""])
 def test_a_folder_that_is_no_model(path, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(RunError, match="Hugging Face|not the name"):
+    with pytest.raises(RunError, match=r"Hugging Face|not the name"):
         open_model(path)
