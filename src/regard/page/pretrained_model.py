@@ -81,6 +81,7 @@ class PretrainedModel(ServedModel):
             return Reading(Answer(self.task), Document(self.name, (), texts=(("input", text),)))
         axis = token_axis(self.tokenizer, ids[0].tolist(), text)
         written: TokenAxis | None = None
+        tokens: list[int] = []
         with torch.inference_mode():
             if self.config.is_encoder_decoder:
                 start, tokens = self._generate(inputs)
@@ -126,7 +127,7 @@ class PretrainedModel(ServedModel):
         return (found[:, :-1] if found.shape[1] > 1 else found), found[0].tolist()
 
     def _answer(self, output: Any, ids: Tensor) -> Answer:
-        logits = getattr(output, "logits", None)
+        logits = output.get("logits")
         match self.task:
             case "classify":
                 names = self.config.id2label

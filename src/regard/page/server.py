@@ -64,7 +64,7 @@ class PageServer:
         listening: what `listen` gave; it is closed at the end.
 
     Attributes:
-        address: of the page, with its token: whoever knows it may use the page.
+        address: of the page, with its token, which gives the right to use it.
 
     Raises:
         MissingPartError: a package of the server is not installed.
