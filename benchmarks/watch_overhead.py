@@ -150,6 +150,7 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, nargs="*", default=[16, 128, 512])
     parser.add_argument("--long", type=int, default=32768)
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--no-memory", action="store_true", help="times alone")
     parser.add_argument("--peak", help=argparse.SUPPRESS)
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
@@ -164,7 +165,7 @@ def main() -> None:
         compared = ways(models, inputs)
         times = measure(compared, repeats)
         alone = measure(attention_calls(models, inputs), repeats)
-        peaks = {name: peak_of(name, tokens, options.long) for name in compared}
+        peaks = {} if options.no_memory else {name: peak_of(name, tokens, options.long) for name in compared}
         report[tokens] = {"milliseconds": times | alone, "peak MiB": peaks}
         print(f"{tokens} tokens")
         for name, taken in (times | alone).items():

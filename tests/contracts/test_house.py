@@ -55,7 +55,9 @@ def test_imports_only_go_down(file):
             assert floors[other] < floors[own], f"{own} imports {module}: rooms only import what is below them"
 
 
-@pytest.mark.parametrize("room", ["biases", "explanations", "normalizers", "pictures", "positions", "scores"])
+@pytest.mark.parametrize(
+    "room", ["biases", "explanations", "normalizers", "pictures", "positions", "scores", "watching"]
+)
 def test_files_of_a_room_import_in_one_direction(room):
     """No cycle between the files of a room, lazy imports included."""
     folder = SOURCE / room
@@ -88,7 +90,8 @@ def test_every_room_is_drawn_and_exists():
 
 
 @pytest.mark.parametrize(
-    "room", ["", ".scores", ".normalizers", ".masks", ".biases", ".positions", ".attention", ".nn", ".pictures"]
+    "room",
+    ["", ".scores", ".normalizers", ".masks", ".biases", ".positions", ".attention", ".nn", ".pictures", ".watching"],
 )
 def test_exports(room):
     """``__all__`` names what exists, once, and nothing public is left out."""
@@ -103,7 +106,7 @@ def test_the_binding_names():
     import regard
 
     for room, names in {
-        "": "attend observe explain plan load Readings Observed Explanation Plan "
+        "": "attend observe explain plan load watch Readings Observed Explanation Plan "
         "scores normalizers masks biases positions nn",
         "scores": "Dot ScaledDot Cosine Distance General Additive MLP Location LocationAware SoftCap Modified",
         "normalizers": "softmax sparsemax sigmoid entmax softmax_with_sink hard local_gaussian",

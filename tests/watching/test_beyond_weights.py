@@ -5,11 +5,11 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
-from watching.models import CAUSAL, HAND_WRITTEN, WEIGHTS, Heads
 
 import regard
 from regard.errors import ArgumentError, KindError, ShapeError, UnknownNameError, UnseenError
 from regard.watching import ablate, logit_contributions
+from watching.models import CAUSAL, HAND_WRITTEN, WEIGHTS, Heads
 
 
 def weights_of(model, x, scale=5**-0.5):
@@ -215,7 +215,10 @@ def test_ablation_refuses():
         pass
     with pytest.raises(ArgumentError, match="head must be below 2"), ablate(model, 0, 2):
         model(x)
-    with pytest.raises(UnseenError, match=r"no attention of layer 3 was called; layers that were: \[0\]"), ablate(model, 3, 0):
+    with (
+        pytest.raises(UnseenError, match=r"no attention of layer 3 was called; layers that were: \[0\]"),
+        ablate(model, 3, 0),
+    ):
         model(x)
     model(x)
 
@@ -254,9 +257,16 @@ def test_tiles_of_padding_and_bias():
     model, x = Biased(), torch.randn(2, 3, 7, 4)
     padding = torch.ones(2, 1, 1, 7, dtype=torch.bool)
     padding[1, ..., 4:] = False
-    for mask in (padding, padding & CAUSAL, torch.randn(2, 3, 7, 7), torch.randn(1, 3, 7, 7).masked_fill(~CAUSAL, -torch.inf)):
+    for mask in (
+        padding,
+        padding & CAUSAL,
+        torch.randn(2, 3, 7, 7),
+        torch.randn(1, 3, 7, 7).masked_fill(~CAUSAL, -torch.inf),
+    ):
         with regard.watch(model, read=WEIGHTS, keep=True) as seen:
             model(x, mask)
         (call,) = seen.calls
         for row in range(2):
-            np.testing.assert_allclose(call.tiles[row].tile((0, 7), (0, 7)), call.weights[row].numpy(), rtol=1e-5, atol=1e-6)
+            np.testing.assert_allclose(
+                call.tiles[row].tile((0, 7), (0, 7)), call.weights[row].numpy(), rtol=1e-5, atol=1e-6
+            )

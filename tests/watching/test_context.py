@@ -8,12 +8,12 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
-from watching.models import HAND_WRITTEN, WEIGHTS, Heads, captured
 
 import regard
 from regard.attention.listeners import LISTENERS
 from regard.errors import ArgumentError, KindError, UnseenError
 from regard.watching import UnseenAttentionWarning
+from watching.models import HAND_WRITTEN, WEIGHTS, Heads, captured
 
 SDPA, HAS = F.scaled_dot_product_attention, torch.overrides.has_torch_function
 
@@ -120,10 +120,14 @@ def test_threads_see_their_own_calls():
 
 def test_a_model_that_ran_in_another_thread_only_is_told():
     model, x = stack(), torch.randn(1, 3, 10)
-    with pytest.raises(UnseenError, match="no module of Sequential was called"), regard.watch(model):
+
+    def run():
         thread = threading.Thread(target=model, args=(x,))
         thread.start()
         thread.join()
+
+    with pytest.raises(UnseenError, match="no module of Sequential was called"), regard.watch(model):
+        run()
 
 
 def test_the_same_context_again():
@@ -148,7 +152,10 @@ class StrangeAttention(nn.Module):
 
 def test_attention_that_cannot_be_seen_is_named():
     x = torch.randn(1, 3, 10)
-    with pytest.raises(UnseenError, match=r"'1' \(StrangeAttention\)"), regard.watch(model := nn.Sequential(nn.Linear(10, 10), StrangeAttention())):
+    with (
+        pytest.raises(UnseenError, match=r"'1' \(StrangeAttention\)"),
+        regard.watch(model := nn.Sequential(nn.Linear(10, 10), StrangeAttention())),
+    ):
         model(x)
     mixed = nn.Sequential(Heads(HAND_WRITTEN["sdpa"][0]), StrangeAttention())
     with pytest.warns(UnseenAttentionWarning, match=r"'1' \(StrangeAttention\)"), regard.watch(mixed) as seen:
@@ -226,7 +233,10 @@ def test_layers_and_heads_are_chosen():
     for call in some.calls:
         assert call.chosen_heads == (1,)
         assert torch.equal(call.weights, everything.calls[call.layer].weights[:, 1:])
-    with pytest.raises(ArgumentError, match=r"layers \[7\] made no attention call; those that did are \[0, 1, 2\]"), regard.watch(model, layers=7):
+    with (
+        pytest.raises(ArgumentError, match=r"layers \[7\] made no attention call; those that did are \[0, 1, 2\]"),
+        regard.watch(model, layers=7),
+    ):
         model(x)
     with pytest.raises(ArgumentError, match="heads must be below 2"), regard.watch(model, heads=[2]):
         model(x)
@@ -292,3 +302,20 @@ def test_nan_is_shown():
     (call,) = seen.calls
     assert not call.weights[0].isnan().any()
     assert call.weights[1].isnan().any()
+
+
+@pytest.mark.filterwarnings("ignore:There is a performance drop")
+def test_calls_that_cannot_be_read_are_told():
+    model, x = stack(1), torch.randn(4, 2, 3, 10)
+    with pytest.raises(UnseenError, match=r"that of '0': a torch\.func transform is active"), regard.watch(model):
+        torch.vmap(model)(x)
+    meta = stack(1).to("meta")
+    with pytest.raises(UnseenError, match="that of '0': its tensors have no numbers"), regard.watch(meta):
+        meta(x[0].to("meta"))
+    expected = torch.vmap(model)(x)
+    both = nn.ModuleList([model])
+    both.forward = lambda: (model(x[0]), torch.vmap(model)(x))
+    with pytest.warns(UnseenAttentionWarning, match="'0.0'"), regard.watch(both) as seen:
+        _, found = both()
+    assert torch.equal(found, expected)
+    assert len(seen.calls) == 1

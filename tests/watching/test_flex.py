@@ -5,9 +5,9 @@ import torch
 from torch import nn
 from torch.nn.attention import flex_attention as flex
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
-from watching.models import WEIGHTS
 
 import regard
+from watching.models import WEIGHTS
 
 pytestmark = pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
 
@@ -19,7 +19,9 @@ class Flex(nn.Module):
 
     def forward(self, x, **options):
         x = self.project(x)
-        return flex_attention(x, x[:, :1] if "enable_gqa" in options else x, x[:, :1] if "enable_gqa" in options else x, **options)
+        return flex_attention(
+            x, x[:, :1] if "enable_gqa" in options else x, x[:, :1] if "enable_gqa" in options else x, **options
+        )
 
 
 def causal(batch, head, query, key):

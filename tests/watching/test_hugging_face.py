@@ -269,8 +269,14 @@ def test_a_real_encoder():
     folder = Path(found.origin).parent / "model"
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     model = transformers.AutoModel.from_pretrained(folder).eval()
-    batch = tokenizer(["The cat sat on the mat.", "Attention weights are not explanations by themselves."], padding=True, return_tensors="pt")
+    batch = tokenizer(
+        ["The cat sat on the mat.", "Attention weights are not explanations by themselves."],
+        padding=True,
+        return_tensors="pt",
+    )
     seen = watched(model, lambda model: model(**batch)[0], False, False)
-    assert [(call.layer, call.kind, call.mask) for call in seen.calls] == [(layer, "self", "padding") for layer in range(6)]
+    assert [(call.layer, call.kind, call.mask) for call in seen.calls] == [
+        (layer, "self", "padding") for layer in range(6)
+    ]
     for call, weights in zip(seen.calls, expected_weights(model, batch), strict=True):
         torch.testing.assert_close(call.weights.double(), weights, rtol=1e-3, atol=1e-5)

@@ -3,11 +3,11 @@
 import pytest
 import torch
 from torch import nn as torch_nn
-from watching.models import WEIGHTS, watched
 
 import regard
 from regard import masks, nn
 from regard.nn.key_values import KeyValueCache
+from watching.models import WEIGHTS, watched
 
 
 @pytest.mark.parametrize("need_weights", [False, True])
@@ -39,10 +39,8 @@ def test_attention_of_a_decoder(score):
     queries = torch.randn(4, 3, 7)
 
     def steps(model):
-        memory, outputs = model.remember(annotations, lengths), []
-        for query in queries:
-            outputs.append(model(query, memory, need_weights=False).output)
-        return torch.stack(outputs)
+        memory = model.remember(annotations, lengths)
+        return torch.stack([model(query, memory, need_weights=False).output for query in queries])
 
     for train, grad in ((True, True), (False, False)):
         seen = watched(model, steps, train, grad)

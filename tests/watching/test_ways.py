@@ -44,7 +44,14 @@ def test_weights_are_those_of_float64_before_dropout(name):
 def test_readings_are_those_of_observe():
     model, x = Heads(HAND_WRITTEN["sdpa-causal"][0]), torch.randn(2, 7, 10)
     read = regard.Readings(
-        entropy=True, peak=True, top_k=3, received=True, distance=True, pooled=(2, 3), rows=[5, -1], tile=((1, 4), (0, 3))
+        entropy=True,
+        peak=True,
+        top_k=3,
+        received=True,
+        distance=True,
+        pooled=(2, 3),
+        rows=[5, -1],
+        tile=((1, 4), (0, 3)),
     )
     with torch.no_grad(), regard.watch(model, read=read) as seen:
         model(x)
@@ -113,7 +120,7 @@ def test_torch_multi_head_cross_and_unbatched(need_weights):
 @pytest.mark.parametrize("norm_first", [False, True])
 @pytest.mark.parametrize("kind", ["none", "padding", "causal"])
 def test_torch_encoder(kind, norm_first, train, grad):
-    """In evaluation without gradients one kernel computes a layer, and padding makes nested tensors: seen all the same."""
+    """In evaluation without gradients one kernel computes a layer, and padding makes nested tensors."""
     layer = nn.TransformerEncoderLayer(12, 2, 14, batch_first=True, norm_first=norm_first)
     model = nn.TransformerEncoder(layer, 2, enable_nested_tensor=not norm_first)
     x = torch.randn(3, 5, 12)

@@ -1,4 +1,4 @@
-"""Who is told of each problem that a verb or a layer runs: `regard.watch` registers here what reads other models too."""
+"""Who is told of each problem that a verb or a layer runs: `regard.watch` registers itself here."""
 
 from collections.abc import Callable
 

@@ -55,7 +55,9 @@ def _axis(name: str, given: Sequence[str] | Axis) -> Axis:
     if isinstance(given, TokenAxis | GridAxis | FrameAxis):
         return given
     if isinstance(given, str) or not isinstance(given, Sequence):
-        raise KindError(f"{name} must be a sequence of texts, or an axis of regard.records; it is {type(given).__name__}")
+        raise KindError(
+            f"{name} must be a sequence of texts, or an axis of regard.records; it is {type(given).__name__}"
+        )
     return TokenAxis(tuple(given))
 
 

@@ -6,7 +6,6 @@ fixed size hides those that are not there yet; one of a sliding window has the l
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -19,7 +18,8 @@ ROW_READINGS = ("lse", "entropy", "peak", "top_weights", "top_indices", "distanc
 """Readings of each query, which are joined along the queries."""
 
 
-class Reordering(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Reordering:
     """The rows of all caches were taken anew, as a beam search does between two steps.
 
     Attributes:
@@ -144,8 +144,7 @@ def _join(found: _Sequence, reorderings: Sequence[Reordering], beam_indices: Ten
             return None
         if name == "top_indices":
             parts = [
-                torch.where(part >= 0, part + piece.first_key, -1)
-                for part, piece in zip(parts, pieces, strict=True)
+                torch.where(part >= 0, part + piece.first_key, -1) for part, piece in zip(parts, pieces, strict=True)
             ]
         return torch.cat([part[row] for part, row in zip(parts, rows, strict=True)], dim=2)
 

@@ -64,7 +64,8 @@ class Intercepted:
         if self.problem is not None:
             return self.problem.grid
         assert self.weights is not None
-        return Grid.whole(*self.weights.shape, self.weights.device)
+        B, H, Q, K = self.weights.shape
+        return Grid.whole(B, H, Q, K, self.weights.device)
 
     @property
     def kv_heads(self) -> int:

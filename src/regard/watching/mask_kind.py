@@ -140,7 +140,7 @@ def visible_pairs(shown: Tensor) -> Pairs:
     if not bool(((band & columns & rows) == shown).all()):
         return Pairs("dense", keep(shown))
     reach = band.any(-2)
-    # Keys of the band that nobody sees are padding, and so are queries that see nothing although the band has keys.
+    # Keys of the band that no query sees are padding, and so are queries that see nothing although the band has keys.
     padded = bool((~columns & reach).any()) or bool((~rows & band.any(-1, keepdim=True)).any())
     cut = before < queries - 1 + offset
     after = offset - max(keys - queries, 0)

@@ -54,9 +54,7 @@ class Softmax:
         """
         keys = left.shape[-1]
         has_sink = keys < self.weights.shape[-1]
-        weights, scores = (
-            tensor.detach()[..., :keys].reshape(left.shape) for tensor in (self.weights, self.scores)
-        )
+        weights, scores = (tensor.detach()[..., :keys].reshape(left.shape) for tensor in (self.weights, self.scores))
         weights, scores, value = (four_axes(tensor, module) for tensor in (weights, scores, right.detach()))
         floor = max(HIDING, torch.finfo(scores.dtype).min / 2)
         hidden = scores <= floor

@@ -63,7 +63,8 @@ class ProblemTiles:
         gatherer = Gatherer(problem, Readings(pooled=(rows, columns)))
         choose_reader(problem, BACKENDS["reference"]).read(problem, gatherer)
         observed = gatherer.observed(problem.query.new_empty(0), problem)
-        assert observed.pooled_mean is not None and observed.pooled_max is not None
+        assert observed.pooled_mean is not None
+        assert observed.pooled_max is not None
         return self._array(observed.pooled_mean), self._array(observed.pooled_max)
 
     @torch.no_grad()

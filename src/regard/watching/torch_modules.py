@@ -104,9 +104,7 @@ def read_encoder_layer(masks: MaskReader, arguments: dict[str, Any]) -> Intercep
     return _read_fast_path(masks, source, arguments, "self_attn", "TransformerEncoderLayer")
 
 
-def _read_fast_path(
-    masks: MaskReader, source: Tensor, arguments: dict[str, Any], child: str, name: str
-) -> Intercepted:
+def _read_fast_path(masks: MaskReader, source: Tensor, arguments: dict[str, Any], child: str, name: str) -> Intercepted:
     sizes = None
     if source.is_nested:
         sizes = [part.shape[0] for part in source.unbind()]

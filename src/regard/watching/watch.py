@@ -10,8 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from regard.attention.readings import Readings, check_readings
-from regard.errors import ArgumentError, KindError, RegardError, UnseenError
+from regard.errors import ArgumentError, KindError, UnseenError
 from regard.shapes import Grid, kind_of, whole_number
+from regard.transforms import active_transform
 from regard.watching.attention_call import AttentionCall, Kind
 from regard.watching.generation import Reordering, stitch
 from regard.watching.intercepted import Intercepted
@@ -110,20 +111,27 @@ class Watch:
 
     @torch.no_grad()
     def take(self, owner: Owner, read: Callable[[], Intercepted]) -> None:
+        transform = active_transform()
+        if transform is not None:
+            return self._cannot_read(owner.name, transform)
         try:
             found = read()
-        except RegardError as error:
-            self._met.add(owner.name)
-            self._unreadable[owner.name] = str(error)
-            return
+        except Exception as error:  # whatever a strange call raises here must not end the model's own run
+            return self._cannot_read(owner.name, f"{type(error).__name__}: {error}")
+        if found.grid.device.type == "meta":
+            return self._cannot_read(owner.name, "its tensors have no numbers")
         name = ".".join(part for part in (owner.name, found.child) if part)
         self._met.add(name)
         occurrence = self._occurrence(name, found)
         layer = self._names.layer(name) if occurrence == 0 else occurrence
         self._met_layers.add(layer)
-        if self._layers is not None and layer not in self._layers:
-            return
-        self.calls.append(self._record(owner, found, name, layer))
+        if self._layers is None or layer in self._layers:
+            self.calls.append(self._record(owner, found, name, layer))
+        return None
+
+    def _cannot_read(self, name: str, reason: str) -> None:
+        self._met.add(name)
+        self._unreadable[name] = reason
 
     def _occurrence(self, name: str, found: Intercepted) -> int:
         """How often this module attended in this forward pass of the model before: layers may share one module."""
@@ -168,8 +176,9 @@ class Watch:
             dropout=found.dropout,
             reach=found.reach(),
             visible_mask=found.visible if wants_pairs else None,
-            **{key: of_heads(value) for key, value in readings.items()},
         )
+        for reading, value in readings.items():
+            setattr(call, reading, of_heads(value))
         if self._keep:
             call.tiles = ProblemTiles.of_batch(found, chosen)
         if self._norms:
@@ -185,7 +194,7 @@ class Watch:
         if not causal and found.grid.queries == 1:
             # A single query sees all tokens before it: its mask does not tell what its module is.
             is_causal = getattr(owner.module, "is_causal", None) is True
-            causal = name in self._causal or is_causal or found.grid.keys == 1 and _is_in_decoder(name)
+            causal = name in self._causal or is_causal or (found.grid.keys == 1 and _is_in_decoder(name))
         if causal:
             self._causal.add(name)
         return "causal" if causal else "self"
@@ -213,6 +222,9 @@ class Watch:
                 "that regard.watch does not see (it sees scaled_dot_product_attention, torch.nn's modules, "
                 "FlexAttention, a softmax between two products, and regard's own)"
             )
+        if not self.calls and self._unreadable and len(self._unreadable) == len(self._met):
+            name, reason = next(iter(self._unreadable.items()))
+            raise UnseenError(f"no attention call of {kind} can be read; that of {name!r}: {reason}")
         for name, reason in self._unreadable.items():
             warnings.warn(
                 f"the attention of {name!r} in {kind} cannot be read: {reason}", UnseenAttentionWarning, stacklevel=3

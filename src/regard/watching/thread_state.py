@@ -1,0 +1,170 @@
+"""What one thread watches, and how a call runs that belongs to a watched model."""
+
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from types import FrameType
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.overrides import TorchFunctionMode
+
+from regard.watching.intercepted import Intercepted
+from regard.watching.mask_kind import MaskReader
+from regard.watching.owners import Owner
+from regard.watching.products import Softmax, four_axes
+
+SDPA = F.scaled_dot_product_attention
+"""PyTorch's own function, as it is before any name is replaced."""
+
+RECENT = 4
+"""Products before a softmax that may have made its scores: relative positions are products too."""
+
+Function = Callable[..., Any]
+
+
+class Observer(Protocol):
+    """What a context does with the calls of its model."""
+
+    def owner(self, frame: FrameType) -> Owner | None:
+        """Whose call it is; None: it is none of this context's concern."""
+        ...
+
+    def take(self, owner: Owner, read: Callable[[], Intercepted]) -> None:
+        """Is told of a call, after it ran."""
+        ...
+
+    def change(self, owner: Owner, output: Tensor) -> Tensor:
+        """The output of heads ``[batch, heads, queries, value_dim]`` with which the model goes on."""
+        ...
+
+    @property
+    def changes(self) -> bool:
+        """Whether `change` may change an output."""
+        ...
+
+    def ran(self, module: nn.Module) -> None:
+        """Is told of each module that is called, before it runs."""
+        ...
+
+    def reordered(self, index: Tensor) -> None:
+        """Is told that the batch rows of a cache are taken anew, as a beam search does."""
+        ...
+
+
+class _ThreadState(threading.local):
+    """What one thread watches.
+
+    Attributes:
+        observers: the contexts that are open, the outermost first.
+        inside: calls of attention that are running, whose inner calls are their own matter.
+        mode: the function mode; None where nothing is watched.
+        softmax: the last softmax of a product, until it is used.
+        products: rows and last axis of the results of the last products.
+        masks: analyses masks.
+    """
+
+    def __init__(self) -> None:
+        self.observers: list[Observer] = []
+        self.inside = 0
+        self.mode: TorchFunctionMode | None = None
+        self.softmax: Softmax | None = None
+        self.products: deque[tuple[int, int]] = deque(maxlen=RECENT)
+        self.dropout = 0.0
+        self.masks = MaskReader()
+
+
+STATE = _ThreadState()
+
+
+def is_idle() -> bool:
+    """Whether a call is not looked at: no context, a compiler that traces, or a backward pass that computes again."""
+    return (
+        torch.compiler.is_compiling()
+        or not STATE.observers
+        or STATE.inside > 0
+        or torch._C._current_graph_task_id() != -1
+    )
+
+
+def run_watched(
+    function: Function, args: Any, kwargs: Any, read: Callable[[Owner], Intercepted], heads: "Heads"
+) -> Any:
+    """Run a call as it is, then tell those whose model it belongs to."""
+    frame = sys._getframe(1)
+    told = [(observer, owner) for observer in STATE.observers if (owner := observer.owner(frame)) is not None]
+    if not told:
+        return function(*args, **kwargs)
+    del frame
+    STATE.inside += 1
+    try:
+        output = function(*args, **kwargs)
+        for observer, owner in told:
+            if observer.changes:
+                output = heads(output, observer, owner)
+            else:
+                # The mode costs time for each function, and sees nothing that matters while a call is read.
+                without_mode(partial(observer.take, owner, partial(read, owner)))
+        return output
+    finally:
+        STATE.inside -= 1
+
+
+Heads = Callable[[Any, Observer, Owner], Any]
+"""Lets an observer change the output of heads that a result holds."""
+
+
+def change_tensor(output: Any, observer: Observer, owner: Owner) -> Any:
+    """The output of `scaled_dot_product_attention`, whose first axes are the batch, but for the third last one."""
+    if not isinstance(output, Tensor) or output.is_nested:
+        return output
+    shape = output.shape
+    if owner.packed and output.dim() == 4:
+        heads = output.reshape(shape[0], shape[1] * shape[2], 1, shape[3])
+    elif output.dim() > 4:
+        heads = output.flatten(0, -4)
+    else:
+        heads = output if output.dim() == 4 else output[:, None] if output.dim() == 3 else output[None, None]
+    return observer.change(owner, heads).reshape(shape)
+
+
+def change_product(output: Tensor, observer: Observer, owner: Owner) -> Tensor:
+    """The output of a product with values, whose axes are those of its weights."""
+    return observer.change(owner, four_axes(output, owner.module)).reshape(output.shape)
+
+
+def change_first(output: Any, observer: Observer, owner: Owner) -> Any:
+    if isinstance(output, tuple):
+        return (change_tensor(output[0], observer, owner), *output[1:])
+    return change_tensor(output, observer, owner)
+
+
+def keep_output(output: Any, observer: Observer, owner: Owner) -> Any:
+    return output
+
+
+# The handlers of functions. Each gets the function and its arguments, and gives its result.
+
+
+def without_mode(call: Callable[[], Any], put_back: bool = True) -> Any:
+    """Call with the mode off, wherever it is among the modes of this thread."""
+    mode, above, found = STATE.mode, [], False
+    while torch._C._len_torch_function_stack() and not found:
+        top = torch._C._pop_torch_function_stack()
+        found = top is mode
+        if not found:
+            above.append(top)
+    for other in reversed(above):
+        torch._C._push_on_torch_function_stack(other)
+    try:
+        return call()
+    finally:
+        if found and put_back:
+            others = [torch._C._pop_torch_function_stack() for _ in above]
+            torch._C._push_on_torch_function_stack(mode)
+            for other in reversed(others):
+                torch._C._push_on_torch_function_stack(other)
