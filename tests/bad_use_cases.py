@@ -57,6 +57,36 @@ DEMO = [
     ("demo --short --run occupied --runs {runs}", "occupied"),
 ]
 
+PAGE = [
+    ("view", "MODEL"),
+    ("view {run}", "TEXT"),
+    ("view {run} a", "--output"),
+    ("view {run} a b -o {folder}/a.html", "b"),
+    ("view {missing} a -o {folder}/a.html", "missing"),
+    ("view {folder} a -o {folder}/a.html", "folder config.yaml config.json"),
+    ("view {data} a -o {folder}/a.html", "{data}"),
+    ("view '' a -o {folder}/a.html", "folder"),
+    ("view {run} a -o {folder}/a.pdf", "--output .html a.pdf"),
+    ("view {run} a -o {folder}/a", "--output .svg"),
+    ("view {run} a -o {missing}/a.html", "--output missing"),
+    ("view {run} a -o {folder}", "--output"),
+    ("view {run} '' -o {folder}/a.html", "tokens"),
+    ("view {run} ' ' -o {folder}/a.png", "tokens"),
+    ("view {run} a -o {folder}/a.html --view nonsense", "nonsense"),
+    ("view {run} a -o {folder}/a.html --theme nonsense", "nonsense"),
+    ("view {run} a -o {folder}/a.html --attention -1", "--attention"),
+    ("view {run} a -o {folder}/a.html --device nonsense", "--device"),
+    ("serve", "MODELS"),
+    ("serve {missing} --port 0", "missing"),
+    ("serve {run} {missing} --port 0", "missing"),
+    ("serve {folder} --port 0", "folder config.yaml config.json"),
+    ("serve {run} --port 65536", "--port 65,535"),
+    ("serve {run} --port -1", "--port"),
+    ("serve {run} --port 0 --device nonsense", "--device"),
+    ("serve {run} --port 0 --opn", "--open"),
+    ("serve {run} --port 0 --threads -1", "--threads"),
+]
+
 BENCH = [
     ("bench --task nonsense", "nonsense"),
     ("bench --task 'nonsense*'", "nonsense*"),
@@ -408,4 +438,4 @@ CLASSIFYING = [
     (CLASSIFY + "--init-from {run}", "--init-from translate"),
 ]
 
-ALL = COMMANDS + DEMO + BENCH + EXPLAIN + TRAINING + USING + SUMMARIZING + LANGUAGE + CLASSIFYING
+ALL = COMMANDS + DEMO + PAGE + BENCH + EXPLAIN + TRAINING + USING + SUMMARIZING + LANGUAGE + CLASSIFYING

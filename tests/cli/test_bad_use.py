@@ -22,6 +22,8 @@ BASES = {
     "train classify": "train classify --bundled 30",
     "evaluate": "evaluate {run} {data}",
     "predict": "predict {run} a",
+    "view": "view {run} a -o {folder}/a.html",
+    "serve": "serve {run} --port 0",
     "bench": "bench --list",
     "cache": "cache",
     "doctor": "doctor",

@@ -1,6 +1,7 @@
 """The verbs attend, observe and plan; and attend_with_weights, for models that use the weights."""
 
 from collections.abc import Callable
+from functools import partial
 
 from torch import Tensor
 
@@ -10,6 +11,7 @@ from regard.attention.operators import attend_traced
 from regard.attention.planner import Plan, make_plan
 from regard.attention.problem import Problem
 from regard.attention.readings import Gatherer, Observed, Readings
+from regard.attention.recording import execute_recorded, recording
 from regard.attention.result import Attended
 from regard.attention.validation import validate
 from regard.biases import Bias
@@ -172,6 +174,8 @@ def run(
     """
     if is_traced(problem.query):
         return attend_traced(problem, backend, gatherer, need_weights)
+    calls = recording()
+    execution = execute if calls is None else partial(execute_recorded, calls)
     if LISTENERS:
-        return LISTENERS[0](execute, problem, backend, gatherer, need_weights)
-    return execute(problem, backend, gatherer, need_weights)
+        return LISTENERS[0](execution, problem, backend, gatherer, need_weights)
+    return execution(problem, backend, gatherer, need_weights)

@@ -21,6 +21,8 @@ COMMANDS = {
     "train": "app",
     "evaluate": "make_command",
     "predict": "make_command",
+    "view": "command",
+    "serve": "command",
     "bench": "command",
     "cache": "command",
     "doctor": "command",

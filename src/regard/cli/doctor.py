@@ -15,6 +15,8 @@ PARTS = {
     "safetensors": "train",
     "sacrebleu": "train",
     "pyyaml": "train",
+    "starlette": "page",
+    "uvicorn": "page",
     "tensorboard": "tensorboard",
     "numba": "cpu",
 }

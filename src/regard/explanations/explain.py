@@ -9,6 +9,7 @@ from regard.attention import steps
 from regard.attention.execution import execute, full_precision
 from regard.attention.isolation import is_finite
 from regard.attention.planner import choose
+from regard.attention.problem import Problem
 from regard.attention.validation import validate
 from regard.attention.verbs import BackendName, Normalizing
 from regard.biases import Bias
@@ -47,6 +48,11 @@ def explain(
     if backend not in ("auto", "reference"):
         choose(problem, backend)
         raise BackendError(f"backend {backend!r} has no intermediates to explain; use 'reference'")
+    return explain_problem(problem)
+
+
+def explain_problem(problem: Problem) -> Explanation:
+    """`explain` for a problem that is validated, as those of `regard.attention.recording`."""
     with full_precision(problem.query):
         inputs = steps.whole(problem)
         taken = steps.weigh(problem, inputs)

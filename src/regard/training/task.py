@@ -20,6 +20,8 @@ from regard.training.config import RunConfig, TrainingConfig
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
+    from regard.explanations.model_attention import ModelAttention
+    from regard.records import Document
     from regard.training.run_folder import RunFolder
 
 
@@ -139,6 +141,14 @@ class Prediction(ABC):
     def to_dict(self) -> dict[str, Any]:
         """The prediction as plain values, for JSON."""
 
+    def texts(self) -> tuple[tuple[str, str], ...]:
+        """The input and the prediction as (name, text), for a viewer."""
+        return (("output", self.text),)
+
+    def ranked(self) -> tuple[tuple[str, float], ...]:
+        """What the model chooses from, with probabilities, the most likely first; (): the text is all there is."""
+        return ()
+
     def report(self) -> Any:
         """What ``regard predict`` prints for an input that was typed: something that Rich prints; None: the text."""
         return None
@@ -225,6 +235,20 @@ class Trained(ABC):
     @abstractmethod
     def evaluate_with(self, data: Any, options: Any) -> Evaluation:
         """`evaluate` with an ``evaluation_config`` of the task."""
+
+    def attentions(self, prediction: Prediction) -> "Sequence[ModelAttention]":
+        """Each attention of the model on the way to a prediction, as the model computes it; none: it has no attention.
+
+        The model runs once more, on the input and the predicted tokens.
+        """
+        return ()
+
+    def document(self, prediction: Prediction) -> "Document":
+        """A prediction and its attention, for `regard.viewer` and the page."""
+        from regard.records import Document
+
+        records = tuple(attention.record() for attention in self.attentions(prediction))
+        return Document(self.folder.path.name, records, texts=prediction.texts())
 
     def draw(self, predictions: Sequence[Prediction], folder: Path) -> list[Path]:
         """Draw a picture of each prediction into a folder, and return the files.

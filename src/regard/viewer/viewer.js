@@ -3358,6 +3358,7 @@ class Viewer {
   }
 
   restoreFocus(place, named) {
+    if (this.root.activeElement) return; // the focus was moved on purpose meanwhile
     const all = [this.tabs, this.bar].flatMap((parent) => focusable(parent));
     const same = all.find((one) => (one.getAttribute("aria-label") ?? one.closest("label")?.textContent) === named && named);
     (same ?? all[Math.min(place, all.length - 1)])?.focus();

@@ -31,6 +31,12 @@ class Classification(Prediction):
     weights: Tensor | None
     cut: bool = False
 
+    def texts(self) -> tuple[tuple[str, str], ...]:
+        return ("text", self.source), ("label", self.text)
+
+    def ranked(self) -> tuple[tuple[str, float], ...]:
+        return tuple(self.probabilities.items())
+
     def to_dict(self) -> dict[str, Any]:
         """Text, label, probabilities, words and weights ``[head][word]``."""
         found: dict[str, Any] = {

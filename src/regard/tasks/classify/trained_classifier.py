@@ -11,11 +11,14 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from regard.attention.recording import recorded_calls
 from regard.data.text.labelled_batches import LabelledBatch
 from regard.data.text.labels import Labels
 from regard.data.text.tokenizers import Tokenizer
 from regard.errors import ArgumentError, KindError, RunError
+from regard.explanations.model_attention import ModelAttention
 from regard.models.text_classifier import TextClassifier
+from regard.records import TokenAxis
 from regard.tasks.classify.classification import Classification, words_of
 from regard.tasks.classify.config import EvaluationConfig, PredictionConfig
 from regard.tasks.classify.task import TASK, ClassificationRun, labels_path
@@ -120,6 +123,30 @@ class TrainedClassifier(Trained):
                 "nothing to draw"
             )
         return draw_words(folder, [found for found in predictions if isinstance(found, Classification)])
+
+    def attentions(self, prediction: Prediction) -> list[ModelAttention]:
+        assert isinstance(prediction, Classification)
+        text = prediction.source
+        ids = self.tokenizer.encode(text)[: self.max_length]
+        if not ids:
+            return []
+        axis = TokenAxis(
+            tuple(self.tokenizer.tokens(self.tokenizer.encode(text), text)[: len(ids)]),
+            words=tuple(words_of(self.tokenizer, text, len(ids))[0]),
+        )
+        batch = LabelledBatch.of([ids]).to(self.device)
+        with torch.inference_mode(), recorded_calls() as calls:
+            self.model(batch.tokens, batch.lengths)
+        layers = len(calls) - bool(self.model.attends)
+        found = [
+            ModelAttention(f"encoder.layers.{layer}.self_attn", layer, "self", axis, axis, [call])
+            for layer, call in enumerate(calls[:layers])
+        ]
+        if self.model.attends:
+            # The learned query of each head stands for no token.
+            query = TokenAxis(("learned query",), (True,))
+            found.append(ModelAttention("pooling", layers, "cross", query, axis, calls[layers:]))
+        return found
 
     @property
     def max_length(self) -> int:

@@ -11,13 +11,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from regard.attention.recording import recorded_calls
 from regard.data.text.text_tokenizer import TextTokenizer
 from regard.errors import ArgumentError, RunError
+from regard.explanations.model_attention import ModelAttention
 from regard.models.language_model import LanguageModel
 from regard.models.search import TokenChoice
 from regard.models.text_continuation import continue_tokens
 from regard.pictures.fonts import visible
 from regard.tasks.language.config import EvaluationConfig, PredictionConfig
+from regard.tasks.language.running_tokens import token_axis
 from regard.tasks.language.task import TASK, LanguageRun
 from regard.tasks.run_data import load_files_and_model, on_device
 from regard.tasks.run_files import tokenizer_path
@@ -70,6 +73,13 @@ class Continuation(Prediction):
     tokens: tuple[str, ...] = field(default=(), repr=False)
     weights: Tensor | None = field(default=None, repr=False)
     unknown: tuple[str, ...] = ()
+
+    def texts(self) -> tuple[tuple[str, str], ...]:
+        written = (("continuation", self.continuation),) if self.continuation else ()
+        return ("prompt", self.prompt), *written
+
+    def ranked(self) -> tuple[tuple[str, float], ...]:
+        return tuple((found.token, found.probability) for found in self.next)
 
     def lines(self) -> list[str]:
         """The text, and a line for each of the most likely next tokens."""
@@ -160,6 +170,17 @@ class TrainedLanguageModel(Trained):
         with torch.inference_mode():
             weights = self.model.attention_weights(torch.tensor([ids], device=self.device), layer - 1)
         return self.tokenizer.labels(ids), weights[0].float().cpu()
+
+    def attentions(self, prediction: Prediction) -> list[ModelAttention]:
+        assert isinstance(prediction, Continuation)
+        ids = prediction.ids[-self.model.config.context :]
+        axis = token_axis(self.tokenizer, ids)
+        with torch.inference_mode(), recorded_calls() as calls:
+            self.model(torch.tensor([ids], device=self.device))
+        return [
+            ModelAttention(f"stack.layers.{layer}.self_attn", layer, "causal", axis, axis, [call])
+            for layer, call in enumerate(calls)
+        ]
 
     def draw(self, predictions: Sequence[Prediction], folder: Path) -> list[Path]:
         from regard.pictures import alignment, save

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,13 +15,16 @@ from regard.data.text.batches import PairBatch
 from regard.data.text.extended_vocabulary import ExtendedVocabulary
 from regard.data.text.tokenizers import Tokenizer
 from regard.errors import RunError
+from regard.explanations.model_attention import ModelAttention
 from regard.models.pointer_generator import PointerGenerator
 from regard.models.search import Hypothesis, beam, greedy
+from regard.records import TokenAxis
 from regard.tasks.run_data import chunks, load_files_and_model, on_device
 from regard.tasks.run_files import tokenizer_path
 from regard.tasks.summarize.config import EvaluationConfig, PredictionConfig
 from regard.tasks.summarize.copied_spans import CopiedSpan, copied_spans, marked
 from regard.tasks.summarize.task import TASK, SummaryRun
+from regard.tasks.translator_attention import translator_attention
 from regard.training.run_folder import RunFolder
 from regard.training.task import Prediction, Trained
 
@@ -47,6 +50,7 @@ class Summary(Prediction):
         copied: the runs of copied tokens and their places in the article.
         tokens_cut: tokens at the end of the article that were not read.
         merge_words: whether pictures have words, not sub-words.
+        target_ids: ids of the summary's tokens, in the extended vocabulary of the article.
     """
 
     source: str
@@ -62,6 +66,10 @@ class Summary(Prediction):
     copied: list[CopiedSpan]
     tokens_cut: int = 0
     merge_words: bool = False
+    target_ids: tuple[int, ...] = field(default=(), repr=False)
+
+    def texts(self) -> tuple[tuple[str, str], ...]:
+        return ("article", self.source), ("summary", self.summary)
 
     def to_dict(self) -> dict[str, Any]:
         """Article, summary, score in nats, copied spans, tokens, copied shares and weights ``[target][source]``."""
@@ -161,6 +169,18 @@ class TrainedSummarizer(Trained):
 
         summaries = [found.with_marked_tokens() for found in predictions if isinstance(found, Summary)]
         return draw_alignments(folder, summaries, words=any(found.merge_words for found in summaries))
+
+    def attentions(self, prediction: Prediction) -> list[ModelAttention]:
+        assert isinstance(prediction, Summary)
+        article = prediction.source
+        read = self.tokenizer.encode(article)[: self.config.data.max_length]
+        return translator_attention(
+            self.model,
+            ExtendedVocabulary.of(self.tokenizer, article, read).encode(article, read),
+            prediction.target_ids,
+            TokenAxis(tuple(prediction.source_tokens), words=tuple(prediction.source_words)),
+            TokenAxis(tuple(prediction.target_tokens), words=tuple(prediction.target_words)),
+        )
 
     def summarize(
         self,
@@ -264,4 +284,5 @@ class TrainedSummarizer(Trained):
             weights=hypothesis.weights,
             copied_share=share,
             copied=copied_spans(vocabulary, hypothesis.tokens, share, place, source_words),
+            target_ids=tuple(hypothesis.tokens),
         )

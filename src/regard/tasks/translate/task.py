@@ -23,7 +23,8 @@ class TranslateTask(Task):
     summary = "Translate text: a Transformer, or a recurrent translator with or without attention."
     metrics = (Metric("bleu", "BLEU"), Metric("chrf", "chrF"))
     files = ("tokenizer-source.json", "tokenizer-target.json", *(f"corpus/{part}.tsv" for part in PARTS))
-    results = ("evaluation-*.txt", "pictures/alignment-[0-9]*.png", "pictures/bleu-by-length-*.png")
+    results = ("evaluation-*.txt", "pictures/alignment-[0-9]*.png", "pictures/bleu-by-length-*.png",
+               "pictures/translations.html")  # fmt: skip
     data_config = config.DataConfig
     model_config = config.ModelConfig
     training_config = config.TranslationTrainingConfig

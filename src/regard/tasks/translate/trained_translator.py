@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,13 +14,16 @@ from torch import Tensor
 from regard.data.text.batches import PairBatch
 from regard.data.text.tokenizers import Tokenizer
 from regard.errors import ArgumentError, RunError
+from regard.explanations.model_attention import ModelAttention
 from regard.models.search import Hypothesis, beam, greedy
 from regard.models.translator import Translator, longest_translation
+from regard.records import TokenAxis
 from regard.tasks.run_data import chunks, load_files_and_model, on_device
 from regard.tasks.run_files import tokenizer_path
 from regard.tasks.translate.config import EvaluationConfig, PredictionConfig
 from regard.tasks.translate.task import TASK, TranslationRun
 from regard.tasks.translate.unknown_words import CopiedText, SourceText, copy_unknown, unknown_words_line
+from regard.tasks.translator_attention import translator_attention
 from regard.training.run_folder import RunFolder
 from regard.training.task import Prediction, Trained
 
@@ -43,6 +46,7 @@ class Translation(Prediction):
         weights: float32 ``[target tokens, source tokens]``; None for a model without attention.
         merge_words: whether pictures and `to_dict` have words, not sub-words.
         unknown_words: the source words of which a part is unknown to the tokenizer, as they are written.
+        target_ids: ids of the target tokens.
     """
 
     source: str
@@ -55,6 +59,10 @@ class Translation(Prediction):
     weights: Tensor | None
     merge_words: bool = False
     unknown_words: tuple[str, ...] = ()
+    target_ids: tuple[int, ...] = field(default=(), repr=False)
+
+    def texts(self) -> tuple[tuple[str, str], ...]:
+        return ("source", self.source), ("translation", self.text)
 
     def to_dict(self) -> dict[str, Any]:
         """Source, translation, score in nats, unknown words, tokens and weights ``[target][source]``."""
@@ -164,6 +172,17 @@ class TrainedTranslator(Trained):
         translations = [found for found in predictions if isinstance(found, Translation)]
         return draw_alignments(folder, translations, words=any(found.merge_words for found in translations))
 
+    def attentions(self, prediction: Prediction) -> list[ModelAttention]:
+        assert isinstance(prediction, Translation)
+        return translator_attention(
+            self.model,
+            self.source_tokenizer.encode(prediction.source),
+            prediction.target_ids,
+            TokenAxis(tuple(prediction.source_tokens), words=tuple(prediction.source_words)),
+            TokenAxis(tuple(prediction.target_tokens), words=tuple(prediction.target_words)),
+            prediction.weights if getattr(self.model.config, "attention", None) == "hard" else None,
+        )
+
     def translate(
         self,
         sentences: Sequence[str],
@@ -250,6 +269,7 @@ class TrainedTranslator(Trained):
             target_words=written.groups,
             weights=weights,
             unknown_words=tuple(read.unknown),
+            target_ids=tuple(hypothesis.tokens),
         )
 
 

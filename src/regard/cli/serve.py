@@ -1,0 +1,83 @@
+"""``regard serve``: a local page on which models read what somebody types."""
+
+import os
+import sys
+from contextlib import closing
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from regard.cli.ranges import Threads, between
+
+PORT = 8765
+
+Models = Annotated[
+    list[str],
+    Parameter(
+        help="Run folders, or folders of Hugging Face models on this machine; several are compared.", negative=()
+    ),
+]
+Port = Annotated[int, Parameter(validator=between(0, 65535), help="Port on this machine; 0: any that is free.")]
+Open = Annotated[
+    bool | None,
+    Parameter(
+        name="--open",
+        negative="--no-browser",
+        help="Open the page in the browser. Default: where there is a desktop.",
+    ),
+]
+
+
+def command(
+    models: Models,
+    /,
+    *,
+    port: Port = PORT,
+    open_page: Open = None,
+    threads: Threads = 0,
+    device: Annotated[str, Parameter(help="cpu, cuda, cuda:1, mps, ...")] = "cpu",
+) -> None:
+    """Serve a local page: type a text, and see the models' answers and their attention.
+
+    The page is for this machine alone. Its address, with a secret token, is printed; Ctrl-C ends it.
+
+    regard serve runs/demo
+
+    regard serve runs/none runs/bahdanau runs/transformer --port 0
+    """
+    from regard.page.server import PageServer, listen, require_server
+
+    require_server()
+    if threads:
+        import torch
+
+        torch.set_num_threads(threads)
+    # Before the models are loaded, so that a port in use is said at once.
+    with closing(listen(port)) as listening:
+        from regard.cli.option_names import options_named
+        from regard.page.models import open_models
+
+        with options_named({"device": "--device"}):
+            opened = open_models(models, device)
+        server = PageServer(opened, listening)
+
+        def ready() -> None:
+            print(f"regard: {server.address}\nregard: Ctrl-C ends the page", flush=True)
+            if has_desktop() if open_page is None else open_page:
+                import webbrowser
+
+                webbrowser.open(server.address)
+
+        server.run(ready)
+    print("regard: the page is closed", file=sys.stderr, flush=True)
+    if server.busy:
+        # A computation cannot be stopped, and PyTorch's threads must not outlive the interpreter.
+        sys.stdout.flush()
+        os._exit(0)
+
+
+def has_desktop() -> bool:
+    """Whether a person at this terminal has a desktop with a browser."""
+    if not sys.stdout.isatty():
+        return False
+    return sys.platform in ("darwin", "win32") or any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY"))

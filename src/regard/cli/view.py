@@ -1,0 +1,113 @@
+"""``regard view``: a model's answer to a text and its attention, as a file."""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+from regard.cli.ranges import Threads, between
+from regard.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from regard.page.reading import Reading
+    from regard.records import Document
+
+SUFFIXES = (".html", ".png", ".svg", ".json")
+
+Model = Annotated[str, Parameter(help="Run folder, or folder of a Hugging Face model on this machine.")]
+Text = Annotated[str, Parameter(help="What the model reads.")]
+Output = Annotated[
+    Path,
+    Parameter(
+        name=["--output", "-o"],
+        help="The file: .html (a page of its own), .png, .svg or .json (the numbers as the page carries them).",
+    ),
+]
+ShownView = Annotated[
+    str | None, Parameter(name="--view", help="The view that is shown first, e.g. alignment, heads, model or text.")
+]
+AttentionNumber = Annotated[
+    int | None,
+    Parameter(
+        name="--attention",
+        validator=between(0, 10_000),
+        help="The attention that is shown first: its place among those of the model, from 0. Default: the one to the "
+        "source.",
+    ),
+]
+Head = Annotated[
+    int | None, Parameter(validator=between(0, 10_000), help="The head that is shown first, from 0. Default: the mean.")
+]
+Steps = Annotated[bool, Parameter(help="Add the worked steps of --head (the first one by default) in --attention.")]
+
+
+def command(
+    model: Model,
+    text: Text,
+    /,
+    *,
+    output: Output,
+    shown_view: ShownView = None,
+    theme: Annotated[str, Parameter(help="auto, light or dark.")] = "auto",
+    attention: AttentionNumber = None,
+    head: Head = None,
+    steps: Steps = False,
+    threads: Threads = 0,
+    device: Annotated[str, Parameter(help="cpu, cuda, cuda:1, mps, ...")] = "cpu",
+) -> None:
+    """Write what a model makes of a text, and its attention, into a file that needs no server.
+
+    regard view runs/demo "My sister gives the old book to her friend." -o attention.html
+    """
+    if output.suffix.lower() not in SUFFIXES:
+        raise ArgumentError(f"--output must end with {', '.join(SUFFIXES)}; it is {str(output)!r}")
+    if not output.absolute().parent.is_dir():
+        raise ArgumentError(f"--output: there is no folder {str(output.parent)!r}")
+    if threads:
+        import torch
+
+        torch.set_num_threads(threads)
+    from regard.cli.option_names import options_named
+    from regard.page.models import open_model
+    from regard.viewer import View
+    from regard.viewer.view import THEMES, VIEWS
+
+    for name, value, known in (("--view", shown_view, (None, *VIEWS)), ("--theme", theme, THEMES)):
+        if value not in known:
+            raise ArgumentError(f"{name} must be one of {', '.join(filter(None, known))}; it is {value!r}")
+    with options_named({"device": "--device"}):
+        opened = open_model(model, device)
+    reading = opened.read(text)
+    if not reading.document.records:
+        no_attention = any("no attention" in note for note in reading.answer.notes)
+        why = "the model has no attention" if no_attention else "the model wrote nothing"
+        why = why if text.strip() else "the text has no tokens"
+        raise ArgumentError(f"{opened.name}: there is nothing to show, since {why}")
+    place = reading.first if attention is None else attention
+    if place >= len(reading.document.records):
+        raise ArgumentError(f"--attention must be from 0 to {len(reading.document.records) - 1}; it is {place}")
+    heads = reading.document.records[place].heads
+    if head is not None and head >= heads:
+        raise ArgumentError(f"--head must be from 0 to {heads - 1}; it is {head}")
+    document = _with_steps(reading, place, head or 0) if steps else reading.document
+    with options_named({"view": "--view", "theme": "--theme", "path": "--output"}):
+        first = shown_view or ("steps" if steps else reading.view if attention is None else None)
+        View(document, view=first, theme=theme, layer=place, head=head).save(output)
+    answer = reading.answer
+    if answer.text:
+        print(answer.text)
+    for label, probability in answer.ranked:
+        print(f"{probability:.4f} {label}")
+    for note in answer.notes:
+        print(f"regard: {note}", file=sys.stderr)
+    print(f"view: {output}", file=sys.stderr)
+
+
+def _with_steps(reading: "Reading", place: int, head: int) -> "Document":
+    """The document with the worked steps of a head."""
+    from dataclasses import replace
+
+    if reading.steps is None:
+        raise ArgumentError("--steps: the worked steps of this model are not known")
+    return replace(reading.document, steps=(reading.steps(place, head),))

@@ -1,0 +1,218 @@
+"""The page as a Starlette application: its files, and what its script asks for."""
+
+import json
+import secrets
+import sys
+from collections import OrderedDict
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import FileResponse, JSONResponse, Response
+from starlette.routing import Route
+
+from regard.errors import ArgumentError, RegardError
+from regard.page.newest_first import NewestFirst, ReplacedError
+from regard.page.reading import Reading, ServedModel
+from regard.records import Document
+
+STATIC = Path(__file__).parent / "static"
+
+FILES = {
+    "page.js": "text/javascript",
+    "pane.js": "text/javascript",
+    "answer.js": "text/javascript",
+    "page.css": "text/css",
+}
+"""The files beside ``index.html``, and what they are."""
+
+MOST_READINGS = 16
+"""Readings that are kept for worked steps and exact tiles, the newest."""
+
+MOST_TILE = 4_000_000
+"""Weights of the largest tile that is answered."""
+
+
+class AsciiJSON(JSONResponse):
+    """JSON with escapes for all other characters, so that it can hold halves of surrogate pairs, as texts can."""
+
+    def render(self, content: Any) -> bytes:
+        return json.dumps(content, allow_nan=False, separators=(",", ":")).encode("ascii")
+
+
+class Page:
+    """The state behind the page: the models, the queue, and the last readings.
+
+    Args:
+        models: at least one.
+    """
+
+    def __init__(self, models: Sequence[ServedModel]):
+        self.models = list(models)
+        self.queue = NewestFirst()
+        self.readings: OrderedDict[str, Reading] = OrderedDict()
+
+    def application(self) -> Starlette:
+        """The routes. `regard.page.access.Access` belongs before them."""
+
+        async def index(request: Request) -> Response:
+            return FileResponse(STATIC / "index.html", media_type="text/html")
+
+        async def file(request: Request) -> Response:
+            name = request.path_params["name"]
+            if name == "viewer.js":
+                from regard.viewer import module_path
+
+                return FileResponse(module_path(), media_type="text/javascript")
+            if name not in FILES:
+                raise HTTPException(404, "there is no such file")
+            return FileResponse(STATIC / name, media_type=FILES[name])
+
+        async def models(request: Request) -> Response:
+            return AsciiJSON({"models": [model.to_dict() for model in self.models]})
+
+        routes = [
+            Route("/", index),
+            Route("/static/{name}", file),
+            Route("/models", models),
+            Route("/read", self.read, methods=["POST"]),
+            Route("/steps", self.steps, methods=["POST"]),
+            Route("/tile", self.tile, methods=["POST"]),
+        ]
+        return Starlette(routes=routes, exception_handlers={HTTPException: _refused, Exception: _failed})
+
+    async def read(self, request: Request) -> Response:
+        """The answer of a model to a text, and its attention.
+
+        The body has ``model`` (its place in the list), ``text``, ``pane`` (who asks) and ``number`` (counts the
+        requests of the pane).
+        """
+        body = await _body(request)
+        number = _whole(body, "model", len(self.models))
+        text, pane, count = _text(body, "text"), _text(body, "pane"), _whole(body, "number")
+        model = self.models[number]
+
+        def compute() -> dict[str, Any]:
+            reading = model.read(text)
+            return {"answer": reading.answer.to_dict(), **self._shown(reading)}
+
+        return await self._answer(pane[:80], count, compute, model)
+
+    async def steps(self, request: Request) -> Response:
+        """The worked calculation of a head; the body has ``reading``, ``record``, ``head``, ``pane`` and ``number``."""
+        body = await _body(request)
+        reading = self._reading(body)
+        record = _whole(body, "record", len(reading.document.records))
+        head = _whole(body, "head", reading.document.records[record].heads)
+        pane, count = _text(body, "pane"), _whole(body, "number")
+
+        def compute() -> dict[str, Any]:
+            from regard.viewer import payload
+
+            if reading.steps is None:
+                raise ArgumentError("the worked steps of this model are not known: its queries and keys were not kept")
+            worked = Document(reading.document.title, (), steps=(reading.steps(record, head),))
+            return {"payload": payload(worked)}
+
+        return await self._answer(f"{pane[:80]} steps", count, compute)
+
+    async def tile(self, request: Request) -> Response:
+        """Exact weights; the body has ``reading``, ``record``, and ``queries`` and ``keys`` as [first, last + 1]."""
+        body = await _body(request)
+        found = self._reading(body).document.records
+        record = found[_whole(body, "record", len(found))]
+        rows, columns = _range(body, "queries", len(record.queries)), _range(body, "keys", len(record.keys))
+        if record.heads * (rows[1] - rows[0]) * (columns[1] - columns[0]) > MOST_TILE:
+            raise HTTPException(413, f"a tile must have at most {MOST_TILE:,} weights")
+        from regard.viewer import tile_payload
+
+        return AsciiJSON(tile_payload(record, rows, columns))
+
+    def _shown(self, reading: Reading) -> dict[str, Any]:
+        """What the viewer gets of a reading, which is kept under a new name."""
+        if not reading.document.records:
+            return {"reading": None, "payload": None}
+        from regard.viewer import payload
+
+        name = secrets.token_urlsafe(12)
+        self.readings[name] = reading
+        while len(self.readings) > MOST_READINGS:
+            self.readings.popitem(last=False)
+        return {
+            "reading": name,
+            "payload": payload(reading.document),
+            "first": reading.first,
+            "view": reading.view,
+            "steps": reading.steps is not None,
+        }
+
+    def _reading(self, body: dict[str, Any]) -> Reading:
+        reading = self.readings.get(_text(body, "reading"))
+        if reading is None:
+            raise HTTPException(410, "this text is not kept any more; type it again")
+        return reading
+
+    async def _answer(self, key: str, number: int, compute: Any, model: ServedModel | None = None) -> Response:
+        """The result of a computation as JSON, or why there is none; the server lives on."""
+        try:
+            return AsciiJSON(await self.queue.run(key, number, compute))
+        except ReplacedError:
+            return AsciiJSON({"replaced": True}, 409)
+        except RegardError as error:
+            return AsciiJSON({"error": _line(error)}, 422)
+        except Exception as error:
+            message = f"the model failed ({type(error).__name__}: {_line(error)})"
+            line = f"regard: {'' if model is None else model.name + ': '}{message}"
+            print(
+                line.encode("ascii", "backslashreplace").decode() if not line.isprintable() else line, file=sys.stderr
+            )
+            return AsciiJSON({"error": message}, 500)
+
+
+async def _body(request: Request) -> dict[str, Any]:
+    try:
+        body = await request.json()
+    except (ValueError, RecursionError) as error:
+        raise HTTPException(400, "the body is not JSON") from error
+    if not isinstance(body, dict):
+        raise HTTPException(400, "the body must be an object of JSON")
+    return body
+
+
+def _text(body: dict[str, Any], name: str) -> str:
+    value = body.get(name)
+    if not isinstance(value, str):
+        raise HTTPException(400, f"{name} must be a text")
+    return value
+
+
+def _whole(body: dict[str, Any], name: str, below: int = 2**53) -> int:
+    value = body.get(name)
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < below:
+        raise HTTPException(400, f"{name} must be a whole number from 0 to below {below:,}")
+    return value
+
+
+def _range(body: dict[str, Any], name: str, length: int) -> tuple[int, int]:
+    value = body.get(name)
+    if isinstance(value, list) and len(value) == 2 and all(type(end) is int for end in value):
+        first, last = value
+        if 0 <= first < last <= length:
+            return first, last
+    raise HTTPException(400, f"{name} must be [first, last] with 0 ≤ first < last ≤ {length:,}")
+
+
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split())[:500]
+
+
+async def _refused(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    return AsciiJSON({"error": error.detail}, error.status_code, headers=error.headers)
+
+
+async def _failed(request: Request, error: Exception) -> Response:
+    return AsciiJSON({"error": f"the page failed ({type(error).__name__}: {_line(error)})"}, 500)

@@ -1,0 +1,52 @@
+"""Opens the models of the page: run folders of regard, and local folders of Hugging Face models."""
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+from regard.errors import RunError
+from regard.page.reading import ServedModel
+
+
+def open_model(path: str | Path, device: str = "cpu") -> ServedModel:
+    """The model of a folder on this machine; nothing is loaded from a network.
+
+    Args:
+        path: a run folder, or a folder that `save_pretrained` of Hugging Face wrote.
+        device: PyTorch device of the model.
+
+    Raises:
+        RunError: there is no such folder, or no model in it.
+    """
+    folder = Path(path)
+    try:
+        is_run, is_pretrained = ((folder / name).is_file() for name in ("config.yaml", "config.json"))
+        found = folder.is_dir()
+    except (OSError, ValueError) as error:  # a name that no file can have
+        raise RunError(f"{path!s:.80} is not the name of a folder") from error
+    if is_run:
+        from regard.page.run_model import RunModel
+
+        return RunModel(folder, device)
+    if is_pretrained:
+        from regard.page.pretrained_model import PretrainedModel
+
+        return PretrainedModel(folder, device)
+    wanted = "give a run folder of regard train, or a folder of a Hugging Face model on this machine"
+    if not found:
+        raise RunError(f"there is no folder {path!s:.200}; {wanted}")
+    raise RunError(f"{path!s:.200} has neither a config.yaml nor a config.json; {wanted}")
+
+
+def open_models(paths: Sequence[str | Path], device: str = "cpu") -> list[ServedModel]:
+    """Several models, with names that differ.
+
+    Raises:
+        RunError: as `open_model`.
+    """
+    models = [open_model(path, device) for path in dict.fromkeys(map(str, paths))]
+    names = Counter(model.name for model in models)
+    for model in models:
+        if names[model.name] > 1:
+            model.name = model.path
+    return models

@@ -1,0 +1,208 @@
+"""A Hugging Face model of a folder on this machine as a model of the page."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from regard.attention import Readings
+from regard.attention.recording import RecordedCall
+from regard.errors import ArgumentError, RunError
+from regard.explanations.model_attention import ModelAttention
+from regard.page.kept_problems import KeptProblems
+from regard.page.reading import Answer, Reading, ServedModel, check_weights
+from regard.page.token_labels import token_axis
+from regard.records import AttentionRecord, Document, StepsRecord, TokenAxis
+from regard.watching import watch
+
+HEADS = {
+    "ForSequenceClassification": ("AutoModelForSequenceClassification", "classify", "A text to classify"),
+    "ForConditionalGeneration": ("AutoModelForSeq2SeqLM", "generate", "A text"),
+    "ForCausalLM": ("AutoModelForCausalLM", "next token", "The beginning of a text"),
+    "LMHeadModel": ("AutoModelForCausalLM", "next token", "The beginning of a text"),
+    "ForMaskedLM": ("AutoModelForMaskedLM", "fill in", "A text with a masked word"),
+}
+"""End of an architecture's name → the class of transformers that loads it, its task, and what to type."""
+
+MOST_NEW_TOKENS = 64
+"""Tokens of the longest text that an encoder-decoder generates."""
+
+MOST_TOKENS = 1024
+"""Tokens of the longest text of a model that has no limit of its own."""
+
+SHOWN = 8
+"""Choices that are shown of a vocabulary."""
+
+
+class PretrainedModel(ServedModel):
+    """A model that `save_pretrained` wrote, with its tokenizer. Nothing is downloaded, and no code of the folder runs.
+
+    Args:
+        path: the folder.
+        device: PyTorch device of the model.
+
+    Raises:
+        RunError: transformers is not installed, or cannot load the model or its tokenizer.
+    """
+
+    def __init__(self, path: Path, device: str = "cpu"):
+        try:
+            import transformers
+        except ImportError as error:
+            raise RunError(
+                f"{path} is a Hugging Face model, and transformers is not installed; "
+                "it comes with: pip install transformers"
+            ) from error
+        local = {"local_files_only": True, "trust_remote_code": False}
+        with _quiet(transformers), _one_line(path):
+            config = transformers.AutoConfig.from_pretrained(path, **local)
+            kind, self.task, self.placeholder = _head(config)
+            self.tokenizer: Any = transformers.AutoTokenizer.from_pretrained(path, **local)
+            self.model: Any = getattr(transformers, kind).from_pretrained(path, **local).eval().to(device)
+        self.config: Any = self.model.config
+        self.device = device
+        self.path = str(path)
+        folder = path.resolve()
+        self.name = folder.name if folder.name != "model" else f"{folder.parent.name}/model"
+        self.facts = _facts(self.model, self.config)
+        self.example = "The quick brown fox jumps over the lazy dog."
+        if self.task == "fill in" and self.tokenizer.mask_token:
+            self.example = f"The quick brown fox {self.tokenizer.mask_token} over the lazy dog."
+
+    def _read(self, text: str) -> Reading:
+        encoded = self.tokenizer(text, return_tensors="pt")
+        ids = encoded["input_ids"]
+        self._check_length(ids.shape[1])
+        inputs = {name: value.to(self.device) for name, value in encoded.items()}
+        if not ids.shape[1]:
+            return Reading(Answer(self.task), Document(self.name, (), texts=(("input", text),)))
+        axis = token_axis(self.tokenizer, ids[0].tolist(), text)
+        written: TokenAxis | None = None
+        tokens: list[int] = []
+        with torch.inference_mode():
+            if self.config.is_encoder_decoder:
+                start, tokens = self._generate(inputs)
+                inputs["decoder_input_ids"] = start
+                written = token_axis(self.tokenizer, start[0].tolist())
+            with watch(self.model, read=Readings(weights=True)) as seen:
+                output = self.model(**inputs)
+        both = (axis,) if written is None else (written, axis)
+        records = tuple(seen.records(*both))
+        if self.config.is_encoder_decoder:
+            answer = Answer("Output", self.tokenizer.decode(tokens, skip_special_tokens=True))
+        else:
+            answer = self._answer(output, ids[0])
+        texts = (("input", text), *((("output", answer.text),) if answer.text else ()))
+        document = Document(self.name, records, texts=texts)
+        crossing = [place for place, record in enumerate(records) if record.kind == "cross"]
+        return Reading(
+            answer,
+            document,
+            lambda record, head: self._steps(inputs, records[record], head),
+            first=crossing[-1] if crossing else 0,
+        )
+
+    def _steps(self, inputs: dict[str, Tensor], record: AttentionRecord, head: int) -> StepsRecord:
+        """The worked calculation of a head: the model runs again, and the inputs of its attention are kept."""
+        with torch.inference_mode(), KeptProblems(self.model) as seen:
+            self.model(**inputs)
+        for call, problem in zip(seen.calls, seen.problems, strict=True):
+            if problem is not None and (call.name, call.layer, call.kind) == (record.name, record.layer, record.kind):
+                queries, keys = record.queries, record.keys
+                assert isinstance(queries, TokenAxis)
+                assert isinstance(keys, TokenAxis)
+                assert record.weights is not None
+                recorded = RecordedCall(problem, torch.from_numpy(record.weights)[None])
+                one = ModelAttention(record.name, record.layer, record.kind, queries, keys, [recorded])
+                return one.steps(head)
+        raise ArgumentError(f"the queries and keys of {record.name} are not known: the model shows its weights alone")
+
+    def _generate(self, inputs: dict[str, Tensor]) -> tuple[Tensor, list[int]]:
+        """What the decoder reads to write its text, and the text's tokens."""
+        found = self.model.generate(**inputs, max_new_tokens=MOST_NEW_TOKENS, do_sample=False)
+        # The last token is written, and read by no step.
+        return (found[:, :-1] if found.shape[1] > 1 else found), found[0].tolist()
+
+    def _answer(self, output: Any, ids: Tensor) -> Answer:
+        logits = output.get("logits")
+        match self.task:
+            case "classify":
+                names = self.config.id2label
+                row = logits[0].float()
+                if len(row) == 1:
+                    return Answer("Score", f"{float(row[0]):.4f}")
+                several = self.config.problem_type == "multi_label_classification"
+                probabilities = row.sigmoid() if several else row.softmax(-1)
+                order = probabilities.argsort(descending=True).tolist()[: 2 * SHOWN]
+                ranked = tuple((str(names[place]), float(probabilities[place])) for place in order)
+                return Answer("Labels" if several else "Label", "" if several else ranked[0][0], ranked)
+            case "next token":
+                return Answer("Next token", ranked=self._likely(logits[0, -1]))
+            case "fill in":
+                masks = (ids == self.tokenizer.mask_token_id).nonzero()[:, 0].tolist()
+                if not masks:
+                    mask = self.tokenizer.mask_token
+                    return Answer("Filled in", notes=(f"Write {mask} for a word that the model fills in.",))
+                note = (f"The first of {len(masks)} masked words is filled in.",) if len(masks) > 1 else ()
+                return Answer("Filled in", ranked=self._likely(logits[0, masks[0]]), notes=note)
+        return Answer("Output", notes=("This model has no output of its own; its attention is shown.",))
+
+    def _likely(self, logits: Tensor) -> tuple[tuple[str, float], ...]:
+        probabilities = logits.float().softmax(-1)
+        found = probabilities.topk(min(SHOWN, len(probabilities)))
+        labels = [self.tokenizer.decode([place]).replace(" ", "␣").replace("\n", "\\n") for place in found.indices]
+        return tuple(zip(labels, found.values.tolist(), strict=True))
+
+    def _check_length(self, tokens: int) -> None:
+        """Raise ArgumentError if a text has more tokens than the model reads."""
+        names = ("max_position_embeddings", "n_positions", "max_sequence_length", "seq_length")
+        limits = [getattr(self.config, name, None) for name in names] + [self.tokenizer.model_max_length]
+        limit = min([limit for limit in limits if isinstance(limit, int) and limit > 0] + [2**40])
+        limit = MOST_TOKENS if limit == 2**40 else limit
+        if tokens > limit:
+            raise ArgumentError(f"the text has {tokens:,} tokens, and {self.name} reads at most {limit:,}; shorten it")
+        layers, heads = getattr(self.config, "num_hidden_layers", 1), getattr(self.config, "num_attention_heads", 1)
+        check_weights(tokens, layers * heads * tokens**2)
+
+
+def _head(config: Any) -> tuple[str, str, str]:
+    """The class of transformers for a configuration, the task, and what to type."""
+    for name in config.architectures or ():
+        for end, found in HEADS.items():
+            if name.endswith(end):
+                return found
+    return "AutoModel", "encode", "A text"
+
+
+def _facts(model: Any, config: Any) -> str:
+    layers, heads = getattr(config, "num_hidden_layers", None), getattr(config, "num_attention_heads", None)
+    sizes = f", {layers} layers × {heads} heads" if layers and heads else ""
+    return f"{type(model).__name__}{sizes}"
+
+
+@contextmanager
+def _quiet(transformers: Any) -> Iterator[None]:
+    """No progress bars and warnings of transformers."""
+    logging = transformers.utils.logging
+    verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(verbosity)
+        if bars:
+            logging.enable_progress_bar()
+
+
+@contextmanager
+def _one_line(path: Path) -> Iterator[None]:
+    """A model that cannot be loaded is one line, whatever transformers raises."""
+    try:
+        yield
+    except Exception as error:
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise RunError(f"{path} cannot be loaded by transformers: {reason[:300]}") from error

@@ -1,0 +1,150 @@
+"""The server of the page: on this machine alone, until it is told to stop."""
+
+import contextlib
+import os
+import secrets
+import signal
+import socket
+from collections.abc import Callable, Iterator, Sequence
+from types import FrameType
+from typing import TYPE_CHECKING
+
+from regard.errors import ArgumentError, MissingPartError
+from regard.page.reading import ServedModel
+
+if TYPE_CHECKING:
+    import uvicorn
+
+ADDRESS = "127.0.0.1"
+"""The only address that the server listens on."""
+
+
+def _nothing() -> None:
+    return None
+
+
+def require_server() -> None:
+    """Raise MissingPartError if a package of the server is not installed."""
+    from importlib.util import find_spec
+
+    for part in ("starlette", "uvicorn"):
+        if find_spec(part) is None:
+            raise MissingPartError(part, "page")
+
+
+def listen(port: int) -> socket.socket:
+    """A socket that listens on this machine.
+
+    Args:
+        port: 0: any that is free.
+
+    Raises:
+        ArgumentError: the port is in use, or may not be used.
+    """
+    found = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    if os.name == "posix":  # a port whose last connections are not forgotten yet can be used again
+        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        found.bind((ADDRESS, port))
+        found.listen(128)
+    except OSError as error:
+        found.close()
+        raise ArgumentError(
+            f"--port {port} cannot be used ({error.strerror}); give another one, or --port 0 for any that is free"
+        ) from error
+    found.set_inheritable(False)
+    return found
+
+
+class PageServer:
+    """The server of one page.
+
+    Args:
+        models: at least one.
+        listening: what `listen` gave; it is closed at the end.
+
+    Attributes:
+        address: of the page, with its token, which gives the right to use it.
+
+    Raises:
+        MissingPartError: a package of the server is not installed.
+    """
+
+    def __init__(self, models: Sequence[ServedModel], listening: socket.socket):
+        require_server()
+        import uvicorn
+
+        from regard.page.access import Access
+        from regard.page.application import Page
+
+        port = listening.getsockname()[1]
+        token = secrets.token_urlsafe(24)
+        self.address = f"http://{ADDRESS}:{port}/{token}/"
+        self._listening = listening
+        self._page = Page(models)
+        self._ready: Callable[[], None] = _nothing
+        server = self
+
+        class Server(uvicorn.Server):
+            async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+                await super().startup(sockets)
+                server._ready()
+
+            @contextlib.contextmanager
+            def capture_signals(self) -> Iterator[None]:
+                with _stopping(self):
+                    yield
+
+        config = uvicorn.Config(
+            Access(self._page.application(), token, port),  # pyright: ignore[reportArgumentType]
+            log_level="error",
+            access_log=False,
+            lifespan="off",
+            ws="none",
+            server_header=False,
+            proxy_headers=False,
+            timeout_graceful_shutdown=1,
+        )
+        self._server = Server(config)
+
+    @property
+    def busy(self) -> bool:
+        """Whether a model computes."""
+        return self._page.queue.busy
+
+    def run(self, ready: Callable[[], None] = _nothing) -> None:
+        """Serve until a signal comes, or `stop` is called.
+
+        Args:
+            ready: called when requests are answered.
+        """
+        self._ready = ready
+        with contextlib.closing(self._listening):
+            self._server.run(sockets=[self._listening])
+
+    def stop(self) -> None:
+        """End `run`, from another thread."""
+        self._server.should_exit = True
+
+
+@contextlib.contextmanager
+def _stopping(server: "uvicorn.Server") -> Iterator[None]:
+    """In this context a signal ends the server; a second one ends the process."""
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        if server.should_exit:
+            os._exit(128 + number)
+        server.should_exit = True
+
+    names = ("SIGINT", "SIGTERM", "SIGHUP")
+    numbers = [getattr(signal, name) for name in names if hasattr(signal, name)]
+    previous = {}
+    with contextlib.suppress(ValueError):  # not the main thread
+        for number in numbers:
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                previous[number] = signal.signal(number, stop)
+    try:
+        yield
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)

@@ -1,0 +1,49 @@
+// A model's answer as elements: text that is only shown, probabilities as bars with their numbers.
+
+/** An element with a class and children; texts become text nodes, never markup. */
+export function make(tag, className = "", ...children) {
+  const element = document.createElement(tag);
+  if (className) element.className = className;
+  element.append(...children);
+  return element;
+}
+
+/** A probability in percent, with no more digits than a reader needs. */
+export function percent(probability) {
+  const value = 100 * probability;
+  if (value > 0 && value < 0.1) return "< 0.1 %";
+  return `${value.toFixed(1)} %`;
+}
+
+function bar(probability) {
+  const filled = make("i");
+  filled.style.width = `${100 * Math.min(1, Math.max(0, probability))}%`;
+  const drawn = make("span", "bar", filled);
+  drawn.setAttribute("aria-hidden", "true");
+  return drawn;
+}
+
+function rankedList(ranked) {
+  const list = make("ol");
+  for (const { label, probability } of ranked) {
+    const choice = make("span", "choice", label);
+    choice.dir = "auto";
+    choice.title = label;
+    list.append(make("li", "", choice, bar(probability), make("span", "probability", percent(probability))));
+  }
+  return list;
+}
+
+/** The children of an answer. */
+export function answerElements(answer) {
+  const parts = [];
+  if (answer.text || answer.ranked.length) parts.push(make("h3", "", answer.label));
+  if (answer.text) {
+    const text = make("p", "answer-text", answer.text);
+    text.dir = "auto";
+    parts.push(text);
+  }
+  if (answer.ranked.length) parts.push(rankedList(answer.ranked));
+  parts.push(...answer.notes.map((note) => make("p", "note", note)));
+  return parts;
+}

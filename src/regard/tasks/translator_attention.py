@@ -1,0 +1,95 @@
+"""The attentions of a translator: those of its encoder, its decoder, and between them."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from regard.attention.recording import RecordedCall, recorded_calls
+from regard.explanations.model_attention import ModelAttention
+from regard.models.pointer_generator import PointerGenerator
+from regard.models.recurrent_translator import RecurrentTranslator
+from regard.models.transformer_translator import TransformerTranslator
+from regard.models.translator import Translator
+from regard.records import TokenAxis
+
+
+def translator_attention(
+    model: Translator,
+    source: Sequence[int],
+    target: Sequence[int],
+    source_axis: TokenAxis,
+    target_axis: TokenAxis,
+    chosen: Tensor | None = None,
+) -> list[ModelAttention]:
+    """Run a translator on a source and a known target, and give each of its attentions.
+
+    Row t of an attention to the source belongs to target token t, which is predicted there. Self-attention of the
+    decoder is between the tokens that it reads: ``bos`` and all target tokens but the last.
+
+    Args:
+        model: the model, in evaluation mode.
+        source: ids of the source; none: there is nothing to attend to.
+        target: ids of the target, without ``bos`` and ``eos``.
+        source_axis: labels of the source.
+        target_axis: labels of the target.
+        chosen: ``[target, source]``: the choices of hard attention; None: the model has soft attention.
+    """
+    if not source:
+        return []
+    translator = model.translator if isinstance(model, PointerGenerator) else model
+    prefix = "" if translator is model else "translator."
+    device = next(model.parameters()).device
+    ids = torch.tensor([list(source)], device=device)
+    lengths = torch.tensor([len(source)], device=device)
+    with torch.inference_mode(), recorded_calls() as calls:
+        encoded = model.encode(ids, lengths)
+        layers = len(calls)  # a recurrent encoder has no attention
+        if target:
+            # The last token is read by no step.
+            known = torch.tensor([[model.config.bos, *target]], device=device)
+            if isinstance(model, PointerGenerator):
+                model.decode(encoded, model.known(known), None)
+            elif isinstance(model, TransformerTranslator):
+                model.decode(encoded, known)
+            elif isinstance(model, RecurrentTranslator):
+                model.decoder.decode(known[:, :-1], model.start(encoded))
+    if not isinstance(translator, TransformerTranslator):
+        return _recurrent(f"{prefix}decoder.attention", calls, source_axis, target_axis, chosen)
+    found = [
+        ModelAttention(f"{prefix}encoder.layers.{layer}.self_attn", layer, "self", source_axis, source_axis, [call])
+        for layer, call in enumerate(calls[:layers])
+    ]
+    read = _read_axis(target_axis)
+    for place, call in enumerate(calls[layers:]):
+        layer, crosses = divmod(place, 2)
+        name = f"{prefix}decoder.layers.{layer}." + ("multihead_attn" if crosses else "self_attn")
+        axes = (target_axis, source_axis) if crosses else (read, read)
+        found.append(ModelAttention(name, layer, "cross" if crosses else "causal", *axes, [call]))
+    return found
+
+
+def _recurrent(
+    name: str, calls: Sequence[RecordedCall], source: TokenAxis, target: TokenAxis, chosen: Tensor | None
+) -> list[ModelAttention]:
+    if not calls:
+        return []
+    soft = ModelAttention(name, 0, "cross", target, source, calls)
+    if chosen is None:
+        return [soft]
+    return [
+        ModelAttention(f"{name}, chosen", 0, "cross", target, source, calls, chosen),
+        ModelAttention(f"{name}, probabilities", 0, "cross", target, source, calls),
+    ]
+
+
+def _read_axis(target: TokenAxis) -> TokenAxis:
+    """The tokens that the decoder reads: ``bos`` before the target, without its last token."""
+    length = len(target)
+    special = target.special or (False,) * length
+    words = [range(word.start + 1, min(word.stop + 1, length)) for word in target.words if word.start + 1 < length]
+    return TokenAxis(
+        ("<bos>", *target.tokens[: length - 1]),
+        (True, *special[: length - 1]),
+        (range(1), *words) if target.words else (),
+    )

@@ -1,0 +1,66 @@
+"""The page that ``regard demo`` writes: each translation with its attention and its worked steps, in one file."""
+
+import json
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+import regard
+from regard.cli.demo import SENTENCES, write_page
+from regard.tasks.translate.task import TASK
+from regard.training.own_files import strangers
+from regard.viewer.encoding import unpacked_numbers
+
+
+@pytest.fixture
+def written(run_of, tmp_path):
+    """The trained run with pictures in a folder of the test, the translations, and the page."""
+    trained = regard.load(run_of("luong-at-once"))
+    translations = trained.translate(SENTENCES)
+    folder = SimpleNamespace(path=tmp_path / "demo", pictures=tmp_path)
+    place = write_page(SimpleNamespace(attentions=trained.attentions, folder=folder), translations)
+    return trained, translations, place
+
+
+def test_it_has_every_translation(written):
+    _, translations, place = written
+    text = place.read_text()
+    payload = json.loads(text.split('id="input">')[1].split("</script>")[0])["payload"]
+    assert place.name == "translations.html"
+    assert [words for _, words in payload["texts"]] == [f"{one.source} → {one.text}" for one in translations]
+    assert len(payload["records"]) == len(payload["steps"]) == sum(bool(one.text) for one in translations)
+    shown = [one for one in translations if one.text]
+    for record, steps, translation in zip(payload["records"], payload["steps"], shown, strict=True):
+        assert translation.text in record["name"]
+        weights = unpacked_numbers(record["exact"])[0]
+        np.testing.assert_allclose(weights, translation.weights.numpy(), atol=2e-5)
+        np.testing.assert_allclose(unpacked_numbers(steps["matrices"]["weights"]), weights, atol=2e-6)
+
+
+def test_it_needs_nothing_else(written, chromium):
+    _, _, place = written
+    page = chromium.new_page()
+    asked, errors = [], []
+    page.on("request", lambda request: asked.append(request.url))
+    page.on("console", lambda message: errors.append(message.text))
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    page.goto(place.as_uri())
+    page.locator("#viewer").wait_for()
+    page.wait_for_timeout(300)
+    assert asked == [place.as_uri()]
+    assert not errors
+    page.close()
+
+
+def test_a_run_may_be_replaced_with_it(run_of):
+    """``--overwrite`` knows the file: it is no stranger in the run folder."""
+    assert "pictures/translations.html" in TASK.results
+    path = run_of("luong")
+    before = strangers(path)
+    (path / "pictures").mkdir(exist_ok=True)
+    (path / "pictures" / "translations.html").write_text("")
+    try:
+        assert strangers(path) == before
+    finally:
+        (path / "pictures" / "translations.html").unlink()

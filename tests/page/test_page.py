@@ -1,0 +1,335 @@
+"""The page in a real browser: typing, quick edits, comparing, worked steps, the keyboard, accessibility."""
+
+import threading
+
+import pytest
+
+import regard
+from page_servers import Echo, serving
+from regard.page.models import open_models
+
+SENTENCE = "My sister gives the old book to her friend."
+HOSTILE = (
+    "</script><img src=x onerror=\"document.title='run'\"> \u202egnp {{7*7}} ${1} \U0001f98a 'quotes\" <b>bold</b>"
+)
+
+
+FOCUSED = """() => {
+  let element = document.activeElement;
+  while (element.shadowRoot?.activeElement) element = element.shadowRoot.activeElement;
+  return (element.getAttribute("aria-label") ?? element.innerText ?? "").trim() || element.tagName;
+}"""
+"""The name of what has the focus, in the page or in the viewer."""
+
+
+class Tab:
+    """A tab of the browser on the page of a server; console errors, failed scripts and foreign requests are errors."""
+
+    def __init__(self, chromium, client, **context):
+        self.context = chromium.new_context(**{"viewport": {"width": 1100, "height": 800}, **context})
+        self.page = self.context.new_page()
+        self.errors, self.requests = [], []
+        self.page.on("console", lambda message: message.type == "error" and self.errors.append(message.text))
+        self.page.on("pageerror", lambda error: self.errors.append(str(error)))
+        self.page.on("request", lambda request: self.requests.append(request.url))
+        self.page.goto(client.address)
+        self.page.wait_for_selector(".pane")
+
+    def answers(self, pane=0):
+        return self.page.locator(".pane").nth(pane).locator(".answer-text").all_inner_texts()
+
+    def wait_for(self, answer, pane=0):
+        found = self.page.locator(".pane").nth(pane).locator(".answer-text")
+        found.filter(has_text=answer).wait_for(timeout=60_000)
+        self.settle()
+
+    def settle(self):
+        self.page.wait_for_function(
+            "() => [...document.querySelectorAll('.pane')].every((pane) => pane.ariaBusy !== 'true')", timeout=60_000
+        )
+
+
+@pytest.fixture
+def open_tab(chromium):
+    """Opens tabs, and sees at the end that no error came and that nothing else was asked for anything."""
+    tabs = []
+
+    def make(client, **context):
+        tabs.append(Tab(chromium, client, **context))
+        tabs[-1].client = client
+        return tabs[-1]
+
+    yield make
+    for tab in tabs:
+        tab.context.close()
+        assert not tab.errors
+        assert all(url.startswith((tab.client.address, "blob:", "data:")) for url in tab.requests), tab.requests
+
+
+@pytest.fixture
+def expected(run_of):
+    return lambda name: regard.load(run_of(name)).predict([SENTENCE])[0]
+
+
+def test_typing_shows_the_answer_and_its_attention(open_tab, run_of, expected):
+    with serving(*open_models([run_of("bahdanau")])) as client:
+        tab = open_tab(client)
+        page = tab.page
+        assert page.evaluate("document.activeElement.id") == "text"
+        page.keyboard.type(SENTENCE)
+        tab.wait_for(expected("bahdanau").text)
+        viewer = page.locator(".view > div")
+        assert page.evaluate("element => element.regardView.state().view", viewer.element_handle()) == "alignment"
+        labels = page.evaluate(
+            "() => document.querySelector('.view > div').shadowRoot.querySelector('canvas').getAttribute('aria-label')"
+        )
+        assert "decoder.attention" in labels
+        page.fill("#text", "")
+        page.locator(".answer-text").wait_for(state="detached")
+        assert page.locator(".view > div").count() == 0
+
+
+def test_only_the_last_of_quick_edits_shows(open_tab):
+    model = Echo()
+    with serving(model) as client:
+        tab = open_tab(client)
+        page = tab.page
+        shown = []
+        page.expose_function("note", lambda text: shown.append(text))
+        page.evaluate(
+            "() => new MutationObserver(() => note(document.querySelector('.answer').innerText))"
+            ".observe(document.querySelector('.answer'), {childList: true, subtree: true, characterData: true})"
+        )
+        page.fill("#text", "wait")
+        assert model.started.wait(30)
+        for text in ("one", "two", "three"):
+            page.fill("#text", text)
+            page.wait_for_timeout(250)  # longer than the page waits for another key
+        model.release.set()
+        tab.wait_for("three")
+        page.wait_for_timeout(200)
+        assert tab.answers() == ["three"]
+        assert {line.splitlines()[-1] for line in shown if line.strip()} == {"three"}
+        assert (model.texts[0], model.texts[-1]) == ("wait", "three")
+
+
+def test_an_error_is_shown_and_the_next_text_is_read(open_tab):
+    with serving(Echo()) as client:
+        tab = open_tab(client)
+        tab.page.fill("#text", "Hello")
+        tab.wait_for("Hello")
+        tab.page.fill("#text", "fail <b>now</b>")
+        alert = tab.page.get_by_role("alert").filter(has_text="the model failed")
+        alert.wait_for()
+        assert alert.inner_text() == "the model failed (RuntimeError: no weights for fail <b>now</b>)"
+        assert tab.answers() == []  # no answer to another text stands beside it
+        tab.page.fill("#text", "a" * 10_001)
+        tab.page.get_by_role("alert").filter(has_text="10,001 characters").wait_for()
+        tab.page.fill("#text", "Again")
+        tab.wait_for("Again")
+        assert tab.page.locator(".error:visible").count() == 0
+        tab.errors[:] = [error for error in tab.errors if "status of" not in error]  # the browser's own lines
+
+
+def test_a_server_that_has_ended_is_told(open_tab):
+    with serving(Echo()) as client:
+        tab = open_tab(client)
+        tab.page.fill("#text", "Hello")
+        tab.wait_for("Hello")
+    tab.page.fill("#text", "after")
+    tab.page.get_by_role("alert").filter(has_text="does not answer").wait_for()
+    tab.errors[:] = [error for error in tab.errors if "ERR_CONNECTION" not in error]
+
+
+def test_two_models_read_one_text(open_tab, run_of, expected):
+    with serving(*open_models([run_of("bahdanau"), run_of("transformer")])) as client:
+        tab = open_tab(client)
+        page = tab.page
+        assert page.locator(".pane").count() == 2
+        page.fill("#text", SENTENCE)
+        tab.wait_for(expected("bahdanau").text, 0)
+        tab.wait_for(expected("transformer").text, 1)
+        boxes = [page.locator(".pane").nth(place).bounding_box() for place in (0, 1)]
+        assert boxes[0]["y"] == boxes[1]["y"]
+        assert boxes[0]["x"] + boxes[0]["width"] < boxes[1]["x"]
+        page.locator(".pane-head select").nth(1).select_option(label="bahdanau")
+        tab.wait_for(expected("bahdanau").text, 1)
+        page.get_by_role("button", name="Remove").nth(1).click()
+        assert page.locator(".pane").count() == 1
+        assert page.evaluate("document.activeElement !== document.body")
+
+
+def test_one_model_reads_two_texts(open_tab):
+    with serving(Echo()) as client:
+        tab = open_tab(client)
+        page = tab.page
+        page.fill("#text", "first")
+        tab.wait_for("first")
+        page.get_by_role("button", name="Compare").click()
+        assert page.locator(".pane textarea:visible").count() == 2
+        page.locator(".pane textarea").nth(1).fill("second")
+        tab.wait_for("second", 1)
+        assert tab.answers(0) == ["first"]
+        page.get_by_label("One text for all").check()
+        tab.wait_for("first", 1)
+        page.fill("#text", "both")
+        tab.wait_for("both", 0)
+        tab.wait_for("both", 1)
+
+
+def test_worked_steps_of_the_head_that_is_chosen(open_tab, run_of, expected):
+    with serving(*open_models([run_of("transformer")])) as client:
+        tab = open_tab(client)
+        page = tab.page
+        page.fill("#text", SENTENCE)
+        tab.wait_for(expected("transformer").text)
+
+        def state():
+            return page.evaluate("() => document.querySelector('.view > div').regardView.state()")
+
+        assert state()["record"] == 5
+        page.get_by_role("button", name="Worked steps").click()
+        page.wait_for_function("() => document.querySelector('.view > div').regardView.state().view === 'steps'")
+        page.get_by_label("Head of the worked steps").select_option("1")
+        steps = page.evaluate_handle("() => document.querySelector('.view > div').shadowRoot")
+        page.wait_for_function(
+            "root => root.querySelector('canvas').getAttribute('aria-label').includes('head 1')", arg=steps
+        )
+        # Another text keeps the steps open.
+        page.fill("#text", "My sister.")
+        page.wait_for_timeout(300)
+        tab.settle()
+        page.wait_for_function("() => document.querySelector('.view > div').regardView.state().view === 'steps'")
+
+
+def test_an_example_can_be_tried(open_tab, run_of):
+    with serving(*open_models([run_of("bahdanau")])) as client:
+        tab = open_tab(client)
+        tab.page.get_by_role("button", name="Try an example").click()
+        tab.page.locator(".answer-text").wait_for()
+        assert tab.page.input_value("#text") == client.ask("models").json["models"][0]["example"]
+
+
+def test_hostile_text_is_only_shown(open_tab, run_of):
+    class Hostile(Echo):
+        facts = placeholder = HOSTILE
+
+    echo = Hostile(HOSTILE)
+    with serving(echo, *open_models([run_of("bahdanau")])) as client:
+        tab = open_tab(client)
+        page = tab.page
+        page.fill("#text", HOSTILE)
+        tab.wait_for("gnp")
+        page.wait_for_timeout(500)
+        assert tab.answers() == [HOSTILE]
+        assert page.locator(".pane option").first.inner_text() == HOSTILE
+        assert page.locator("main img").count() == page.locator("main b").count() == 0
+        assert page.title() == "models · regard"
+        page.fill("#text", "x" * 5000)
+        page.wait_for_timeout(300)
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+def test_the_keyboard_alone_does_everything(open_tab, run_of, expected):
+    with serving(*open_models([run_of("transformer")])) as client:
+        tab = open_tab(client)
+        page = tab.page
+        press = page.keyboard.press
+
+        def focused():
+            return page.evaluate(FOCUSED)
+
+        def tab_to(name):
+            for _ in range(60):
+                press("Tab")
+                if focused().startswith(name):
+                    return
+            raise AssertionError(f"no {name}")
+
+        page.keyboard.type(SENTENCE)
+        tab.wait_for(expected("transformer").text)
+        tab_to("Alignment")
+        press("ArrowRight")
+        press("Enter")
+        state = page.evaluate("() => document.querySelector('.view > div').regardView.state().view")
+        assert state == "heads"
+        tab_to("Worked steps")
+        press("Enter")
+        page.wait_for_function("() => document.querySelector('.view > div').regardView.state().view === 'steps'")
+        for _ in range(60):
+            if focused() == "Compare":
+                break
+            press("Shift+Tab")
+        press("Enter")
+        assert page.locator(".pane").count() == 2
+        page.keyboard.type("!")
+        tab_to("Remove")
+        press("Enter")
+        assert page.locator(".pane").count() == 1
+        page.wait_for_timeout(400)
+        tab.settle()
+
+
+@pytest.mark.parametrize("look", ["light", "dark", "forced"])
+def test_axe_finds_nothing_serious(open_tab, run_of, expected, look):
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright")
+    options = {"color_scheme": "dark" if look == "dark" else "light"}
+    if look == "forced":
+        options["forced_colors"] = "active"
+    with serving(Echo(), *open_models([run_of("classify"), run_of("transformer")])) as client:
+        tab = open_tab(client, **options)
+        page = tab.page
+
+        def check(place):
+            found = axe.Axe().run(page).response["violations"]
+            serious = [(one["id"], one["nodes"][0]["html"][:200]) for one in found
+                       if one["impact"] in ("serious", "critical")]  # fmt: skip
+            assert not serious, (place, serious)
+
+        check("empty")
+        page.fill("#text", SENTENCE)
+        tab.wait_for(expected("transformer").text, 2)
+        check("answers")
+        page.get_by_role("button", name="Worked steps").last.click()
+        page.wait_for_timeout(300)
+        page.get_by_label("One text for all").uncheck()
+        page.locator(".pane textarea").first.fill("fail")
+        page.get_by_role("alert").filter(has_text="the model failed").wait_for()
+        check("steps, own texts, an error")
+        tab.errors[:] = [error for error in tab.errors if "status of 500" not in error]
+
+
+@pytest.mark.parametrize("width", [320, 640])
+def test_narrow_windows_and_large_text(open_tab, run_of, expected, width):
+    """320 pixels is also a window of 640 at 200 %: everything is in reach without scrolling sideways."""
+    with serving(*open_models([run_of("transformer"), run_of("bahdanau")])) as client:
+        tab = open_tab(client, viewport={"width": width, "height": 640})
+        page = tab.page
+        page.fill("#text", SENTENCE)
+        tab.wait_for(expected("transformer").text)
+        page.get_by_role("button", name="Worked steps").first.click()
+        page.wait_for_timeout(300)
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_reduced_motion_moves_nothing(open_tab):
+    model = Echo()
+    with serving(model) as client:
+        tab = open_tab(client, reduced_motion="reduce")
+        tab.page.fill("#text", "wait")
+        assert model.started.wait(30)
+        assert tab.page.evaluate("document.getAnimations().length") == 0
+        model.release.set()
+        tab.wait_for("wait")
+
+
+def test_two_tabs_do_not_replace_each_other(open_tab):
+    model = Echo()
+    with serving(model) as client:
+        first, second = open_tab(client), open_tab(client)
+        first.page.fill("#text", "wait")
+        assert model.started.wait(30)
+        second.page.fill("#text", "second")
+        threading.Timer(0.5, model.release.set).start()
+        second.wait_for("second")
+        first.wait_for("wait")

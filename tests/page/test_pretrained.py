@@ -1,0 +1,183 @@
+"""Hugging Face models of a local folder: answers and attention are those of a direct forward pass."""
+
+import numpy as np
+import pytest
+import torch
+
+from page_servers import serving
+from regard.errors import ArgumentError, RunError
+from regard.page.models import open_model
+
+transformers = pytest.importorskip("transformers")
+
+WORDS = ["the", "quick", "brown", "fox", "jumps", "over", "a", "lazy", "dog", ".", "unlike", "##ly", "café"]
+TEXT = "The quick brown fox jumps over the lazy dog."
+SIZES = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 20}
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory):
+    from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
+
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    backend = Tokenizer(models.WordPiece({word: id for id, word in enumerate(special + WORDS)}, unk_token="[UNK]"))
+    backend.normalizer = normalizers.Lowercase()
+    backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    backend.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
+    )
+    return transformers.PreTrainedTokenizerFast(
+        tokenizer_object=backend, pad_token="[PAD]", unk_token="[UNK]", cls_token="[CLS]", sep_token="[SEP]",
+        mask_token="[MASK]", model_max_length=32,
+    )  # fmt: skip
+
+
+def tiny(kind):
+    vocabulary = 5 + len(WORDS)
+    bert = transformers.BertConfig(
+        vocab_size=vocabulary, max_position_embeddings=32, id2label={0: "bad", 1: "fair", 2: "good"},
+        label2id={"bad": 0, "fair": 1, "good": 2}, **SIZES,
+    )  # fmt: skip
+    if kind == "classify":
+        return transformers.BertForSequenceClassification(bert)
+    if kind == "fill in":
+        return transformers.BertForMaskedLM(bert)
+    if kind == "encode":
+        return transformers.BertModel(bert)
+    if kind == "next token":
+        return transformers.GPT2LMHeadModel(
+            transformers.GPT2Config(vocab_size=vocabulary, n_positions=32, n_embd=16, n_layer=2, n_head=2)
+        )
+    return transformers.T5ForConditionalGeneration(
+        transformers.T5Config(
+            vocab_size=vocabulary,
+            d_model=16,
+            d_kv=8,
+            d_ff=20,
+            num_layers=2,
+            num_heads=2,
+            decoder_start_token_id=0,
+            eos_token_id=3,
+            pad_token_id=0,
+        )
+    )
+
+
+@pytest.fixture(scope="module")
+def folder_of(tokenizer, tmp_path_factory):
+    made = {}
+
+    def make(kind):
+        if kind not in made:
+            made[kind] = tmp_path_factory.mktemp("pretrained") / kind.replace(" ", "-")
+            tiny(kind).save_pretrained(made[kind])
+            tokenizer.save_pretrained(made[kind])
+        return made[kind]
+
+    return make
+
+
+def eager(model):
+    """The same weights, computed by the path of transformers that returns attention."""
+    model.set_attn_implementation("eager")
+    return model.eval()
+
+
+@pytest.mark.parametrize("kind", ["classify", "fill in", "encode", "next token"])
+def test_attention_is_that_of_a_forward_pass(folder_of, tokenizer, kind):
+    opened = open_model(folder_of(kind))
+    assert opened.task == kind
+    reading = opened.read(TEXT)
+    ids = tokenizer(TEXT, return_tensors="pt")
+    with torch.inference_mode():
+        expected = eager(opened.model)(**ids, output_attentions=True).attentions
+    assert len(reading.document.records) == 2
+    for record, weights in zip(reading.document.records, expected, strict=True):
+        np.testing.assert_allclose(record.weights, weights[0].numpy(), atol=1e-6)
+        assert record.kind == ("causal" if kind == "next token" else "self")
+        assert record.queries.special == (True, *[False] * 10, True)
+        assert record.queries.tokens[1:4] == ("the", "quick", "brown")
+    assert len(reading.document.records[0].queries.words) == 12
+
+
+def test_labels_with_probabilities(folder_of, tokenizer):
+    opened = open_model(folder_of("classify"))
+    answer = opened.read(TEXT).answer
+    with torch.inference_mode():
+        expected = opened.model(**tokenizer(TEXT, return_tensors="pt")).logits[0].softmax(-1)
+    assert dict(answer.ranked) == pytest.approx(dict(zip(("bad", "fair", "good"), expected.tolist(), strict=True)))
+    assert answer.text == answer.ranked[0][0]
+    assert sorted((value for _, value in answer.ranked), reverse=True) == [value for _, value in answer.ranked]
+
+
+def test_next_tokens_and_masked_words(folder_of, tokenizer):
+    for kind, text, place in (("next token", TEXT, -1), ("fill in", "the [MASK] brown fox", 2)):
+        opened = open_model(folder_of(kind))
+        answer = opened.read(text).answer
+        with torch.inference_mode():
+            expected = opened.model(**tokenizer(text, return_tensors="pt")).logits[0, place].softmax(-1).topk(8)
+        assert [value for _, value in answer.ranked] == pytest.approx(expected.values.tolist())
+        assert answer.ranked[0][0] == tokenizer.decode([int(expected.indices[0])])
+    assert "Write [MASK]" in opened.read("no mask").answer.notes[0]
+    assert "first of 2" in opened.read("[MASK] brown [MASK]").answer.notes[0]
+
+
+def test_an_encoder_decoder_has_three_kinds_of_attention(folder_of, tokenizer):
+    opened = open_model(folder_of("generate"))
+    reading = opened.read(TEXT)
+    kinds = [record.kind for record in reading.document.records]
+    assert {kind: kinds.count(kind) for kind in kinds} == {"self": 2, "causal": 2, "cross": 2}
+    ids = tokenizer(TEXT, return_tensors="pt")
+    generated = opened.model.generate(**ids, max_new_tokens=64, do_sample=False)
+    assert reading.answer.text == tokenizer.decode(generated[0], skip_special_tokens=True)
+    with torch.inference_mode():
+        expected = eager(opened.model)(**ids, decoder_input_ids=generated[:, :-1], output_attentions=True)
+    names = {"self": "encoder_attentions", "causal": "decoder_attentions", "cross": "cross_attentions"}
+    for record in reading.document.records:
+        weights = getattr(expected, names[record.kind])[record.layer]
+        np.testing.assert_allclose(record.weights, weights[0].numpy(), atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["classify", "next token", "generate"])
+def test_worked_steps_lead_to_the_weights(folder_of, kind):
+    reading = open_model(folder_of(kind)).read(TEXT)
+    for place, record in enumerate(reading.document.records):
+        steps = reading.steps(place, 1)
+        np.testing.assert_allclose(steps.matrices["weights"], record.weights[1], atol=1e-6)
+        found = steps.matrices
+        np.testing.assert_allclose(found["weights"] @ found["value"], found["output"], atol=1e-6)
+        assert steps.head == 1
+        assert steps.query_labels == record.queries.tokens
+
+
+def test_it_is_served(folder_of):
+    with serving(open_model(folder_of("classify"))) as client:
+        found = client.read(TEXT).json
+        assert found["answer"]["label"] == "Label"
+        assert len(found["payload"]["records"]) == 2
+        body = {"reading": found["reading"], "record": 1, "head": 1, "pane": "a", "number": 1}
+        assert client.ask("steps", body).status == 200
+        long = client.read("dog " * 31, number=2)
+        assert long.status == 422
+        assert "33 tokens" in long.json["error"]
+        assert "at most 32" in long.json["error"]
+        for number, text in enumerate(("", " ", "\x00", "\U0001f98a"), start=3):
+            assert client.read(text, number=number).status == 200, text
+
+
+def test_a_folder_that_cannot_be_loaded_is_one_line(folder_of, tmp_path):
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(RunError, match="cannot be loaded by transformers") as raised:
+        open_model(tmp_path)
+    assert "\n" not in str(raised.value)
+    (tmp_path / "config.json").write_text('{"auto_map": {"AutoConfig": "own.Own"}, "model_type": "own"}')
+    (tmp_path / "own.py").write_text("raise SystemExit('code of the folder ran')")
+    with pytest.raises(RunError, match="cannot be loaded"):
+        open_model(tmp_path)
+
+
+def test_a_text_with_too_many_weights_is_refused(folder_of, monkeypatch):
+    opened = open_model(folder_of("classify"))
+    monkeypatch.setattr("regard.page.reading.MOST_WEIGHTS", 100)
+    with pytest.raises(ArgumentError, match="shorten it"):
+        opened.read(TEXT)

@@ -1,0 +1,89 @@
+"""``regard view``: a model's attention as a file, without a server."""
+
+import json
+import xml.etree.ElementTree
+
+import pytest
+
+import regard
+from regard.viewer.encoding import unpacked_numbers
+
+SENTENCE = "My sister gives the old book to her friend."
+
+
+@pytest.fixture
+def view(run_command, run_of, tmp_path):
+    def call(name, text, file, *options):
+        path = tmp_path / file
+        return path, *run_command("view", run_of(name), text, "-o", path, *options)
+
+    return call
+
+
+@pytest.mark.parametrize("name", ["bahdanau", "transformer", "classify", "summarize", "language-bpe"])
+def test_every_kind_of_file(view, run_of, name):
+    trained = regard.load(run_of(name))
+    path, code, output, error = view(name, SENTENCE, "a.json")
+    assert code == 0, error
+    assert f"view: {path}" in error
+    options = {"tokens": 0, "next": 8} if name.startswith("language") else {}
+    (prediction,) = trained.predict([SENTENCE], **options)
+    assert name.startswith("language") or output.splitlines()[0] == prediction.text
+    assert len(output.splitlines()) == len(prediction.ranked()) + (not name.startswith("language"))
+    records = json.loads(path.read_text())["records"]
+    expected = trained.document(prediction).records
+    assert [record["name"] for record in records] == [record.name for record in expected]
+    assert (unpacked_numbers(records[-1]["exact"]) == expected[-1].weights).all()
+    for file, start in (("a.html", b"<!DOCTYPE html>"), ("a.png", b"\x89PNG"), ("a.SVG", b"<?xml")):
+        path, code, output, error = view(name, SENTENCE, file)
+        assert code == 0, error
+        assert path.read_bytes().startswith(start)
+
+
+def test_what_is_shown_first(view):
+    path, code, _, error = view("transformer", SENTENCE, "a.html", "--steps", "--attention", 3, "--head", 1)
+    assert code == 0, error
+    text = path.read_text()
+    shown = json.loads(text.split('id="input">')[1].split("</script>")[0])
+    assert shown["options"]["view"] == "steps"
+    assert shown["options"]["selection"] == {"record": 3, "head": 1}
+    (steps,) = shown["payload"]["steps"]
+    assert (steps["name"], steps["head"]) == ("decoder.layers.0.multihead_attn, head 1", 1)
+    path, code, _, error = view("transformer", SENTENCE, "a.html")
+    shown = json.loads(path.read_text().split('id="input">')[1].split("</script>")[0])
+    assert shown["options"]["selection"]["record"] == 5
+    path, code, _, error = view("classify", SENTENCE, "a.html", "--theme", "dark")
+    shown = json.loads(path.read_text().split('id="input">')[1].split("</script>")[0])
+    assert (shown["options"]["view"], shown["options"]["theme"]) == ("text", "dark")
+
+
+def test_hostile_text_stays_text(view):
+    hostile = "</script><img src=x onerror=alert(1)> \u202e \U0001f98a &amp; '\" \x07"
+    path, code, _, error = view("classify", hostile, "a.html")
+    assert code == 0, error
+    page = path.read_text()
+    assert "<img" not in page
+    assert page.count("</script>") == 2
+    path, code, _, error = view("classify", hostile.replace("\U0001f98a", ""), "a.svg")  # fonts without it warn
+    assert code == 0, error
+    xml.etree.ElementTree.parse(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "words"),
+    [
+        ("none", [], ["none", "the model has no attention"]),
+        ("classify-mean", [], ["the model has no attention"]),
+        ("transformer", ["--attention", 99], ["--attention must be from 0 to 7", "99"]),
+        ("transformer", ["--head", 2], ["--head must be from 0 to 1"]),
+        ("transformer", ["--view", "image"], ["--view 'image'", "alignment"]),
+        ("bahdanau", ["--view", "long"], ["--view 'long'"]),
+    ],
+)
+def test_what_cannot_be_shown_is_one_line(view, name, options, words):
+    path, code, _, error = view(name, SENTENCE, "a.html", *options)
+    assert code == 2
+    (line,) = error.splitlines()
+    for word in words:
+        assert word in line
+    assert not path.exists()

@@ -1,0 +1,100 @@
+"""Tiny trained runs of every task, made when a test asks for one."""
+
+import pytest
+
+from regard.data.text.articles import write_articles
+from regard.data.text.reviews import write_reviews
+from regard.tasks import registry
+from regard.tasks.classify.config import ClassificationTrainingConfig
+from regard.tasks.classify.config import DataConfig as ClassificationData
+from regard.tasks.classify.config import ModelConfig as ClassifierModel
+from regard.tasks.language.config import DataConfig as LanguageData
+from regard.tasks.language.config import LanguageTrainingConfig
+from regard.tasks.language.config import ModelConfig as LanguageModel
+from regard.tasks.summarize.config import DataConfig as SummaryData
+from regard.tasks.summarize.config import ModelConfig as SummaryModel
+from regard.tasks.summarize.config import SummaryTrainingConfig
+from regard.training.config import RunConfig
+from regard.training.reporter import SilentReporter
+from regard.training.run import train
+from regard.training.run_folder import RunFolder
+
+LARGER = {"embedding": 24, "hidden": 32, "dropout": 0.0}
+
+TRANSFORMER = {"hidden": 24, "heads": 2, "feedforward": 16, "encoder_layers": 2, "decoder_layers": 3}
+
+TRANSLATORS = {
+    "none": {"attention": "none"},
+    "bahdanau": {"attention": "bahdanau"},
+    "luong": {"attention": "luong"},
+    "luong-at-once": {"attention": "luong", "input_feeding": False, "score": "dot"},
+    "local": {"attention": "luong", "scope": "local-p", "window": 2},
+    "hard": {"attention": "hard"},
+    "transformer": {"attention": "transformer", "embedding": None, **TRANSFORMER},
+    "learned": {"attention": "transformer", "embedding": None, "position": "learned", **TRANSFORMER},
+}  # fmt: skip
+
+CLASSIFIERS = {
+    "classify": {"embedding": 8, "hidden": 8, "pooling_heads": 3},
+    "classify-transformer": {"encoder": "transformer", "hidden": 8, "heads": 2, "layers": 2, "window": 2},
+    "classify-mean": {"embedding": 8, "hidden": 8, "pooling": "mean"},
+}  # fmt: skip
+
+SUMMARIZERS = {
+    "summarize": {"embedding": 6, "hidden": 10},
+    "summarize-transformer": {
+        "model": "transformer", "dim": 12, "heads": 2, "feedforward": 13, "encoder_layers": 1, "decoder_layers": 2,
+    },
+}  # fmt: skip
+
+TEXT = "The old owl sat in an oak.\nThe more it saw, the less it spoke;\n\n\tthe less it spoke, the more it heard.\r\n"
+
+MADE = {}
+"""Name → folder, for all tests of a process."""
+
+SHORT = {"epochs": 1, "learning_rate": 0.01, "threads": 1, "accelerator": "cpu"}
+
+
+@pytest.fixture(scope="session")
+def run_of(tiny, tmp_path_factory):
+    """The folder of a trained run, by its name here; no test changes it."""
+
+    def make(name):
+        if name not in MADE:
+            path = tmp_path_factory.mktemp("page-runs") / name
+            config = _config(name, tiny, tmp_path_factory)
+            train(registry.find(config.task), config, RunFolder.create(path), reporter=SilentReporter())
+            MADE[name] = path
+        return MADE[name]
+
+    return make
+
+
+def _config(name, tiny, folders):
+    if name in TRANSLATORS:
+        sampling = 0.0 if "heads" in TRANSLATORS[name] else 0.2
+        # Trained until its translations have words.
+        return tiny(model=LARGER | TRANSLATORS[name], epochs=12, learning_rate=0.02, scheduled_sampling=sampling)
+    folder = folders.mktemp("page-data")
+    if name in CLASSIFIERS:
+        files = write_reviews(folder, {"train": 90, "validation": 20, "test": 10}, 3)
+        data = ClassificationData(train=str(files["train"]), validation=str(files["validation"]), vocabulary=300)
+        model = ClassifierModel(**CLASSIFIERS[name], dropout=0.1)
+        return RunConfig("classify", data, model, ClassificationTrainingConfig(**SHORT, batch_size=32))
+    if name in SUMMARIZERS:
+        files = write_articles(folder, {"train": 40, "validation": 7, "test": 5}, 7)
+        data = SummaryData(
+            train=str(files["train"]), validation=str(files["validation"]), max_summary=30, max_length=60
+        )
+        model = SummaryModel(**SUMMARIZERS[name], dropout=0.1)
+        return RunConfig("summarize", data, model, SummaryTrainingConfig(**SHORT, tokens_per_batch=500))
+    for part, times in (("train", 30), ("validation", 3)):
+        (folder / f"{part}.txt").write_bytes((TEXT * times).encode())
+    kind = name.removeprefix("language-")
+    data = LanguageData(
+        train=f"{folder}/train.txt", validation=f"{folder}/validation.txt", tokenizer=kind, vocabulary=290
+    )
+    model = LanguageModel(context=23, layers=2, hidden=16, heads=2, dropout=0.1)
+    return RunConfig(
+        "language", data, model, LanguageTrainingConfig(**SHORT, batch_size=5, steps_per_epoch=5, patience=0)
+    )

@@ -1,0 +1,169 @@
+"""Every task gives the attention of its model: as the model computes it, with tokens, words and worked steps."""
+
+import numpy as np
+import pytest
+import torch
+
+import regard
+from page_runs import CLASSIFIERS, SUMMARIZERS, TRANSLATORS
+from regard.errors import ArgumentError
+
+SENTENCE = "My sister gives the old book to her friend."
+ATTENDING = [name for name in TRANSLATORS if name != "none"]
+OTHERS = [*(name for name in CLASSIFIERS if name != "classify-mean"), *SUMMARIZERS, "language-char", "language-bpe"]
+
+
+def predicted(path, text=SENTENCE):
+    trained = regard.load(path)
+    options = {"tokens": 5} if trained.task.name == "language" else {}
+    (prediction,) = trained.predict([text], **options)
+    return trained, prediction
+
+
+@pytest.mark.parametrize("name", [*ATTENDING, *OTHERS])
+def test_records_are_weights_with_their_tokens(run_of, name):
+    trained, prediction = predicted(run_of(name))
+    document = trained.document(prediction)
+    assert document.records
+    assert len({record.name for record in document.records}) == len(document.records)
+    for record in document.records:
+        assert record.weights.shape == (record.heads, len(record.queries), len(record.keys))
+        if "local" not in name:
+            np.testing.assert_allclose(record.weights.sum(-1), 1, atol=1e-5)
+        if record.visible is not None:
+            assert not record.weights[:, ~record.visible].any()
+        if record.kind == "causal":
+            assert record.queries == record.keys
+            assert np.array_equal(record.visible, np.tril(np.ones_like(record.visible)))
+        for axis in (record.queries, record.keys):
+            assert not axis.words or axis.words[-1].stop == len(axis)
+    assert dict(document.texts)[document.texts[0][0]] == prediction_source(prediction)
+
+
+def prediction_source(prediction):
+    return prediction.prompt if hasattr(prediction, "prompt") else prediction.source
+
+
+@pytest.mark.parametrize("name", [*ATTENDING, *SUMMARIZERS])
+def test_attention_to_the_source_is_that_of_the_prediction(run_of, name):
+    """The mean over the heads of the layer that a prediction shows, for each token that was written."""
+    trained, prediction = predicted(run_of(name))
+    assert prediction.target_tokens
+    crossing = [one.record() for one in trained.attentions(prediction) if one.kind == "cross"]
+    for record in crossing:
+        assert list(record.queries.tokens) == prediction.target_tokens
+        assert list(record.keys.tokens) == prediction.source_tokens
+    model = getattr(trained.model, "translator", trained.model)
+    layer = getattr(model, "aligned_layer", 0)
+    np.testing.assert_allclose(crossing[layer].weights.mean(0), prediction.weights.numpy(), atol=2e-5)
+
+
+def test_all_layers_and_heads_of_a_transformer_are_those_of_its_forward_pass(run_of):
+    trained, prediction = predicted(run_of("transformer"))
+    attentions = trained.attentions(prediction)
+    kinds = [(one.kind, one.layer) for one in attentions]
+    assert kinds == [("self", 0), ("self", 1)] + [(kind, layer) for layer in range(3) for kind in ("causal", "cross")]
+    assert all(one.heads == 2 for one in attentions)
+    # The first layer of the encoder, by hand.
+    model, layer = trained.model, trained.model.encoder.layers[0]
+    ids = torch.tensor([trained.source_tokenizer.encode(SENTENCE)])
+    with torch.inference_mode():
+        rows = layer.norm1(model.source_input(ids))
+        _, weights = layer.self_attn(rows, rows, rows, need_weights=True, average_attn_weights=False)
+    np.testing.assert_allclose(attentions[0].record().weights, weights[0].numpy(), atol=1e-6)
+    read = attentions[2].queries
+    assert read.tokens == ("<bos>", *prediction.target_tokens[:-1])
+    assert read.special == (True, *[False] * (len(read) - 1))
+
+
+@pytest.mark.parametrize("name", ["language-char", "language-bpe"])
+def test_a_language_model_shows_the_tokens_that_it_reads(run_of, name):
+    trained, prediction = predicted(run_of(name), "the more it")
+    attentions = trained.attentions(prediction)
+    assert [one.name for one in attentions] == ["stack.layers.0.self_attn", "stack.layers.1.self_attn"]
+    (axis,) = {one.queries for one in attentions}
+    ids = prediction.ids[-23:]
+    assert len(axis) == len(ids)
+    assert axis.special[0] is (prediction.ids[0] == ids[0])
+    for layer, one in enumerate(attentions):
+        mean = trained.model.attention_weights(torch.tensor([ids]), layer)[0]
+        np.testing.assert_allclose(one.record().weights.mean(0), mean.numpy(), atol=1e-6)
+    short = trained.attentions(trained.predict(["the more"], tokens=0)[0])[0].queries
+    assert short.special == (True, *[False] * (len(short) - 1))
+    words = ["".join(short.tokens[place] for place in word).strip("▁␣") for word in short.words]
+    assert [word for word in words if word] == ["<end>", "the", "more"]
+
+
+@pytest.mark.parametrize("name", ["classify", "classify-transformer"])
+def test_a_classifier_shows_its_pooling(run_of, name):
+    trained, prediction = predicted(run_of(name), "A gripping, funny film.")
+    *layers, pooling = [one.record() for one in trained.attentions(prediction)]
+    assert len(layers) == (2 if name == "classify-transformer" else 0)
+    assert pooling.queries.special == (True,)
+    merged = np.stack([pooling.weights[:, 0, list(word)].sum(-1) for word in pooling.keys.words], axis=-1)
+    np.testing.assert_allclose(merged, prediction.weights.numpy(), atol=1e-6)
+    for record in layers:  # a window of two tokens on each side
+        length = len(record.keys)
+        near = np.abs(np.arange(length)[:, None] - np.arange(length)) <= 2
+        assert np.array_equal(record.visible, near)
+
+
+@pytest.mark.parametrize("name", [*ATTENDING, *OTHERS])
+def test_worked_steps_lead_to_the_weights(run_of, name):
+    trained, prediction = predicted(run_of(name))
+    for one in trained.attentions(prediction):
+        record = one.record()
+        for head in range(one.heads):
+            steps = one.steps(head)
+            found = steps.matrices
+            assert steps.layer == one.layer
+            assert steps.head == head
+            assert steps.query_labels == record.queries.tokens
+            if "chosen" not in one.name:
+                np.testing.assert_allclose(found["weights"], record.weights[head], atol=2e-6)
+            np.testing.assert_allclose(found["weights"] @ found["value"], found["output"], atol=1e-5)
+            if steps.score == "dot":
+                np.testing.assert_allclose(found["query"] @ found["key"].T, found["scores"], atol=1e-4)
+            last = found[next(name for name in ("masked", "biased", "capped", "scaled", "scores") if name in found)]
+            if steps.normalizer == "softmax":
+                exponentials = np.exp(last - last.max(-1, keepdims=True))
+                expected = exponentials / exponentials.sum(-1, keepdims=True)
+                np.testing.assert_allclose(found["weights"], expected, atol=1e-6)
+        with pytest.raises(ArgumentError, match="head must be from 0 to"):
+            one.steps(one.heads)
+        with pytest.raises(ArgumentError, match="it is -1"):
+            one.steps(-1)
+
+
+def test_scores_are_named(run_of):
+    def named(name):
+        trained, prediction = predicted(run_of(name))
+        steps = trained.attentions(prediction)[0].steps(0)
+        return steps.score, steps.normalizer
+
+    assert named("bahdanau") == ("Additive", "softmax")
+    assert named("luong-at-once") == ("dot", "softmax")
+    assert named("transformer") == ("dot", "softmax")
+    assert named("local") == ("dot", "localgaussian")
+
+
+def test_hard_attention_shows_choices_and_their_probabilities(run_of):
+    trained, prediction = predicted(run_of("hard"))
+    chosen, soft = (one.record().weights[0] for one in trained.attentions(prediction))
+    assert set(np.unique(chosen)) == {0.0, 1.0}
+    assert np.array_equal(chosen.argmax(-1), soft.argmax(-1))
+    assert len(np.unique(soft)) > 2
+
+
+@pytest.mark.parametrize("name", ["none", "classify-mean"])
+def test_a_model_without_attention_has_none(run_of, name):
+    trained, prediction = predicted(run_of(name))
+    assert list(trained.attentions(prediction)) == []
+    assert trained.document(prediction).records == ()
+
+
+@pytest.mark.parametrize("name", ["bahdanau", "transformer", "classify", "summarize", "summarize-transformer"])
+def test_an_empty_text_has_no_attention(run_of, name):
+    for text in ("", "  \n"):
+        trained, prediction = predicted(run_of(name), text)
+        assert list(trained.attentions(prediction)) == []
