@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 from types import FrameType
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Self, cast
 
 import torch
 from torch import Tensor, nn
@@ -66,7 +66,7 @@ class Watch:
         self._causal: set[str] = set()
         self._open: ExitStack | None = None
 
-    def __enter__(self) -> "Watch":
+    def __enter__(self) -> Self:
         if self._open is not None:
             raise ArgumentError("this context is open already; call regard.watch again for another one")
         _refuse_compiled(self._names.modules)
