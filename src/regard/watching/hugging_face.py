@@ -170,7 +170,7 @@ def register_transformers(name: str = "regard", backend: str = "auto") -> str:
         KindError: the name is no text.
         ArgumentError: a name that transformers uses itself, or reads as something else.
         UnknownNameError: no backend of this name.
-        MissingPartError: transformers is not installed.
+        MissingPartError: transformers is not installed (extra ``transformers``).
     """
     if not isinstance(name, str):
         raise KindError(f"name must be a text; it is {kind_of(name)}")
@@ -184,7 +184,7 @@ def register_transformers(name: str = "regard", backend: str = "auto") -> str:
     try:
         from transformers import AttentionInterface, AttentionMaskInterface
     except ImportError as error:
-        raise MissingPartError("transformers", "dev") from error
+        raise MissingPartError("transformers", "transformers") from error
     implementation = Implementation(backend)
     AttentionInterface.register(name, implementation.attention)
     AttentionMaskInterface.register(name, implementation.mask)
