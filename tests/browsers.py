@@ -5,6 +5,7 @@ import shutil
 
 import pytest
 
+NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
 ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run",
              "--disable-component-update", "--disable-sync"]  # fmt: skip
 
@@ -18,8 +19,13 @@ def _missing(reason):
 
 @pytest.fixture(scope="session")
 def chromium():
-    """A running Chromium."""
-    path = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    """A running Chromium: one for all tests of a process, since Playwright keeps an event loop in its thread."""
+    path = (
+        shutil.which("chromium")
+        or shutil.which("chromium-browser")
+        or shutil.which("google-chrome")
+        or shutil.which("chrome")
+    )
     if path is None:
         _missing("no Chromium is installed")
     try:

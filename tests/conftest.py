@@ -8,6 +8,8 @@ import pytest
 import torch
 from hypothesis import settings
 
+from browsers import chromium  # noqa: F401
+
 settings.register_profile("regard", deadline=None, max_examples=30, print_blob=True)
 settings.load_profile("regard")
 

@@ -24,7 +24,7 @@ def _small_blocks(monkeypatch):
     monkeypatch.setattr("regard.attention.blocks.KEY_BLOCK", 2)
 
 
-SHARES = (masks.causal(), masks.where(lambda b, h, i, j: j == i - 1), ~masks.dilated(2), masks.lengths(3))
+SHARES = (masks.causal(), masks.where(lambda b, h, i, j: j == i - 1), ~masks.dilated(2), masks.prefix(3))
 
 
 def every_reading(**changes):

@@ -15,7 +15,7 @@ from regard.attention.validation import validate
 
 ALL = regard.Readings(
     entropy=True, peak=True, top_k=3, received=True, distance=True, pooled=(2, 2), rows=[0], tile=((0, 2), (0, 2)),
-    weights=True,
+    weights=True, shares=[masks.causal()],
 )  # fmt: skip
 
 

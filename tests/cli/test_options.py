@@ -26,6 +26,8 @@ OPTIONS = {
     "--pictures --compare",
     "cache": "--clear --warm --dtype",
     "doctor": "--json",
+    "serve": "--port --open --no-browser --threads --device",
+    "view": "--output --view --theme --attention --head --steps --threads --device",
 }
 """Command → the options that it has had, by the names that scripts of users have."""
 

@@ -1,3 +1,2 @@
-from browsers import chromium  # noqa: F401
 from page_runs import run_of  # noqa: F401
 from translation_runs import corpus, own_cache, same_threads, tiny  # noqa: F401

@@ -3,6 +3,7 @@
 import asyncio
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -40,6 +41,12 @@ class Work:
         return task
 
 
+def run_in_thread(run):
+    """In a thread of its own, since the tests' browser keeps an event loop in this one."""
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(lambda: asyncio.run(run())).result()
+
+
 async def results(tasks):
     found = await asyncio.gather(*tasks, return_exceptions=True)
     return ["replaced" if isinstance(one, ReplacedError) else one for one in found]
@@ -58,7 +65,7 @@ def test_the_newest_request_runs_first_and_one_at_a_time():
         assert work.most == 1
         assert not work.queue.busy
 
-    asyncio.run(run())
+    run_in_thread(run)
 
 
 def test_a_replaced_request_is_not_computed():
@@ -71,7 +78,7 @@ def test_a_replaced_request_is_not_computed():
         assert await results([first, *tasks]) == ["first", "replaced", "replaced", "a3"]
         assert work.done == ["first", "a3"]
 
-    asyncio.run(run())
+    run_in_thread(run)
 
 
 def test_a_result_that_comes_too_late_is_not_answered():
@@ -83,7 +90,7 @@ def test_a_result_that_comes_too_late_is_not_answered():
         work.release.set()
         assert await results([first, newer]) == ["replaced", "newer"]
 
-    asyncio.run(run())
+    run_in_thread(run)
 
 
 @pytest.mark.parametrize("number", [2, 1, 0])
@@ -94,7 +101,7 @@ def test_a_request_that_arrives_after_a_newer_one_is_refused(number):
         with pytest.raises(ReplacedError):
             await queue.run("a", number, lambda: "late")
 
-    asyncio.run(run())
+    run_in_thread(run)
 
 
 def test_errors_are_those_of_the_computation():
@@ -109,7 +116,7 @@ def test_errors_are_those_of_the_computation():
             await queue.run("a", 2, leave)
         assert await queue.run("a", 3, lambda: "after") == "after"
 
-    asyncio.run(run())
+    run_in_thread(run)
 
 
 def test_a_request_that_is_given_up_is_not_computed():
@@ -125,7 +132,7 @@ def test_a_request_that_is_given_up_is_not_computed():
         assert await work.queue.run("b", 1, work.make("b")) == "b"
         assert work.done == ["first", "b"]
 
-    asyncio.run(run())
+    run_in_thread(run)
 
 
 def test_one_thread_computes_everything():
@@ -135,7 +142,7 @@ def test_one_thread_computes_everything():
         assert len(names) == 1
         assert threading.get_ident() not in names
 
-    asyncio.run(run())
+    run_in_thread(run)
 
 
 def test_the_memory_of_keys_is_bounded():
@@ -145,7 +152,7 @@ def test_the_memory_of_keys_is_bounded():
             await queue.run(str(place), 1, lambda: None)
         assert len(queue._numbers) == MOST_KEYS
 
-    asyncio.run(run())
+    run_in_thread(run)
 
 
 def test_quick_edits_compute_the_first_and_the_last_text():

@@ -1,39 +1,15 @@
-"""A Chromium that the tests of the viewer drive: one for all of them, headless, offline."""
+"""What the tests of the viewer share: views in the one browser of all tests, offline."""
 
 import contextlib
-import os
 import re
-import shutil
 
 import pytest
 
-NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
-ARGUMENTS = [
-    "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run", "--disable-component-update",
-    "--disable-sync",
-]  # fmt: skip
 
-
-def unavailable(reason):
-    """Skips with the reason, but fails in CI, where a browser must be there."""
-    if os.environ.get("CI"):
-        pytest.fail(f"{reason}; CI must have a browser")
-    pytest.skip(reason)
-
-
-@pytest.fixture(scope="package")
-def browser():
-    try:
-        from playwright.sync_api import sync_playwright
-    except ImportError:
-        unavailable("playwright is not installed")
-    program = next(filter(None, map(shutil.which, NAMES)), None)
-    if program is None:
-        unavailable(f"no browser: none of {', '.join(NAMES)} is on PATH")
-    with sync_playwright() as playwright:
-        running = playwright.chromium.launch(executable_path=program, args=ARGUMENTS)
-        yield running
-        running.close()
+@pytest.fixture
+def browser(chromium):
+    """The one browser of all tests."""
+    return chromium
 
 
 class Shown:

@@ -98,10 +98,10 @@ def test_masked_zero_and_nan_look_different(show):
     visible = np.array([[True, True, True, False]])
     record = AttentionRecord("x", 0, "cross", TokenAxis(("q",)), TokenAxis(tuple("abcd")), weights, visible)
     shown = show(View(record))
-    colors = []
+    # Read before the mouse moves: a canvas is empty until the next frame where something changes.
+    middles = [shown.middle({"row": 0, "column": column}) for column in range(4)]
+    colors = [tuple(shown.pixel(x - 15, y - 15)) for x, y in middles]
     for column in range(4):
-        x, y = shown.middle({"row": 0, "column": column})
-        colors.append(tuple(shown.pixel(x - 15, y - 15)))
         text = shown.hover(row=0, column=column)
         shown.page.mouse.move(2, 2)
         assert [": 1.0000", ": 0 ", ": NaN", ": masked"][column] in text

@@ -34,7 +34,7 @@ def command(
     *,
     port: Port = PORT,
     open_page: Open = None,
-    threads: Threads = 0,
+    threads: Annotated[Threads, Parameter(help="CPU threads; 0: PyTorch's own number.")] = 0,
     device: Annotated[str, Parameter(help="cpu, cuda, cuda:1, mps, ...")] = "cpu",
 ) -> None:
     """Serve a local page: type a text, and see the models' answers and their attention.

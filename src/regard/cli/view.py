@@ -53,7 +53,7 @@ def command(
     attention: AttentionNumber = None,
     head: Head = None,
     steps: Steps = False,
-    threads: Threads = 0,
+    threads: Annotated[Threads, Parameter(help="CPU threads; 0: PyTorch's own number.")] = 0,
     device: Annotated[str, Parameter(help="cpu, cuda, cuda:1, mps, ...")] = "cpu",
 ) -> None:
     """Write what a model makes of a text, and its attention, into a file that needs no server.
