@@ -20,12 +20,7 @@ def _missing(reason):
 @pytest.fixture(scope="session")
 def chromium():
     """A running Chromium: one for all tests of a process, since Playwright keeps an event loop in its thread."""
-    path = (
-        shutil.which("chromium")
-        or shutil.which("chromium-browser")
-        or shutil.which("google-chrome")
-        or shutil.which("chrome")
-    )
+    path = next(filter(None, map(shutil.which, NAMES)), None)
     if path is None:
         _missing("no Chromium is installed")
     try:
