@@ -1,8 +1,7 @@
 """Ablation: a context in which heads of a model are switched off, to measure what they do for its loss."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from types import FrameType
 from typing import Literal, cast, get_args
 
 import torch
@@ -11,9 +10,9 @@ from torch import Tensor, nn
 from regard.errors import ArgumentError, KindError, UnknownNameError, UnseenError
 from regard.shapes import kind_of, whole_number
 from regard.watching.attention_call import Kind
-from regard.watching.intercepted import Intercepted
 from regard.watching.interception import observing, without_fast_paths
-from regard.watching.owners import ModuleNames, Owner
+from regard.watching.owners import Owner
+from regard.watching.thread_state import Observer
 
 How = Literal["zero", "mean"]
 
@@ -57,43 +56,25 @@ def ablate(
     if not heads:
         raise ArgumentError("head must name at least one head")
     ablation = _Ablation(model, layer, heads, cast(How, how), kind)
-    with observing(ablation, ablation.files), without_fast_paths():
+    with observing(ablation), without_fast_paths():
         yield
     if not ablation.changed:
         raise UnseenError(f"no attention of layer {layer} was called; layers that were: {sorted(ablation.met)}")
 
 
-class _Ablation:
+class _Ablation(Observer):
     """Changes the output of some heads of one layer."""
 
+    changes = True
+
     def __init__(self, model: nn.Module, layer: int, heads: list[int], how: How, kind: Kind | None):
-        self._names, self._layer, self._heads, self._how, self._kind = ModuleNames(model), layer, heads, how, kind
+        super().__init__(model)
+        self._layer, self._heads, self._how, self._kind = layer, heads, how, kind
         self.changed = False
         self.met: set[int] = set()
 
-    @property
-    def files(self) -> set[str]:
-        """Names of the Python modules in which the classes of the model are."""
-        return self._names.files
-
-    @property
-    def changes(self) -> bool:
-        return True
-
-    def owner(self, frame: FrameType) -> Owner | None:
-        return self._names.owner(frame)
-
-    def ran(self, module: nn.Module) -> None:
-        pass
-
-    def reordered(self, index: Tensor) -> None:
-        pass
-
-    def take(self, owner: Owner, read: Callable[[], Intercepted]) -> None:
-        pass
-
     def change(self, owner: Owner, output: Tensor) -> Tensor:
-        layer = self._names.layer(owner.name)
+        layer = self.names.layer(owner.name)
         self.met.add(layer)
         if layer != self._layer or (self._kind is not None and (self._kind == "cross") != owner.cross):
             return output

@@ -46,14 +46,9 @@ class _Mode(TorchFunctionMode):
 
 
 @contextmanager
-def observing(observer: Observer, used: Iterable[str]) -> Iterator[None]:
-    """Tell an observer of all attention calls that this thread makes.
-
-    Args:
-        observer: what is told.
-        used: names of the Python modules in which the classes of the model are.
-    """
-    _INSTALLATION.enter(used)
+def observing(observer: Observer) -> Iterator[None]:
+    """Tell an observer of all attention calls that this thread makes."""
+    _INSTALLATION.enter(observer.names.files)
     STATE.observers.append(observer)
     try:
         if STATE.mode is None:

@@ -87,7 +87,7 @@ def _one_head(shown: Tensor) -> Tensor:
     return shown[:1] if shown.shape[0] > 1 and bool((shown == shown[:1]).all()) else shown
 
 
-def four_axes(tensor: Tensor, module: nn.Module) -> Tensor:
+def four_axes(tensor: Tensor, module: nn.Module | None = None) -> Tensor:
     """``[batch, heads, ...]``: three axes are the batch, or batch times heads if the module says so."""
     if tensor.dim() == 4:
         return tensor

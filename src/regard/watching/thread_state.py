@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable
 from functools import partial
 from types import FrameType
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -15,7 +15,7 @@ from torch.overrides import TorchFunctionMode
 
 from regard.watching.intercepted import Intercepted
 from regard.watching.mask_kind import MaskReader
-from regard.watching.owners import Owner
+from regard.watching.owners import ModuleNames, Owner
 from regard.watching.products import Softmax, four_axes
 
 SDPA = F.scaled_dot_product_attention
@@ -27,33 +27,38 @@ RECENT = 4
 Function = Callable[..., Any]
 
 
-class Observer(Protocol):
-    """What a context does with the calls of its model."""
+class Observer:
+    """What a context does with the calls of its model: here nothing.
+
+    Args:
+        model: the model.
+
+    Attributes:
+        names: its modules.
+        changes: whether `change` may change an output; it is called in place of `take` then.
+    """
+
+    changes = False
+
+    def __init__(self, model: nn.Module):
+        self.names = ModuleNames(model)
 
     def owner(self, frame: FrameType) -> Owner | None:
         """Whose call it is; None: it is none of this context's concern."""
-        ...
+        return self.names.owner(frame)
 
     def take(self, owner: Owner, read: Callable[[], Intercepted]) -> None:
         """Is told of a call, after it ran."""
-        ...
 
     def change(self, owner: Owner, output: Tensor) -> Tensor:
         """The output of heads ``[batch, heads, queries, value_dim]`` with which the model goes on."""
-        ...
-
-    @property
-    def changes(self) -> bool:
-        """Whether `change` may change an output."""
-        ...
+        return output
 
     def ran(self, module: nn.Module) -> None:
         """Is told of each module that is called, before it runs."""
-        ...
 
     def reordered(self, index: Tensor) -> None:
         """Is told that the batch rows of a cache are taken anew, as a beam search does."""
-        ...
 
 
 class _ThreadState(threading.local):
@@ -65,6 +70,7 @@ class _ThreadState(threading.local):
         mode: the function mode; None where nothing is watched.
         softmax: the last softmax of a product, until it is used.
         products: rows and last axis of the results of the last products.
+        dropout: the rate of the last dropout behind the softmax.
         masks: analyses masks.
     """
 
@@ -125,10 +131,8 @@ def change_tensor(output: Any, observer: Observer, owner: Owner) -> Any:
     shape = output.shape
     if owner.packed and output.dim() == 4:
         heads = output.reshape(shape[0], shape[1] * shape[2], 1, shape[3])
-    elif output.dim() > 4:
-        heads = output.flatten(0, -4)
     else:
-        heads = output if output.dim() == 4 else output[:, None] if output.dim() == 3 else output[None, None]
+        heads = four_axes(output)
     return observer.change(owner, heads).reshape(shape)
 
 
@@ -145,9 +149,6 @@ def change_first(output: Any, observer: Observer, owner: Owner) -> Any:
 
 def keep_output(output: Any, observer: Observer, owner: Owner) -> Any:
     return output
-
-
-# The handlers of functions. Each gets the function and its arguments, and gives its result.
 
 
 def without_mode(call: Callable[[], Any], put_back: bool = True) -> Any:

@@ -1,39 +1,32 @@
 """``with regard.watch(model) as seen``: a record of every attention call of a model, whose output does not change."""
 
-import warnings
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import replace
-from types import FrameType
 from typing import TYPE_CHECKING, Any, Self, cast
 
 import torch
 from torch import Tensor, nn
 
-from regard.attention.readings import Readings, check_readings
-from regard.errors import ArgumentError, KindError, UnseenError
-from regard.shapes import Grid, kind_of, whole_number
+from regard.attention.readings import Readings
+from regard.errors import ArgumentError, KindError
+from regard.shapes import kind_of, spread_heads
 from regard.transforms import active_transform
 from regard.watching.attention_call import AttentionCall, Kind
+from regard.watching.coverage import Coverage
 from regard.watching.generation import Reordering, stitch
 from regard.watching.intercepted import Intercepted
 from regard.watching.interception import observing
 from regard.watching.output_projection import heads_of_projection, output_projection
-from regard.watching.owners import ModuleNames, Owner, looks_like_attention, without_ancestors
+from regard.watching.owners import Owner
+from regard.watching.thread_state import Observer
 from regard.watching.tiles import ProblemTiles
+from regard.watching.watch_arguments import check_watched_readings, chosen_numbers, heads_of_call, refuse_compiled
 
 if TYPE_CHECKING:
     from regard.records import AttentionRecord, Axis, Document
 
-NAMES_LIMIT = 8
-"""Modules that a message names; it counts the others."""
 
-
-class UnseenAttentionWarning(UserWarning):
-    """Some modules of a watched model look like attention, ran, and gave no record."""
-
-
-class Watch:
+class Watch(Observer):
     """The context of `watch`, and what was seen in it.
 
     Attributes:
@@ -51,16 +44,13 @@ class Watch:
         norms: bool,
         outputs: bool,
     ):
+        super().__init__(model)
         self.model = model
         self.calls: list[AttentionCall] = []
         self._read, self._layers, self._heads = read, layers, heads
         self._keep, self._norms, self._outputs = keep, norms, outputs
-        self._names = ModuleNames(model)
         self._reorderings: list[Reordering] = []
-        self._unreadable: dict[str, str] = {}
-        self._met: set[str] = set()
-        self._met_layers: set[int] = set()
-        self._ran: set[str] = set()
+        self._coverage = Coverage(self.names)
         self._forwards = 0
         self._in_forward: dict[str, int] = {}
         self._causal: set[str] = set()
@@ -69,9 +59,9 @@ class Watch:
     def __enter__(self) -> Self:
         if self._open is not None:
             raise ArgumentError("this context is open already; call regard.watch again for another one")
-        _refuse_compiled(self._names.modules)
+        refuse_compiled(self.names.modules)
         stack = ExitStack()
-        stack.enter_context(observing(self, self._names.files))
+        stack.enter_context(observing(self))
         self._open = stack
         return self
 
@@ -80,22 +70,15 @@ class Watch:
         if stack is not None:
             stack.close()
         if kind is None:
-            self._tell_of_unseen()
+            self._coverage.tell(self._layers, bool(self.calls))
 
     # What the interception asks and tells.
 
-    @property
-    def changes(self) -> bool:
-        return False
-
-    def owner(self, frame: FrameType) -> Owner | None:
-        return self._names.owner(frame)
-
     def ran(self, module: nn.Module) -> None:
-        name = self._names.names.get(id(module))
+        name = self.names.names.get(id(module))
         if name is None:
             return
-        self._ran.add(name)
+        self._coverage.ran.add(name)
         if name == "":
             self._forwards += 1
             self._in_forward.clear()
@@ -107,32 +90,24 @@ class Watch:
             return
         self._reorderings.append(Reordering(number, index.detach().cpu()))
 
-    def change(self, owner: Owner, output: Tensor) -> Tensor:
-        return output
-
     @torch.no_grad()
     def take(self, owner: Owner, read: Callable[[], Intercepted]) -> None:
         transform = active_transform()
         if transform is not None:
-            return self._cannot_read(owner.name, transform)
+            return self._coverage.cannot_read(owner.name, transform)
         try:
             found = read()
         except Exception as error:  # whatever a strange call raises here must not end the model's own run
-            return self._cannot_read(owner.name, f"{type(error).__name__}: {error}")
+            return self._coverage.cannot_read(owner.name, f"{type(error).__name__}: {error}")
         if found.grid.device.type == "meta":
-            return self._cannot_read(owner.name, "its tensors have no numbers")
+            return self._coverage.cannot_read(owner.name, "its tensors have no numbers")
         name = ".".join(part for part in (owner.name, found.child) if part)
-        self._met.add(name)
         occurrence = self._occurrence(name, found)
-        layer = self._names.layer(name) if occurrence == 0 else occurrence
-        self._met_layers.add(layer)
+        layer = self.names.layer(name) if occurrence == 0 else occurrence
+        self._coverage.met(name, layer)
         if self._layers is None or layer in self._layers:
             self.calls.append(self._record(owner, found, name, layer))
         return None
-
-    def _cannot_read(self, name: str, reason: str) -> None:
-        self._met.add(name)
-        self._unreadable[name] = reason
 
     def _occurrence(self, name: str, found: Intercepted) -> int:
         """How often this module attended in this forward pass of the model before: layers may share one module."""
@@ -144,7 +119,7 @@ class Watch:
 
     def _record(self, owner: Owner, found: Intercepted, name: str, layer: int) -> AttentionCall:
         grid = found.grid
-        chosen = _chosen_heads(self._heads, grid.heads, name)
+        chosen = heads_of_call(self._heads, grid.heads, name)
         readings = found.read(self._read)
         everything = len(chosen) == grid.heads and chosen == tuple(range(grid.heads))
 
@@ -205,50 +180,8 @@ class Watch:
             raise ArgumentError(f"norms=True needs values, which the attention of {name!r} does not show")
         projection = output_projection(self.model, name)
         weight = heads_of_projection(projection, found.grid.heads, found.value.shape[-1], name)
-        value = found.value
-        group = found.grid.heads // value.shape[1]
-        value = value.repeat_interleave(group, dim=1) if group > 1 else value
+        value = spread_heads(found.value, found.grid.heads)
         return torch.einsum("bhkd,hdo->bhko", value.to(weight.dtype), weight).norm(dim=-1)
-
-    def _tell_of_unseen(self) -> None:
-        modules = self._names.modules
-        looks = {name: modules[name] for name in self._ran if looks_like_attention(modules[name])}
-        kind = type(self.model).__name__
-        if not self._met:
-            if not self._ran:
-                raise UnseenError(f"no module of {kind} was called in this context, in the thread that opened it")
-            names = without_ancestors(sorted(looks)) or [kind]
-            raise UnseenError(
-                f"no attention call of {kind} was seen: {_listed(names, looks)} ran, but computes attention in a way "
-                "that regard.watch does not see (it sees scaled_dot_product_attention, torch.nn's modules, "
-                "FlexAttention, a softmax between two products, and regard's own)"
-            )
-        if not self.calls and self._unreadable and len(self._unreadable) == len(self._met):
-            name, reason = next(iter(self._unreadable.items()))
-            raise UnseenError(f"no attention call of {kind} can be read; that of {name!r}: {reason}")
-        for name, reason in self._unreadable.items():
-            warnings.warn(
-                f"the attention of {name!r} in {kind} cannot be read: {reason}", UnseenAttentionWarning, stacklevel=3
-            )
-        silent = [name for name in without_ancestors(sorted(looks)) if not self._is_covered(name, looks)]
-        if silent:
-            warnings.warn(
-                f"{_listed(silent, looks)} in {kind} looks like attention and ran, but gave no record",
-                UnseenAttentionWarning,
-                stacklevel=3,
-            )
-        if not self.calls and self._layers is not None and not self._unreadable:
-            raise ArgumentError(
-                f"layers {sorted(self._layers)} made no attention call; those that did are {sorted(self._met_layers)}"
-            )
-
-    def _is_covered(self, name: str, looks: dict[str, nn.Module]) -> bool:
-        """Whether a record is of this module, of one in it, or of an attention that it is a part of."""
-        around = [other for other in looks if other == name or name.startswith(f"{other}.")]
-        met = self._met
-        if any(seen == place or seen.startswith(f"{place}.") for place in around for seen in met):
-            return True
-        return any(name.startswith(f"{seen}.") for seen in met if seen)
 
     # What the user asks.
 
@@ -384,12 +317,12 @@ def watch(
     if not isinstance(model, nn.Module):
         raise KindError(f"model must be a torch.nn.Module; it is {kind_of(model)}")
     read = Readings(entropy=True, peak=True, received=True) if read is None else read
-    _check_readings(read)
+    check_watched_readings(read)
     for name, flag in (("keep", keep), ("norms", norms), ("outputs", outputs)):
         if not isinstance(flag, bool):
             raise KindError(f"{name} must be True or False; it is {kind_of(flag)}")
-    chosen_layers = _integers("layers", layers)
-    chosen_heads = _integers("heads", heads)
+    chosen_layers = chosen_numbers("layers", layers)
+    chosen_heads = chosen_numbers("heads", heads)
     return Watch(
         model,
         read,
@@ -401,57 +334,5 @@ def watch(
     )
 
 
-def _check_readings(read: Readings) -> None:
-    """Types are checked at once; indices when a call shows its size."""
-    large = Grid.whole(1, 1, 2**40, 2**40)
-    if not isinstance(read, Readings) or not isinstance(read.shares, list | tuple):
-        check_readings(read, large)
-    check_readings(replace(read, shares=()), large)
-
-
-def _integers(name: str, given: int | Sequence[int] | None) -> tuple[int, ...] | None:
-    if given is None:
-        return None
-    if isinstance(given, str) or not isinstance(given, Sequence | range | set | frozenset):
-        given = (given,)  # type: ignore[assignment]
-    numbers = tuple(whole_number(f"{name}[{place}]", each, low=0) for place, each in enumerate(cast(Any, given)))
-    if not numbers:
-        raise ArgumentError(f"{name} must name at least one; None means all")
-    return numbers
-
-
-def _chosen_heads(heads: tuple[int, ...] | None, count: int, name: str) -> tuple[int, ...]:
-    if heads is None:
-        return tuple(range(count))
-    if max(heads) >= count:
-        raise ArgumentError(f"heads must be below {count}, the heads of {name!r}; got {max(heads)}")
-    return heads
-
-
-def _refuse_compiled(modules: dict[str, nn.Module]) -> None:
-    """Raise if `torch.compile` or TorchScript compiled the model or a module in it: Python does not see what runs."""
-    for name, module in modules.items():
-        named = f"module {name!r}" if name else "the model"
-        original = getattr(module, "_orig_mod", None)
-        if isinstance(original, nn.Module):
-            raise KindError(
-                f"model: {named} is compiled by torch.compile, so its attention calls cannot be seen; "
-                "watch and call the original module, which is its attribute _orig_mod"
-            )
-        if getattr(module, "_compiled_call_impl", None) is not None:
-            raise KindError(
-                f"model: {named} is compiled ({type(module).__name__}.compile() was called), so its attention calls "
-                "cannot be seen; watch a copy that is not compiled"
-            )
-        if isinstance(module, torch.jit.ScriptModule):
-            raise KindError(f"model: {named} is compiled by TorchScript, so its attention calls cannot be seen")
-
-
 def _is_in_decoder(name: str) -> bool:
     return "decoder" in name.lower()
-
-
-def _listed(names: Sequence[str], modules: dict[str, nn.Module]) -> str:
-    shown = [f"{name!r} ({type(modules[name]).__name__})" if name in modules else name for name in names[:NAMES_LIMIT]]
-    more = f" and {len(names) - NAMES_LIMIT} more" if len(names) > NAMES_LIMIT else ""
-    return ", ".join(shown) + more

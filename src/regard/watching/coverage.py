@@ -1,0 +1,99 @@
+"""What a context saw of a model: which modules ran, which gave records, and what is told of the others."""
+
+import warnings
+from collections.abc import Iterable, Sequence
+
+from torch import nn
+
+from regard.errors import ArgumentError, UnseenError
+from regard.watching.owners import ModuleNames, looks_like_attention, without_ancestors
+
+NAMES_LIMIT = 8
+"""Modules that a message names; it counts the others."""
+
+
+class UnseenAttentionWarning(UserWarning):
+    """Some modules of a watched model look like attention, ran, and gave no record."""
+
+
+class Coverage:
+    """Which modules of a watched model ran, and which of them gave records.
+
+    Args:
+        names: the modules of the model.
+
+    Attributes:
+        ran: names of the modules that ran.
+    """
+
+    def __init__(self, names: ModuleNames):
+        self._names = names
+        self.ran: set[str] = set()
+        self._seen: set[str] = set()
+        self._layers: set[int] = set()
+        self._unreadable: dict[str, str] = {}
+
+    def met(self, name: str, layer: int) -> None:
+        """Note an attention call of a module and its layer."""
+        self._seen.add(name)
+        self._layers.add(layer)
+
+    def cannot_read(self, name: str, reason: str) -> None:
+        """Note an attention call of a module that cannot be read, and why."""
+        self._seen.add(name)
+        self._unreadable[name] = reason
+
+    def tell(self, layers: Iterable[int] | None, has_calls: bool) -> None:
+        """Raise if nothing was seen, and warn of what was not, at the end of a context.
+
+        Args:
+            layers: those that were asked for; None: all.
+            has_calls: whether there is a record.
+
+        Raises:
+            UnseenError: no attention call was seen.
+            ArgumentError: the layers that were asked for made none.
+        """
+        modules = self._names.modules
+        looks = {name: modules[name] for name in self.ran if looks_like_attention(modules[name])}
+        kind = type(self._names.model).__name__
+        if not self._seen:
+            if not self.ran:
+                raise UnseenError(f"no module of {kind} was called in this context, in the thread that opened it")
+            names = without_ancestors(sorted(looks)) or [kind]
+            raise UnseenError(
+                f"no attention call of {kind} was seen: {_listed(names, looks)} ran, but computes attention in a way "
+                "that regard.watch does not see (it sees scaled_dot_product_attention, torch.nn's modules, "
+                "FlexAttention, a softmax between two products, and regard's own)"
+            )
+        if not has_calls and self._unreadable and len(self._unreadable) == len(self._seen):
+            name, reason = next(iter(self._unreadable.items()))
+            raise UnseenError(f"no attention call of {kind} can be read; that of {name!r}: {reason}")
+        for name, reason in self._unreadable.items():
+            warnings.warn(
+                f"the attention of {name!r} in {kind} cannot be read: {reason}", UnseenAttentionWarning, stacklevel=4
+            )
+        silent = [name for name in without_ancestors(sorted(looks)) if not self._is_covered(name, looks)]
+        if silent:
+            warnings.warn(
+                f"{_listed(silent, looks)} in {kind} looks like attention and ran, but gave no record",
+                UnseenAttentionWarning,
+                stacklevel=4,
+            )
+        if not has_calls and layers is not None and not self._unreadable:
+            raise ArgumentError(
+                f"layers {sorted(layers)} made no attention call; those that did are {sorted(self._layers)}"
+            )
+
+    def _is_covered(self, name: str, looks: dict[str, nn.Module]) -> bool:
+        """Whether a record is of this module, of one in it, or of an attention that it is a part of."""
+        around = [other for other in looks if other == name or name.startswith(f"{other}.")]
+        if any(seen == place or seen.startswith(f"{place}.") for place in around for seen in self._seen):
+            return True
+        return any(name.startswith(f"{seen}.") for seen in self._seen if seen)
+
+
+def _listed(names: Sequence[str], modules: dict[str, nn.Module]) -> str:
+    shown = [f"{name!r} ({type(modules[name]).__name__})" if name in modules else name for name in names[:NAMES_LIMIT]]
+    more = f" and {len(names) - NAMES_LIMIT} more" if len(names) > NAMES_LIMIT else ""
+    return ", ".join(shown) + more
