@@ -1,4 +1,4 @@
-"""`run_packed` is ``rnn(packed)``, bit for bit, forward and backward."""
+"""`run_packed` is ``rnn(packed)``, forward and backward."""
 
 import pytest
 import torch
@@ -12,30 +12,53 @@ from regard.models.packed_recurrence import run_packed
 LENGTHS = torch.tensor([3, 7, 1, 5, 5, 2, 7, 1, 4, 3, 6])
 
 
-def results(kind, layers, dtype, bfloat16, run):
+TOLERANCES = {torch.float64: 1e-12, torch.float32: 2e-6, torch.bfloat16: 0.03}
+
+
+def results(kind, layers, dtype, bfloat16, run, bidirectional=True, lengths=LENGTHS):
     """Outputs, last states, and the gradients of input and parameters."""
     torch.manual_seed(5)
-    rnn = kind(13, 17, layers, batch_first=True, bidirectional=True, dropout=0.3 if layers > 1 else 0.0, dtype=dtype)
-    inputs = torch.randn(len(LENGTHS), 7, 13, dtype=dtype, requires_grad=True)
+    options = {"bidirectional": bidirectional, "dropout": 0.3 if layers > 1 else 0.0, "dtype": dtype}
+    rnn = kind(13, 17, layers, batch_first=True, **options)
+    inputs = torch.randn(len(lengths), int(lengths.max()), 13, dtype=dtype, requires_grad=True)
     with torch.autocast("cpu", torch.bfloat16, enabled=bfloat16):
-        packed = pack_padded_sequence(inputs, LENGTHS, batch_first=True, enforce_sorted=False)
+        packed = pack_padded_sequence(inputs, lengths, batch_first=True, enforce_sorted=False)
         outputs, last = run(rnn, packed)
         last = last if isinstance(last, tuple) else (last,)
-        weights = torch.linspace(-1, 1, 34, dtype=dtype)
+        weights = torch.linspace(-1, 1, outputs.data.shape[1], dtype=dtype)
         loss = (outputs.data * weights).sum() + sum(tensor.square().sum() for tensor in last)
     loss.backward()
-    return [outputs.data, *last, inputs.grad, *(parameter.grad for parameter in rnn.parameters())]
+    return [
+        outputs.data.detach(),
+        *(tensor.detach() for tensor in last),
+        inputs.grad,
+        *(parameter.grad for parameter in rnn.parameters()),
+    ]
 
 
 @pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU])
 @pytest.mark.parametrize("layers", [1, 2])
+@pytest.mark.parametrize("bidirectional", [True, False])
+@pytest.mark.parametrize("lengths", [LENGTHS, LENGTHS[:1], torch.tensor([4, 4, 4])], ids=["ragged", "one", "equal"])
 @pytest.mark.parametrize(("dtype", "bfloat16"), [(torch.float32, False), (torch.float64, False), (torch.float32, True)])
-def test_same_bits_as_pytorch(kind, layers, dtype, bfloat16):
-    ours = results(kind, layers, dtype, bfloat16, run_packed)
-    theirs = results(kind, layers, dtype, bfloat16, lambda rnn, packed: rnn(packed))
+def test_equal_to_pytorch(kind, layers, bidirectional, lengths, dtype, bfloat16):
+    ours = results(kind, layers, dtype, bfloat16, run_packed, bidirectional, lengths)
+    theirs = results(kind, layers, dtype, bfloat16, lambda rnn, packed: rnn(packed), bidirectional, lengths)
+    tolerance = TOLERANCES[torch.bfloat16 if bfloat16 else dtype]
     for one, other in zip(ours, theirs, strict=True):
-        assert one.dtype == other.dtype
-        assert torch.equal(one, other)
+        # Under autocast PyTorch's dtype depends on the number of rows.
+        assert one.dtype == (dtype if bfloat16 else other.dtype)
+        torch.testing.assert_close(one, other.to(one.dtype), atol=tolerance * float(other.abs().max()), rtol=0)
+
+
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU])
+def test_a_second_backward_pass_gives_the_same_gradients(kind):
+    rnn = kind(3, 5, batch_first=True, bidirectional=True)
+    inputs, lengths = torch.randn(4, 6, 3), torch.tensor([6, 2, 5, 2])
+    outputs, last = run_packed(rnn, pack_padded_sequence(inputs, lengths, batch_first=True, enforce_sorted=False))
+    total = outputs.data.square().sum() + sum(tensor.sum() for tensor in last)
+    first, second = (torch.autograd.grad(total, list(rnn.parameters()), retain_graph=True) for _ in range(2))
+    assert all(torch.equal(once, again) for once, again in zip(first, second, strict=True))
 
 
 class Written(TorchDispatchMode):
@@ -66,7 +89,7 @@ def test_the_backward_pass_is_linear_in_the_steps():
 
 
 def test_without_a_gradient_pytorch_runs_it(monkeypatch):
-    monkeypatch.setattr(packed_recurrence, "_direction", None)
+    monkeypatch.setattr(packed_recurrence, "_LSTMDirection", None)
     rnn = nn.LSTM(3, 5, batch_first=True, bidirectional=True)
     packed = pack_padded_sequence(torch.randn(2, 4, 3), torch.tensor([4, 2]), batch_first=True, enforce_sorted=False)
     with torch.no_grad():

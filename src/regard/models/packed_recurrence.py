@@ -1,93 +1,211 @@
-"""LSTM and GRU layers over packed rows of different lengths, with a backward pass in linear time.
+"""LSTM and GRU layers over packed rows of different lengths, with a backward pass of a few large products.
 
-PyTorch's own loop over packed rows on a CPU takes the inputs of each step as a slice of one matrix of all steps.
-The gradient of a slice is a matrix of zeros of the size of that whole matrix, so its backward pass writes and adds such
-a matrix for each step. Here the matrix is split into the steps once; the gradient of the split is one concatenation.
-All other operations are those of PyTorch, in their order: outputs and gradients have the same bits.
+PyTorch's own loop over packed rows on a CPU differentiates each step by itself: at each step it adds a matrix of the
+weights' size to their gradient, and another one of the size of all inputs. Here one autograd function runs a whole
+direction of a layer; the gradients of the weights and of the inputs are one product each, after the loop.
 """
 
-from collections.abc import Callable
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 from torch.nn.utils.rnn import PackedSequence
+
+from regard.models.cell_equations import gru_step, gru_step_gradients, lstm_step, lstm_step_gradients
+from regard.models.step_products import compute_dtype
 
 State = tuple[Tensor, ...]
 """``(hidden, cell)`` of an LSTM or ``(hidden,)`` of a GRU, each ``[rows, hidden_size]``."""
 
-Cell = Callable[[Tensor, State, Tensor, Tensor], State]
-
 
 def run_packed(rnn: nn.LSTM | nn.GRU, packed: PackedSequence) -> tuple[PackedSequence, State]:
-    """What ``rnn(packed)`` gives, bit for bit; the first state is zeros.
+    """What ``rnn(packed)`` gives, up to rounding; the first state is zeros.
+
+    Under autocast the products are of its dtype, gates and states float32.
 
     Args:
-        rnn: a bidirectional LSTM or GRU with biases and without projections.
+        rnn: an LSTM or GRU with biases and without projections.
         packed: rows that were packed with ``enforce_sorted=False``.
 
     Returns:
-        the outputs of the top layer, and the last states: each tensor ``[layers · 2, batch, hidden_size]``.
+        the outputs of the top layer, and the last states: each tensor ``[layers · directions, batch, hidden_size]``.
     """
     wanted = torch.is_grad_enabled() and packed.data.device.type == "cpu"
     if not wanted or torch.compiler.is_compiling():
         outputs, last = rnn(packed)
         return outputs, last if isinstance(last, tuple) else (last,)
+    run = _LSTMDirection if isinstance(rnn, nn.LSTM) else _GRUDirection
     sizes = packed.batch_sizes.tolist()
     data, states = packed.data, []
     for layer in range(rnn.num_layers):
         if layer:
             data = F.dropout(data, rnn.dropout, rnn.training)
-        directions = [_direction(rnn, f"_l{layer}{suffix}", data, sizes) for suffix in ("", "_reverse")]
-        data = torch.cat([outputs for outputs, _ in directions], dim=-1)
-        states.extend(last for _, last in directions)
+        outputs = []
+        for suffix in ("", "_reverse") if rnn.bidirectional else ("",):
+            names = (f"{name}_l{layer}{suffix}" for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh"))
+            parameters = (getattr(rnn, name) for name in names)
+            found, *last = run.apply(data, *parameters, sizes, suffix == "_reverse")  # pyright: ignore[reportGeneralTypeIssues]
+            outputs.append(found)
+            states.append(last)
+        data = torch.cat(outputs, dim=-1)
     assert packed.unsorted_indices is not None
     last = tuple(torch.stack(tensors)[:, packed.unsorted_indices] for tensors in zip(*states, strict=True))
     return packed._replace(data=data), last
 
 
-def _direction(rnn: nn.LSTM | nn.GRU, suffix: str, data: Tensor, sizes: list[int]) -> tuple[Tensor, State]:
-    # One direction of one layer: outputs like ``data``, and the last state of each row. ``sizes``: rows of each step;
-    # they decrease, since the longest rows come first.
-    input_weight, hidden_weight, input_bias, hidden_bias = (
-        getattr(rnn, name + suffix) for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
-    )
-    cell: Cell = _lstm_cell if isinstance(rnn, nn.LSTM) else _gru_cell
-    known = F.linear(data, input_weight, input_bias).split(sizes)
-    zeros = (data.new_zeros(sizes[0], rnn.hidden_size),) * (2 if isinstance(rnn, nn.LSTM) else 1)
-    backwards = suffix.endswith("_reverse")
-    state: State = tuple(zero[: sizes[-1 if backwards else 0]] for zero in zeros)
-    outputs: list[Tensor] = []
-    ended: list[State] = []  # last states of the rows that are shorter than the step
-    for step in range(len(sizes) - 1, -1, -1) if backwards else range(len(sizes)):
-        rows, before = sizes[step], len(state[0])
-        if rows < before:
-            ended.append(tuple(tensor[rows:] for tensor in state))
-            state = tuple(tensor[:rows] for tensor in state)
-        elif rows > before:
-            state = tuple(torch.cat([tensor, zero[before:rows]]) for tensor, zero in zip(state, zeros, strict=True))
-        state = cell(known[step], state, hidden_weight, hidden_bias)
-        outputs.append(state[0])
+class _Step(NamedTuple):
+    """The packed rows of one step.
+
+    Attributes:
+        rows: where they are.
+        count: how many there are.
+        earlier: where the rows of the step before, in the order of the loop, are that go on; they come first.
+        going_on: how many go on; the state of the others begins with zeros.
+    """
+
+    rows: slice
+    count: int
+    earlier: slice
+    going_on: int
+
+
+def _steps(sizes: list[int], backwards: bool) -> Iterator[_Step]:
+    # ``sizes``: rows of each step; they decrease, since the longest rows come first.
+    first, place = [], 0
+    for size in sizes:
+        first.append(place)
+        place += size
+    order = list(range(len(sizes)))
     if backwards:
-        return torch.cat(outputs[::-1]), state
-    parts = [state, *reversed(ended)]
-    return torch.cat(outputs), tuple(torch.cat(tensors) for tensors in zip(*parts, strict=True))
+        order.reverse()
+    before = None
+    for step in order:
+        going_on = 0 if before is None else min(sizes[step], sizes[before])
+        start = 0 if before is None else first[before]
+        yield _Step(
+            slice(first[step], first[step] + sizes[step]), sizes[step], slice(start, start + going_on), going_on
+        )
+        before = step
 
 
-def _lstm_cell(known: Tensor, before: State, weight: Tensor, bias: Tensor) -> State:
-    """One step; ``known`` is the product of the input."""
-    hidden, cell = before
-    # Nothing else sees the gates, so that each may change in place, as in PyTorch's own step.
-    i, f, g, o = torch.unsafe_chunk(F.linear(hidden, weight, bias).add_(known), 4, dim=1)
-    after = (f.sigmoid_() * cell).add_(i.sigmoid_() * g.tanh_())
-    return o.sigmoid_() * after.tanh(), after
+def _before(states: Tensor, steps: list[_Step]) -> Tensor:
+    """The state before each row's step, from those after it; both are packed."""
+    before = torch.zeros_like(states)
+    for step in steps:
+        before[step.rows][: step.going_on] = states[step.earlier]
+    return before
 
 
-def _gru_cell(known: Tensor, before: State, weight: Tensor, bias: Tensor) -> State:
-    """One step; ``known`` is the product of the input."""
-    (hidden,) = before
-    known_reset, known_update, known_candidate = torch.unsafe_chunk(known, 3, dim=1)
-    reset, update, candidate = torch.unsafe_chunk(F.linear(hidden, weight, bias), 3, dim=1)
-    reset, update = reset.add_(known_reset).sigmoid_(), update.add_(known_update).sigmoid_()
-    candidate = known_candidate.add(candidate.mul_(reset)).tanh_()
-    return ((hidden - candidate).mul_(update).add_(candidate),)
+class _LSTMDirection(torch.autograd.Function):
+    """One direction of an LSTM layer: hidden states of all packed rows, and each row's last hidden and cell state."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        data: Tensor,
+        input_weight: Tensor,
+        hidden_weight: Tensor,
+        input_bias: Tensor,
+        hidden_bias: Tensor,
+        sizes: list[int],
+        backwards: bool,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        inputs, input_weight, hidden_weight = _keep_dtypes(ctx, data, input_weight, hidden_weight)
+        sums = torch.addmm((input_bias + hidden_bias).to(inputs.dtype), inputs, input_weight.t())
+        gates = sums if sums.dtype == ctx.real else torch.empty_like(sums, dtype=ctx.real)
+        rows, size = len(data), hidden_weight.shape[1]
+        outputs, cells, tanh_cells = (gates.new_empty(rows, size) for _ in range(3))
+        hidden, cell = (gates.new_zeros(sizes[0], size) for _ in range(2))
+        ctx.steps = list(_steps(sizes, backwards))
+        for step in ctx.steps:
+            own = sums[step.rows].addmm_(hidden[: step.count].to(sums.dtype), hidden_weight.t())
+            if gates is not sums:
+                own = gates[step.rows].copy_(own)
+            lstm_step(own, cell[: step.count], cells[step.rows], tanh_cells[step.rows], outputs[step.rows])
+            hidden[: step.count] = outputs[step.rows]
+            cell[: step.count] = cells[step.rows]
+        ctx.save_for_backward(inputs, input_weight, hidden_weight, gates, cells, tanh_cells, outputs)
+        return outputs.to(data.dtype), hidden.to(data.dtype), cell.to(data.dtype)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad_outputs: Tensor, grad_last: Tensor, grad_cell: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        inputs, input_weight, hidden_weight, gates, cells, tanh_cells, outputs = ctx.saved_tensors
+        cells = _before(cells, ctx.steps)
+        grad_sums = torch.empty_like(gates)
+        grad_hidden, grad_cell = (torch.empty_like(grad, dtype=ctx.real).copy_(grad) for grad in (grad_last, grad_cell))
+        for step in reversed(ctx.steps):
+            own = grad_sums[step.rows]
+            grad = grad_hidden[: step.count].add_(grad_outputs[step.rows])
+            state = gates[step.rows], cells[step.rows], tanh_cells[step.rows]
+            lstm_step_gradients(*state, grad, grad_cell[: step.count], own)
+            grad_hidden[: step.going_on] = own[: step.going_on].to(inputs.dtype) @ hidden_weight
+        grad_sums, before = grad_sums.to(inputs.dtype), _before(outputs, ctx.steps).to(inputs.dtype)
+        grad_bias = grad_sums.sum(0, dtype=ctx.given[1])
+        grad_input_weight, grad_hidden_weight = grad_sums.t() @ inputs, grad_sums.t() @ before
+        found = grad_sums @ input_weight, grad_input_weight, grad_hidden_weight
+        return *_as_given(ctx, found), grad_bias, grad_bias, None, None
+
+
+class _GRUDirection(torch.autograd.Function):
+    """One direction of a GRU layer: hidden states of all packed rows, and each row's last one."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        data: Tensor,
+        input_weight: Tensor,
+        hidden_weight: Tensor,
+        input_bias: Tensor,
+        hidden_bias: Tensor,
+        sizes: list[int],
+        backwards: bool,
+    ) -> tuple[Tensor, Tensor]:
+        inputs, input_weight, hidden_weight = _keep_dtypes(ctx, data, input_weight, hidden_weight)
+        gates = torch.addmm(input_bias.to(inputs.dtype), inputs, input_weight.t()).to(ctx.real)
+        rows, size = len(data), hidden_weight.shape[1]
+        outputs, candidates = (gates.new_empty(rows, size) for _ in range(2))
+        hidden, bias = gates.new_zeros(sizes[0], size), hidden_bias.to(inputs.dtype)
+        ctx.steps = list(_steps(sizes, backwards))
+        for step in ctx.steps:
+            before = hidden[: step.count]
+            recurrent = torch.addmm(bias, before.to(inputs.dtype), hidden_weight.t()).to(ctx.real)
+            candidates[step.rows] = recurrent[:, 2 * size :]
+            gru_step(gates[step.rows], recurrent, before, outputs[step.rows])
+            hidden[: step.count] = outputs[step.rows]
+        ctx.save_for_backward(inputs, input_weight, hidden_weight, gates, candidates, outputs)
+        return outputs.to(data.dtype), hidden.to(data.dtype)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad_outputs: Tensor, grad_last: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        inputs, input_weight, hidden_weight, gates, candidates, outputs = ctx.saved_tensors
+        before = _before(outputs, ctx.steps)
+        grad_gates, grad_recurrent = torch.empty_like(gates), torch.empty_like(gates)
+        grad_hidden = torch.empty_like(grad_last, dtype=ctx.real).copy_(grad_last)
+        for step in reversed(ctx.steps):
+            own = grad_recurrent[step.rows]
+            grad = grad_hidden[: step.count].add_(grad_outputs[step.rows])
+            state = gates[step.rows], candidates[step.rows], before[step.rows]
+            gru_step_gradients(*state, grad, grad_gates[step.rows], own)
+            grad[: step.going_on] += own[: step.going_on].to(inputs.dtype) @ hidden_weight
+        grad_gates, grad_recurrent = grad_gates.to(inputs.dtype), grad_recurrent.to(inputs.dtype)
+        biases = (grad.sum(0, dtype=ctx.given[1]) for grad in (grad_gates, grad_recurrent))
+        grad_input_weight, grad_hidden_weight = grad_gates.t() @ inputs, grad_recurrent.t() @ before.to(inputs.dtype)
+        found = grad_gates @ input_weight, grad_input_weight, grad_hidden_weight
+        return *_as_given(ctx, found), *biases, None, None
+
+
+def _keep_dtypes(ctx: Any, *tensors: Tensor) -> Iterator[Tensor]:
+    """The data and the weights in the dtype of the products; the context keeps their own dtypes and that of gates."""
+    dtype = compute_dtype(tensors[0])
+    ctx.given = [tensor.dtype for tensor in tensors]
+    ctx.real = torch.float64 if dtype == torch.float64 else torch.float32
+    return (tensor.to(dtype) for tensor in tensors)
+
+
+def _as_given(ctx: Any, gradients: tuple[Tensor, ...]) -> Iterator[Tensor]:
+    return (gradient.to(dtype) for gradient, dtype in zip(gradients, ctx.given, strict=True))

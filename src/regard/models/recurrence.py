@@ -3,10 +3,10 @@
 A decoder with attention runs step by step, because a part of its input (the context) depends on the steps before.
 Two computations are done once for all steps: the product of the known part of the input (the embedded tokens) with its
 weights, before the loop; and the gradients of all weights, after the loop of the backward pass
-(`regard.models.shared_weight`).
+(`regard.models.step_products`).
 """
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -14,7 +14,8 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from regard.errors import UnknownNameError
-from regard.models.shared_weight import SharedWeight, compute_dtype
+from regard.models.cell_equations import gru_step, gru_step_gradients, lstm_step, lstm_step_gradients
+from regard.models.step_products import StepProducts, compute_dtype
 
 CELLS = ("lstm", "gru")
 
@@ -77,31 +78,30 @@ class Unrolled:
     """Runs a `Recurrence` step by step over one sequence."""
 
     def __init__(self, recurrence: Recurrence, known: Tensor):
-        self._steps = _LSTMStep if recurrence.cell == "lstm" else _GRUStep
+        self._cell = _LSTMStep if recurrence.cell == "lstm" else _GRUStep
         self._dropout = recurrence.dropout if recurrence.training else 0.0
         dtype = compute_dtype(known)
         width = known.shape[-1]
         time_first = known.transpose(0, 1)
-        self._layers: list[_UnrolledLayer] = []
+        self._layers: list[tuple[StepProducts, ...]] = []
         for layer in range(recurrence.layers):
             parameters = (f"{name}_l{layer}" for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh"))
             input_weight, hidden_weight, input_bias, hidden_bias = (
                 getattr(recurrence.rnn, name) for name in parameters
             )
-            # The reset gate of a GRU multiplies the hidden bias of the candidate, so the two biases stay separate.
+            # The reset gate of a GRU multiplies the hidden bias of the candidate, so the two sums stay separate.
             bias = input_bias + hidden_bias if recurrence.cell == "lstm" else input_bias
             if layer == 0:
-                known_gates = F.linear(time_first, input_weight[:, :width], bias).unbind(0)
-                input_weight = input_weight[:, width:]
+                known_weight, input_weight = input_weight.split([width, input_weight.shape[1] - width], dim=1)
+                sums = F.linear(time_first, known_weight, bias)
             else:
-                known_gates = bias.to(dtype).expand(*time_first.shape[:2], -1).unbind(0)
-            self._layers.append(
-                _UnrolledLayer(
-                    known=known_gates,
-                    fed=SharedWeight(input_weight, None, dtype),
-                    hidden=SharedWeight(hidden_weight, hidden_bias if recurrence.cell == "gru" else None, dtype),
-                )
-            )
+                sums = bias.to(dtype).expand(*time_first.shape[:2], -1)
+            steps = len(time_first)
+            if recurrence.cell == "lstm":
+                self._layers.append((StepProducts((input_weight, hidden_weight), None, sums, steps, dtype),))
+            else:
+                of_input = StepProducts((input_weight,), None, sums, steps, dtype)
+                self._layers.append((of_input, StepProducts((hidden_weight,), hidden_bias, None, steps, dtype)))
 
     def step(self, time: int, fed: Tensor, state: tuple[LayerState, ...]) -> tuple[Tensor, tuple[LayerState, ...]]:
         """Run all layers for one step.
@@ -118,23 +118,9 @@ class Unrolled:
         for depth, (layer, before) in enumerate(zip(self._layers, state, strict=True)):
             if depth:
                 fed = F.dropout(fed, self._dropout, training=self._dropout > 0)
-            after.append(self._steps.advance(layer, layer.known[time], fed, before))
+            after.append(self._cell.advance(layer, time, fed, before))
             fed = after[-1][0]
         return fed, tuple(after)
-
-
-class _UnrolledLayer(NamedTuple):
-    """One layer of an `Unrolled`.
-
-    Attributes:
-        known: the known inputs times their weights, plus the bias: ``[batch, gates · hidden_dim]`` for each step.
-        fed: weights of the other features of the input.
-        hidden: weights of the hidden state.
-    """
-
-    known: tuple[Tensor, ...]
-    fed: SharedWeight
-    hidden: SharedWeight
 
 
 class _LSTMStep(torch.autograd.Function):
@@ -144,65 +130,49 @@ class _LSTMStep(torch.autograd.Function):
     """
 
     @classmethod
-    def advance(cls, layer: _UnrolledLayer, known: Tensor, fed: Tensor, before: LayerState) -> LayerState:
+    def advance(cls, layer: tuple[StepProducts, ...], time: int, fed: Tensor, before: LayerState) -> LayerState:
+        (products,) = layer
         if torch.compiler.is_compiling():
-            return _lstm_step(known, fed, before, layer.fed.weight, layer.hidden.weight)
-        return cls.apply(known, fed, *before, layer.fed, layer.hidden, layer.fed.weight, layer.hidden.weight)
+            return _lstm_step(products.known[time], fed, before, *products.weights)
+        return cls.apply(products, time, fed, *before, *products.weights)
 
     @staticmethod
     def forward(
         ctx: Any,
-        known: Tensor,
+        products: StepProducts,
+        time: int,
         fed: Tensor,
         hidden: Tensor,
         cell: Tensor,
-        fed_uses: SharedWeight,
-        hidden_uses: SharedWeight,
         fed_weight: Tensor,
         hidden_weight: Tensor,
     ) -> tuple[Tensor, Tensor]:
+        known = products.known[time]
         ctx.dtypes = fed.dtype, hidden.dtype, cell.dtype
         fed, hidden = fed.to(known.dtype), hidden.to(known.dtype)
-        H = hidden.shape[1]
         gates = torch.addmm(known, fed, fed_weight.t()).addmm_(hidden, hidden_weight.t())
         gates = gates if gates.dtype == torch.float64 else gates.float()
-        gates[:, : 2 * H].sigmoid_()
-        gates[:, 2 * H : 3 * H].tanh_()
-        gates[:, 3 * H :].sigmoid_()
-        i, f, g, o = gates.chunk(4, dim=1)
         cell = cell.to(gates.dtype)
-        after = (f * cell).addcmul_(i, g)
-        tanh_cell = after.tanh()
-        output = o * tanh_cell
-        ctx.uses = fed_uses, hidden_uses
-        ctx.save_for_backward(gates, cell, tanh_cell, fed, hidden, fed_weight, hidden_weight)
+        after, tanh_after, output = (torch.empty_like(cell) for _ in range(3))
+        lstm_step(gates, cell, after, tanh_after, output)
+        ctx.products, ctx.time = products, time
+        ctx.save_for_backward(gates, cell, tanh_after, fed, hidden, fed_weight, hidden_weight)
         return output.to(known.dtype), after
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad_hidden: Tensor, grad_cell: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        gates, cell, tanh_cell, fed, hidden, fed_weight, hidden_weight = ctx.saved_tensors
-        i, f, g, o = gates.chunk(4, dim=1)
-        grad_hidden = grad_hidden.to(gates.dtype)
-        grad_cell = torch.addcmul(grad_cell, grad_hidden * o, 1 - tanh_cell.square())
-        grad_gates = torch.empty_like(gates)
-        grad_i, grad_f, grad_g, grad_o = grad_gates.chunk(4, dim=1)
-        torch.mul(grad_cell, g, out=grad_i)
-        torch.mul(grad_cell, cell, out=grad_f)
-        torch.mul(grad_cell, i, out=grad_g)
-        torch.mul(grad_hidden, tanh_cell, out=grad_o)
-        H = hidden.shape[1]
-        for rows in (slice(0, 2 * H), slice(3 * H, 4 * H)):
-            gate = gates[:, rows]
-            grad_gates[:, rows].mul_(torch.addcmul(gate, gate, gate, value=-1))  # σ' = σ − σ²
-        grad_g.mul_(1 - g.square())
-        grad_gates = grad_gates.to(fed.dtype)
-        for uses, inputs in zip(ctx.uses, (fed, hidden), strict=True):
-            uses.add(inputs, grad_gates)
+        gates, cell, tanh_after, fed, hidden, fed_weight, hidden_weight = ctx.saved_tensors
+        grad_sum = ctx.products.gradient(ctx.time, (fed, hidden))
+        grad_gates = grad_sum if grad_sum.dtype == gates.dtype else torch.empty_like(gates)
+        grad_cell = torch.empty_like(cell).copy_(grad_cell)
+        lstm_step_gradients(gates, cell, tanh_after, grad_hidden.to(gates.dtype), grad_cell, grad_gates)
+        if grad_gates is not grad_sum:
+            grad_sum.copy_(grad_gates)
         fed_dtype, hidden_dtype, cell_dtype = ctx.dtypes
         return (
-            grad_gates, (grad_gates @ fed_weight).to(fed_dtype), (grad_gates @ hidden_weight).to(hidden_dtype),
-            (grad_cell * f).to(cell_dtype), None, None, None, None,
+            None, None, (grad_sum @ fed_weight).to(fed_dtype), (grad_sum @ hidden_weight).to(hidden_dtype),
+            grad_cell.to(cell_dtype), None, None,
         )  # fmt: skip
 
 
@@ -210,65 +180,56 @@ class _GRUStep(torch.autograd.Function):
     """r, z = σ(·); n = tanh(known + W fed + r (U hidden + b)); hidden' = (1 − z) n + z hidden."""
 
     @classmethod
-    def advance(cls, layer: _UnrolledLayer, known: Tensor, fed: Tensor, before: LayerState) -> LayerState:
+    def advance(cls, layer: tuple[StepProducts, ...], time: int, fed: Tensor, before: LayerState) -> LayerState:
+        of_input, of_hidden = layer
         if torch.compiler.is_compiling():
-            return _gru_step(known, fed, before, layer.fed.weight, layer.hidden)
-        shared = layer.fed, layer.hidden, layer.fed.weight, layer.hidden.weight, layer.hidden.bias
-        return (cls.apply(known, fed, *before, *shared),)
+            return _gru_step(of_input.known[time], fed, before, of_input.weights[0], of_hidden)
+        return (cls.apply(layer, time, fed, *before, *of_input.weights, *of_hidden.weights, of_hidden.bias),)
 
     @staticmethod
     def forward(
         ctx: Any,
-        known: Tensor,
+        layer: tuple[StepProducts, ...],
+        time: int,
         fed: Tensor,
         hidden: Tensor,
-        fed_uses: SharedWeight,
-        hidden_uses: SharedWeight,
         fed_weight: Tensor,
         hidden_weight: Tensor,
         hidden_bias: Tensor,
     ) -> Tensor:
+        known = layer[0].known[time]
         ctx.dtypes = fed.dtype, hidden.dtype
         fed, hidden = fed.to(known.dtype), hidden.to(known.dtype)
-        H = hidden.shape[1]
-        input_gates = torch.addmm(known, fed, fed_weight.t())
-        hidden_gates = torch.addmm(hidden_bias, hidden, hidden_weight.t())
+        gates = torch.addmm(known, fed, fed_weight.t())
+        recurrent = torch.addmm(hidden_bias, hidden, hidden_weight.t())
         if known.dtype != torch.float64:
-            input_gates, hidden_gates = input_gates.float(), hidden_gates.float()
-        gates = input_gates[:, : 2 * H].add_(hidden_gates[:, : 2 * H]).sigmoid_()
-        r, z = gates.chunk(2, dim=1)
-        hidden_candidate = hidden_gates[:, 2 * H :]
-        n = torch.addcmul(input_gates[:, 2 * H :], r, hidden_candidate).tanh_()
-        output = torch.addcmul(n, z, hidden - n)
-        ctx.uses = fed_uses, hidden_uses
-        ctx.save_for_backward(gates, n, hidden_candidate, fed, hidden, fed_weight, hidden_weight)
+            gates, recurrent = gates.float(), recurrent.float()
+        before = hidden.to(gates.dtype)
+        output = torch.empty_like(before)
+        gru_step(gates, recurrent, before, output)
+        ctx.layer, ctx.time = layer, time
+        candidate = recurrent[:, 2 * before.shape[1] :]
+        ctx.save_for_backward(gates, candidate, fed, hidden, fed_weight, hidden_weight)
         return output.to(known.dtype)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        gates, n, hidden_candidate, fed, hidden, fed_weight, hidden_weight = ctx.saved_tensors
-        r, z = gates.chunk(2, dim=1)
-        H = hidden.shape[1]
-        grad = grad_output.to(gates.dtype)
-        grad_input_gates = torch.empty(len(grad), 3 * H, dtype=grad.dtype, device=grad.device)
-        grad_r, grad_z, grad_n = grad_input_gates.chunk(3, dim=1)
-        torch.mul(grad * (1 - z), 1 - n.square(), out=grad_n)
-        torch.mul(grad_n, hidden_candidate, out=grad_r)
-        torch.mul(grad, hidden - n, out=grad_z)
-        grad_input_gates[:, : 2 * H].mul_(torch.addcmul(gates, gates, gates, value=-1))
-        grad_hidden_gates = grad_input_gates.clone()
-        grad_hidden_gates[:, 2 * H :].mul_(r)
-        grad_input_gates, grad_hidden_gates = grad_input_gates.to(fed.dtype), grad_hidden_gates.to(fed.dtype)
-        fed_uses, hidden_uses = ctx.uses
-        fed_uses.add(fed, grad_input_gates)
-        hidden_uses.add(hidden, grad_hidden_gates)
-        grad_hidden = (grad * z).add_(grad_hidden_gates @ hidden_weight)
+        gates, candidate, fed, hidden, fed_weight, hidden_weight = ctx.saved_tensors
+        of_input, of_hidden = ctx.layer
+        before = hidden.to(gates.dtype)
+        grad_hidden = torch.empty_like(before).copy_(grad_output)
+        grad_sums = of_input.gradient(ctx.time, (fed,)), of_hidden.gradient(ctx.time, (hidden,))
+        if grad_sums[0].dtype == gates.dtype:
+            gru_step_gradients(gates, candidate, before, grad_hidden, *grad_sums)
+        else:
+            found = torch.empty_like(gates), torch.empty_like(gates)
+            gru_step_gradients(gates, candidate, before, grad_hidden, *found)
+            for short, exact in zip(grad_sums, found, strict=True):
+                short.copy_(exact)
+        grad_hidden += grad_sums[1] @ hidden_weight
         fed_dtype, hidden_dtype = ctx.dtypes
-        return (
-            grad_input_gates, (grad_input_gates @ fed_weight).to(fed_dtype), grad_hidden.to(hidden_dtype),
-            None, None, None, None, None,
-        )  # fmt: skip
+        return None, None, (grad_sums[0] @ fed_weight).to(fed_dtype), grad_hidden.to(hidden_dtype), None, None, None
 
 
 def _lstm_step(
@@ -284,12 +245,12 @@ def _lstm_step(
 
 
 def _gru_step(
-    known: Tensor, fed: Tensor, before: LayerState, fed_weight: Tensor, hidden_weight: SharedWeight
+    known: Tensor, fed: Tensor, before: LayerState, fed_weight: Tensor, of_hidden: StepProducts
 ) -> tuple[Tensor]:
     """The equations of `_GRUStep` in single operations, for compilers."""
     hidden = before[0].to(known.dtype)
     input_gates = known + F.linear(fed.to(known.dtype), fed_weight)
-    hidden_gates = F.linear(hidden, hidden_weight.weight, hidden_weight.bias)
+    hidden_gates = F.linear(hidden, of_hidden.weights[0], of_hidden.bias)
     if known.dtype != torch.float64:
         input_gates, hidden_gates = input_gates.float(), hidden_gates.float()
     input_reset, input_update, input_candidate = input_gates.chunk(3, dim=1)

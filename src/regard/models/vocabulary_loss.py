@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from regard.errors import ArgumentError
-from regard.models.shared_weight import compute_dtype
+from regard.models.step_products import compute_dtype
 
 CHUNK_ELEMENTS = 1 << 22
 """Logits of a chunk: 16 MB in float32. Measured on a CPU with 8,000 words; with fewer rows the products are slower."""
@@ -98,39 +98,58 @@ class _Loss(torch.autograd.Function):
         total = torch.zeros((), dtype=exact, device=features.device)
         nll = torch.empty(len(features), dtype=exact, device=features.device)
 
-        rows = max(1, chunk_elements // V)
+        if smoothing:
+            mean_weight = matrix.mean(0, dtype=exact)
+            mean_bias = 0.0 if bias is None else bias.mean(dtype=exact)
+        rows = min(max(1, chunk_elements // V), max(1, len(features)))
+        # One memory for the logits of all chunks: the system fills new memory with zeros first.
+        products = torch.empty(rows, V, dtype=dtype, device=features.device)
         for start in range(0, len(features), rows):
             part = slice(start, start + rows)
             column = target[part, None]
-            logits = torch.mm(inputs[part], matrix.t()).to(exact)
-            if bias is not None:
-                logits += bias
+            own = products[: len(column)]
+            if bias is None or dtype != exact:
+                logits = torch.mm(inputs[part], matrix.t(), out=own).to(exact)
+                if bias is not None:
+                    logits += bias
+            else:
+                logits = torch.addmm(bias.to(exact), inputs[part], matrix.t(), out=own)
             chosen = logits.gather(1, column).squeeze(1)
-            mean = logits.mean(1) if smoothing else None
-            # In place: the logits become the probabilities, and these become the gradient of the logits.
+            # In place: the logits become their exponentials, and these the gradient of the logits times their sum.
             peak = logits.amax(1, keepdim=True)
             mass = logits.sub_(peak).exp_().sum(1, keepdim=True)
             log_sum = (mass.log() + peak).squeeze(1)
             nll[part] = log_sum - chosen
             total += (1 - smoothing) * nll[part].sum()
-            if mean is not None:
+            if smoothing:
+                mean = inputs[part].to(exact) @ mean_weight + mean_bias
                 total += smoothing * (log_sum - mean).sum()
             if not any(needs):
                 continue
-            grad_logits = logits.div_(mass)
-            if smoothing:
-                grad_logits.sub_(smoothing / V)
-            grad_logits.scatter_add_(1, column, grad_logits.new_full(column.shape, smoothing - 1))
+            grad_logits = logits.scatter_add_(1, column, (smoothing - 1) * mass)
+            share = 1 / mass
             if grad_bias is not None:
-                grad_bias += grad_logits.sum(0)
-            grad_logits = grad_logits.to(dtype)
+                grad_bias.addmv_(grad_logits.t(), share[:, 0])
+            if dtype == exact:
+                # The other factor of each product is much smaller than the logits: it is divided by their sum.
+                if grad_features is not None:
+                    torch.mm(grad_logits, matrix, out=grad_features[part]).mul_(share)
+                if grad_weight is not None:
+                    grad_weight.addmm_(grad_logits.t(), inputs[part] * share)
+                continue
+            grad_logits = torch.mul(grad_logits, share, out=own)
             if grad_features is not None:
                 torch.mm(grad_logits, matrix, out=grad_features[part])
             if grad_weight is not None:
-                if dtype == exact:
-                    grad_weight.addmm_(grad_logits.t(), inputs[part])
-                else:
-                    grad_weight += torch.mm(grad_logits.t(), inputs[part])
+                grad_weight += torch.mm(grad_logits.t(), inputs[part])
+        if smoothing:
+            # What smoothing subtracts from the gradient of each logit, ε / V, is the same for all.
+            if grad_features is not None:
+                grad_features -= (smoothing * mean_weight).to(dtype)
+            if grad_weight is not None:
+                grad_weight -= smoothing / V * inputs.sum(0, dtype=exact)
+            if grad_bias is not None:
+                grad_bias -= smoothing / V * len(features)
 
         ctx.mark_non_differentiable(nll)
         ctx.dtypes = features.dtype, weight.dtype, None if bias is None else bias.dtype

@@ -1,0 +1,133 @@
+"""Products with the same weights at every step of a loop, whose gradients are computed once for all steps.
+
+Autograd would compute ``grad_tᵀ · input_t`` at each step t and add matrices of the weight's size. Here the sum over the
+T steps is one product of the matrices of all steps:
+
+    ∂L/∂W = Σ_t grad_tᵀ input_t = [grad_1; …; grad_T]ᵀ [input_1; …; input_T]
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+
+class StepProducts:
+    """The sums ``known_t + b + Σ_k W_k input_{k,t}`` of one loop: their weights, and their gradients.
+
+    Each step's own autograd function takes `weights` (and `bias`) as inputs and returns no gradient for them, nor for
+    its `known`; its backward pass writes the gradient of its sum into what `gradient` gives. Autograd runs the backward
+    pass of the weights after that of all steps; there the products are computed.
+
+    Args:
+        weights: each ``[out, in_k]``.
+        bias: ``[out]`` or None.
+        known: ``[steps, rows, out]``, what is known of the sums before the loop; None: nothing.
+        steps: number of steps of the loop.
+        dtype: the dtype of the loop; weights and bias are cast to it once. ``known`` has it.
+
+    Attributes:
+        weights: in ``dtype``.
+        bias: in ``dtype``, or None.
+        known: ``[rows, out]`` for each step, or empty.
+    """
+
+    def __init__(
+        self, weights: tuple[Tensor, ...], bias: Tensor | None, known: Tensor | None, steps: int, dtype: torch.dtype
+    ):
+        self._steps = steps
+        self._inputs: dict[int, tuple[Tensor, ...]] = {}
+        self._gradients: Tensor | None = None
+        self._pass = -1
+        self.bias: Tensor | None
+        if torch.compiler.is_compiling():
+            # A compiler arranges the products of a backward pass itself.
+            self.weights = tuple(weight.to(dtype) for weight in weights)
+            self.bias = None if bias is None else bias.to(dtype)
+            self.known = () if known is None else known.unbind(0)
+        else:
+            self.bias, *cast = _WeightsFunction.apply(self, dtype, known, bias, *weights)  # pyright: ignore[reportGeneralTypeIssues]
+            self.weights = tuple(cast)
+            self.known = () if known is None else known.detach().unbind(0)
+
+    def gradient(self, step: int, inputs: tuple[Tensor, ...]) -> Tensor:
+        """Where a step's backward pass must write the gradient of its sum, ``[rows, out]``.
+
+        Args:
+            step: index of the step.
+            inputs: ``[rows, in_k]``, the factor of each weight in this step.
+        """
+        running = torch._C._current_graph_task_id()
+        if self._gradients is None or self._pass != running:
+            # A backward pass that ended early leaves its steps here.
+            self._inputs.clear()
+            rows, out = len(inputs[0]), self.weights[0].shape[0]
+            self._gradients = inputs[0].new_empty(self._steps, rows, out)
+            self._pass = running
+        self._inputs[step] = inputs
+        return self._gradients[step]
+
+    def take(self) -> tuple[Tensor, list[Tensor]] | None:
+        """What the running backward pass gathered; None if it reached no step. It is forgotten here.
+
+        Returns:
+            the gradients of the sums ``[steps, rows, out]``, and for each weight its factors ``[steps · rows, in_k]``.
+        """
+        gradients, inputs = self._gradients, self._inputs
+        self._gradients, self._inputs = None, {}
+        if gradients is None or self._pass != torch._C._current_graph_task_id():
+            return None
+        reached = next(iter(inputs.values()))
+        nothing = tuple(torch.zeros_like(tensor) for tensor in reached)
+        for step in range(self._steps):
+            if step not in inputs:
+                gradients[step].zero_()
+                inputs[step] = nothing
+        ordered = (inputs[step] for step in range(self._steps))
+        return gradients, [torch.cat(tensors) for tensors in zip(*ordered, strict=True)]
+
+
+class _WeightsFunction(torch.autograd.Function):
+    """Bias and weights in the dtype of the loop."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, products: StepProducts, dtype: torch.dtype, known: Tensor | None, *parameters: Tensor | None
+    ) -> tuple[Tensor | None, ...]:
+        ctx.set_materialize_grads(False)
+        ctx.products, ctx.has_known = products, known is not None
+        ctx.given = [None if parameter is None else parameter.dtype for parameter in parameters]
+        return tuple(
+            parameter
+            if parameter is None
+            else parameter.view_as(parameter)
+            if parameter.dtype == dtype
+            else parameter.to(dtype)
+            for parameter in parameters
+        )
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *_: None) -> tuple[Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        taken = ctx.products.take()
+        if taken is None:
+            return (None,) * (3 + len(ctx.given))
+        gradients, inputs = taken
+        rows = gradients.flatten(0, 1)
+        bias_dtype, *weight_dtypes = ctx.given
+        needs_bias, *needs_weights = ctx.needs_input_grad[3:]
+        grad_bias = rows.sum(0, dtype=bias_dtype) if needs_bias else None
+        grad_weights = [
+            (rows.t() @ factor).to(dtype) if needed else None
+            for factor, dtype, needed in zip(inputs, weight_dtypes, needs_weights, strict=True)
+        ]
+        return None, None, gradients if ctx.has_known else None, grad_bias, *grad_weights
+
+
+def compute_dtype(tensor: Tensor) -> torch.dtype:
+    """The dtype of a matrix product with this tensor: autocast's dtype if autocast is on, else the tensor's dtype."""
+    kind = tensor.device.type
+    if torch.is_autocast_enabled(kind) and tensor.dtype != torch.float64:
+        return torch.get_autocast_dtype(kind)
+    return tensor.dtype
