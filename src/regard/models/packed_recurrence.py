@@ -61,13 +61,13 @@ class _Step(NamedTuple):
 
     Attributes:
         rows: where they are.
-        count: how many there are.
+        number: how many there are.
         earlier: where the rows of the step before, in the order of the loop, are that go on; they come first.
         going_on: how many go on; the state of the others begins with zeros.
     """
 
     rows: slice
-    count: int
+    number: int
     earlier: slice
     going_on: int
 
@@ -121,12 +121,12 @@ class _LSTMDirection(torch.autograd.Function):
         hidden, cell = (gates.new_zeros(sizes[0], size) for _ in range(2))
         ctx.steps = list(_steps(sizes, backwards))
         for step in ctx.steps:
-            own = sums[step.rows].addmm_(hidden[: step.count].to(sums.dtype), hidden_weight.t())
+            own = sums[step.rows].addmm_(hidden[: step.number].to(sums.dtype), hidden_weight.t())
             if gates is not sums:
                 own = gates[step.rows].copy_(own)
-            lstm_step(own, cell[: step.count], cells[step.rows], tanh_cells[step.rows], outputs[step.rows])
-            hidden[: step.count] = outputs[step.rows]
-            cell[: step.count] = cells[step.rows]
+            lstm_step(own, cell[: step.number], cells[step.rows], tanh_cells[step.rows], outputs[step.rows])
+            hidden[: step.number] = outputs[step.rows]
+            cell[: step.number] = cells[step.rows]
         ctx.save_for_backward(inputs, input_weight, hidden_weight, gates, cells, tanh_cells, outputs)
         return outputs.to(data.dtype), hidden.to(data.dtype), cell.to(data.dtype)
 
@@ -139,9 +139,9 @@ class _LSTMDirection(torch.autograd.Function):
         grad_hidden, grad_cell = (torch.empty_like(grad, dtype=ctx.real).copy_(grad) for grad in (grad_last, grad_cell))
         for step in reversed(ctx.steps):
             own = grad_sums[step.rows]
-            grad = grad_hidden[: step.count].add_(grad_outputs[step.rows])
+            grad = grad_hidden[: step.number].add_(grad_outputs[step.rows])
             state = gates[step.rows], cells[step.rows], tanh_cells[step.rows]
-            lstm_step_gradients(*state, grad, grad_cell[: step.count], own)
+            lstm_step_gradients(*state, grad, grad_cell[: step.number], own)
             grad_hidden[: step.going_on] = own[: step.going_on].to(inputs.dtype) @ hidden_weight
         grad_sums, before = grad_sums.to(inputs.dtype), _before(outputs, ctx.steps).to(inputs.dtype)
         grad_bias = grad_sums.sum(0, dtype=ctx.given[1])
@@ -171,11 +171,11 @@ class _GRUDirection(torch.autograd.Function):
         hidden, bias = gates.new_zeros(sizes[0], size), hidden_bias.to(inputs.dtype)
         ctx.steps = list(_steps(sizes, backwards))
         for step in ctx.steps:
-            before = hidden[: step.count]
+            before = hidden[: step.number]
             recurrent = torch.addmm(bias, before.to(inputs.dtype), hidden_weight.t()).to(ctx.real)
             candidates[step.rows] = recurrent[:, 2 * size :]
             gru_step(gates[step.rows], recurrent, before, outputs[step.rows])
-            hidden[: step.count] = outputs[step.rows]
+            hidden[: step.number] = outputs[step.rows]
         ctx.save_for_backward(inputs, input_weight, hidden_weight, gates, candidates, outputs)
         return outputs.to(data.dtype), hidden.to(data.dtype)
 
@@ -188,7 +188,7 @@ class _GRUDirection(torch.autograd.Function):
         grad_hidden = torch.empty_like(grad_last, dtype=ctx.real).copy_(grad_last)
         for step in reversed(ctx.steps):
             own = grad_recurrent[step.rows]
-            grad = grad_hidden[: step.count].add_(grad_outputs[step.rows])
+            grad = grad_hidden[: step.number].add_(grad_outputs[step.rows])
             state = gates[step.rows], candidates[step.rows], before[step.rows]
             gru_step_gradients(*state, grad, grad_gates[step.rows], own)
             grad[: step.going_on] += own[: step.going_on].to(inputs.dtype) @ hidden_weight

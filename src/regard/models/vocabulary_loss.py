@@ -75,6 +75,67 @@ def vocabulary_loss(
     return VocabularyLoss(counted.total, counted.nll.new_zeros(len(target)).index_copy(0, kept, counted.nll))
 
 
+class _Gradients(NamedTuple):
+    """The gradients of features, weight and bias; None where none is wanted."""
+
+    features: Tensor | None
+    weight: Tensor | None
+    bias: Tensor | None
+
+    @classmethod
+    def zeros(cls, inputs: Tensor, matrix: Tensor, exact: torch.dtype, needs: list[bool]) -> "_Gradients":
+        """The gradients before the first chunk; sums over chunks are of the dtype ``exact``."""
+        return cls(
+            torch.empty_like(inputs) if needs[0] else None,
+            torch.zeros_like(matrix, dtype=exact) if needs[1] else None,
+            matrix.new_zeros(len(matrix), dtype=exact) if needs[2] else None,
+        )
+
+    def add(self, part: slice, inputs: Tensor, matrix: Tensor, scaled: Tensor, mass: Tensor, own: Tensor) -> None:
+        """Add a chunk's gradients, without what smoothing subtracts.
+
+        Args:
+            part: the rows of the chunk.
+            inputs, matrix: all features and the weight, in the dtype of the products.
+            scaled: the gradient of the chunk's logits times ``mass``.
+            mass: ``[rows, 1]``, the sums of the exponentials.
+            own: memory for logits in the dtype of the products.
+        """
+        share = 1 / mass
+        if self.bias is not None:
+            self.bias.addmv_(scaled.t(), share[:, 0])
+        if own.dtype == scaled.dtype:
+            # The other factor of each product is much smaller than the logits: that one is divided.
+            if self.features is not None:
+                torch.mm(scaled, matrix, out=self.features[part]).mul_(share)
+            if self.weight is not None:
+                self.weight.addmm_(scaled.t(), inputs[part] * share)
+            return
+        grad_logits = torch.mul(scaled, share, out=own)
+        if self.features is not None:
+            torch.mm(grad_logits, matrix, out=self.features[part])
+        if self.weight is not None:
+            self.weight.add_(torch.mm(grad_logits.t(), inputs[part]))
+
+    def smooth(self, inputs: Tensor, mean_weight: Tensor, smoothing: float) -> None:
+        """Subtract what smoothing takes from the gradient of every logit alike: ε / V."""
+        if self.features is not None:
+            self.features.sub_(smoothing * mean_weight)
+        if self.weight is not None:
+            self.weight.sub_(smoothing / len(self.weight) * inputs.sum(0, dtype=self.weight.dtype))
+        if self.bias is not None:
+            self.bias.sub_(smoothing / len(self.bias) * len(inputs))
+
+
+def _logits(inputs: Tensor, matrix: Tensor, bias: Tensor | None, own: Tensor) -> Tensor:
+    """``inputs · matrixᵀ + bias`` in float32 or float64; ``own`` is memory in the dtype of the products."""
+    if bias is not None and own.dtype == bias.dtype:
+        return torch.addmm(bias, inputs, matrix.t(), out=own)
+    exact = torch.promote_types(own.dtype, torch.float32)
+    logits = torch.mm(inputs, matrix.t(), out=own).to(exact)
+    return logits if bias is None else logits.add_(bias)
+
+
 class _Loss(torch.autograd.Function):
     @staticmethod
     def forward(
@@ -87,33 +148,25 @@ class _Loss(torch.autograd.Function):
         chunk_elements: int,
         differentiable: bool,
     ) -> tuple[Tensor, Tensor]:
-        V = weight.shape[0]
         dtype = compute_dtype(features)
         exact = torch.promote_types(dtype, torch.float32)
         inputs, matrix = features.to(dtype), weight.to(dtype)
+        offset = None if bias is None else bias.to(exact)
         needs = [differentiable and needed for needed in ctx.needs_input_grad[:3]]
-        grad_features = torch.empty_like(inputs) if needs[0] else None
-        grad_weight = torch.zeros(weight.shape, dtype=exact, device=weight.device) if needs[1] else None
-        grad_bias = torch.zeros(V, dtype=exact, device=weight.device) if needs[2] else None
+        sums = _Gradients.zeros(inputs, matrix, exact, needs) if any(needs) else None
         total = torch.zeros((), dtype=exact, device=features.device)
         nll = torch.empty(len(features), dtype=exact, device=features.device)
-
-        if smoothing:
-            mean_weight = matrix.mean(0, dtype=exact)
-            mean_bias = 0.0 if bias is None else bias.mean(dtype=exact)
-        rows = min(max(1, chunk_elements // V), max(1, len(features)))
+        # What smoothing needs, the mean of a row's logits, comes from the mean of the weights.
+        mean_weight = matrix.mean(0, dtype=exact)
+        mean_bias = 0.0 if offset is None else offset.mean()
+        rows = min(max(1, chunk_elements // len(weight)), max(1, len(features)))
         # One memory for the logits of all chunks: the system fills new memory with zeros first.
-        products = torch.empty(rows, V, dtype=dtype, device=features.device)
+        products = torch.empty(rows, len(weight), dtype=dtype, device=features.device)
         for start in range(0, len(features), rows):
             part = slice(start, start + rows)
             column = target[part, None]
             own = products[: len(column)]
-            if bias is None or dtype != exact:
-                logits = torch.mm(inputs[part], matrix.t(), out=own).to(exact)
-                if bias is not None:
-                    logits += bias
-            else:
-                logits = torch.addmm(bias.to(exact), inputs[part], matrix.t(), out=own)
+            logits = _logits(inputs[part], matrix, offset, own)
             chosen = logits.gather(1, column).squeeze(1)
             # In place: the logits become their exponentials, and these the gradient of the logits times their sum.
             peak = logits.amax(1, keepdim=True)
@@ -122,38 +175,15 @@ class _Loss(torch.autograd.Function):
             nll[part] = log_sum - chosen
             total += (1 - smoothing) * nll[part].sum()
             if smoothing:
-                mean = inputs[part].to(exact) @ mean_weight + mean_bias
+                mean = (inputs[part] * mean_weight).sum(1) + mean_bias
                 total += smoothing * (log_sum - mean).sum()
-            if not any(needs):
-                continue
-            grad_logits = logits.scatter_add_(1, column, (smoothing - 1) * mass)
-            share = 1 / mass
-            if grad_bias is not None:
-                grad_bias.addmv_(grad_logits.t(), share[:, 0])
-            if dtype == exact:
-                # The other factor of each product is much smaller than the logits: it is divided by their sum.
-                if grad_features is not None:
-                    torch.mm(grad_logits, matrix, out=grad_features[part]).mul_(share)
-                if grad_weight is not None:
-                    grad_weight.addmm_(grad_logits.t(), inputs[part] * share)
-                continue
-            grad_logits = torch.mul(grad_logits, share, out=own)
-            if grad_features is not None:
-                torch.mm(grad_logits, matrix, out=grad_features[part])
-            if grad_weight is not None:
-                grad_weight += torch.mm(grad_logits.t(), inputs[part])
-        if smoothing:
-            # What smoothing subtracts from the gradient of each logit, ε / V, is the same for all.
-            if grad_features is not None:
-                grad_features -= (smoothing * mean_weight).to(dtype)
-            if grad_weight is not None:
-                grad_weight -= smoothing / V * inputs.sum(0, dtype=exact)
-            if grad_bias is not None:
-                grad_bias -= smoothing / V * len(features)
-
+            if sums is not None:
+                sums.add(part, inputs, matrix, logits.scatter_add_(1, column, (smoothing - 1) * mass), mass, own)
+        if sums is not None and smoothing:
+            sums.smooth(inputs, mean_weight, smoothing)
         ctx.mark_non_differentiable(nll)
         ctx.dtypes = features.dtype, weight.dtype, None if bias is None else bias.dtype
-        ctx.save_for_backward(grad_features, grad_weight, grad_bias)
+        ctx.save_for_backward(*(sums or (None, None, None)))
         return total, nll
 
     @staticmethod
