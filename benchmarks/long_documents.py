@@ -6,7 +6,8 @@ The model is a Transformer whose tokens see a window and some global tokens (Bel
 mean of its annotations. The rival has the same parameters in `torch.nn.TransformerEncoder`, whose attention is
 `scaled_dot_product_attention` with the mask as a tensor ``[length, length]``. Both are measured as they are and with
 activation checkpointing of every layer (Chen et al. 2016), ours with its feedforward network in chunks of rows. Each
-runs in a process of its own.
+runs in a process of its own, which gives large blocks back to the system when they are freed, as `regard train` does
+with ``--activation-checkpointing``.
 
 One step is the forward and backward pass and AdamW's step. Extra memory is the peak of the first step at full length
 above what the process held before it made the batch and the mask; times are taken in turns. Linux only.
@@ -28,6 +29,7 @@ from torch.utils.checkpoint import checkpoint
 
 from regard.models import TextClassifier, TextClassifierConfig
 from regard.shapes import Grid
+from regard.training.resident_memory import return_large_blocks
 
 VOCABULARY, LABELS = 8000, 2
 MODELS = ("regard", "regard, checkpointing", "plain", "plain, checkpointing")
@@ -104,7 +106,7 @@ class Training:
                 global_tokens=options.global_tokens,
                 pooling="mean",
                 dropout=0.0,
-                checkpointing=checkpointing,
+                activation_checkpointing=checkpointing,
                 feedforward_chunk=options.feedforward_chunk if checkpointing else 0,
             )
         )
@@ -133,6 +135,7 @@ class Training:
 def serve(options: argparse.Namespace) -> None:
     """The process of one model: prints the first step's extra bytes and loss, then for each line the seconds of one."""
     torch.set_num_threads(options.threads)
+    return_large_blocks()
     training = Training(options)
     training.prepare(min(WARM_LENGTH, options.length))
     training.step()

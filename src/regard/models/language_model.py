@@ -51,7 +51,7 @@ class LanguageModelConfig:
     """The output matrix is the embedding."""
     feedforward_chunk: int = 0
     """Rows that the feedforward networks treat at a time; 0: all."""
-    checkpointing: bool = False
+    activation_checkpointing: bool = False
     """Activation checkpointing; see `regard.nn.LayerConfig`."""
 
     def __post_init__(self) -> None:

@@ -49,7 +49,7 @@ class TextClassifierConfig:
     """Transformer with a window: so many first tokens are seen by all tokens."""
     feedforward_chunk: int = 0
     """Transformer: rows that the feedforward networks treat at a time; 0: all."""
-    checkpointing: bool = False
+    activation_checkpointing: bool = False
     """Transformer: activation checkpointing; see `regard.nn.LayerConfig`."""
     pooling: str = "attention"
     """``attention`` (Yang et al. 2016), ``mean`` or ``max``."""
@@ -100,7 +100,7 @@ class TextClassifierConfig:
             norm_first=True,
             position=relative_position(self.position),
             feedforward_chunk=self.feedforward_chunk,
-            checkpointing=self.checkpointing,
+            activation_checkpointing=self.activation_checkpointing,
         )
 
     @property

@@ -71,5 +71,5 @@ def layer_config(config: Any) -> LayerConfig:
         normalizer=config.normalizer,
         position=relative_position(config.position),
         feedforward_chunk=config.feedforward_chunk,
-        checkpointing=config.checkpointing,
+        activation_checkpointing=config.activation_checkpointing,
     )

@@ -59,7 +59,7 @@ class TransformerConfig:
     """``none``; ``target``: output matrix and target embedding are one matrix; ``all``: the source embedding too."""
     feedforward_chunk: int = 0
     """Rows that the feedforward networks treat at a time; 0: all."""
-    checkpointing: bool = False
+    activation_checkpointing: bool = False
     """Activation checkpointing; see `regard.nn.LayerConfig`."""
     pad: int = 0
     """Token that pads the rows of a batch."""

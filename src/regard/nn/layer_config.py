@@ -43,8 +43,8 @@ class LayerConfig:
     """Backend of every attention."""
     feedforward_chunk: int = 0
     """Rows (tokens of a batch) that the feedforward network treats at a time (Kitaev et al. 2020, section 3); 0: all.
-    With ``checkpointing``, its hidden layer takes memory for so many rows only."""
-    checkpointing: bool = False
+    With ``activation_checkpointing``, its hidden layer takes memory for so many rows only."""
+    activation_checkpointing: bool = False
     """Activation checkpointing (Chen et al. 2016): each layer keeps the inputs of its parts, and computes the rest
     again in the backward pass, with the same dropout. Gradients are the same, bit for bit; a step takes longer, by the
     time of about one forward pass."""
@@ -72,7 +72,7 @@ class LayerConfig:
         return TransformerDecoderLayer(self._self_attention(False), self._attention(None), *self._rest())
 
     def _rest(self) -> tuple[int, float, str, bool, int, bool]:
-        running = self.feedforward_chunk, self.checkpointing
+        running = self.feedforward_chunk, self.activation_checkpointing
         return self.feedforward, self.dropout, self.activation, self.norm_first, *running
 
     def _self_attention(self, bidirectional: bool) -> MultiheadAttention:

@@ -59,7 +59,7 @@ class TransformerLayer(nn.Module):
         activation: ``relu``, ``gelu`` or ``silu``.
         norm_first: pre-norm instead of post-norm.
         feedforward_chunk: rows that the feedforward network treats at a time; 0: all.
-        checkpointing: whether activations are computed again in the backward pass instead of kept.
+        activation_checkpointing: whether activations are computed again in the backward pass instead of kept.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class TransformerLayer(nn.Module):
         activation: str,
         norm_first: bool,
         feedforward_chunk: int,
-        checkpointing: bool,
+        activation_checkpointing: bool,
     ):
         super().__init__()
         if feedforward < 1:
@@ -83,7 +83,7 @@ class TransformerLayer(nn.Module):
         self.norm_first = norm_first
         self.activation = activation
         self.feedforward_chunk = feedforward_chunk
-        self.checkpointing = checkpointing
+        self.activation_checkpointing = activation_checkpointing
         self.self_attn = attention
         self.linear1 = nn.Linear(dim, feedforward)
         self.linear2 = nn.Linear(feedforward, dim)
@@ -139,7 +139,7 @@ class TransformerLayer(nn.Module):
 
     def _part(self, function: Callable[P, R]) -> Callable[P, R]:
         """A part of the layer whose activations are kept, or computed again in the backward pass."""
-        return recomputed(function) if self.checkpointing else function
+        return recomputed(function) if self.activation_checkpointing else function
 
 
 class TransformerEncoderLayer(TransformerLayer):
@@ -155,7 +155,7 @@ class TransformerEncoderLayer(TransformerLayer):
         activation: ``relu``, ``gelu`` or ``silu``.
         norm_first: layer normalization before each part (Xiong et al. 2020) instead of after the sum.
         feedforward_chunk: as in `LayerConfig`.
-        checkpointing: as in `LayerConfig`.
+        activation_checkpointing: as in `LayerConfig`.
     """
 
     def __init__(
@@ -166,9 +166,11 @@ class TransformerEncoderLayer(TransformerLayer):
         activation: str = "relu",
         norm_first: bool = False,
         feedforward_chunk: int = 0,
-        checkpointing: bool = False,
+        activation_checkpointing: bool = False,
     ):
-        super().__init__(attention, feedforward, dropout, activation, norm_first, feedforward_chunk, checkpointing)
+        super().__init__(
+            attention, feedforward, dropout, activation, norm_first, feedforward_chunk, activation_checkpointing
+        )
 
     def forward(self, input: Tensor, lengths: Tensor | None = None, mask: Mask | None = None) -> Tensor:
         """Run the layer on a padded batch.
@@ -209,7 +211,7 @@ class TransformerDecoderLayer(TransformerLayer):
         activation: ``relu``, ``gelu`` or ``silu``.
         norm_first: layer normalization before each part (Xiong et al. 2020) instead of after the sum.
         feedforward_chunk: as in `LayerConfig`.
-        checkpointing: as in `LayerConfig`.
+        activation_checkpointing: as in `LayerConfig`.
     """
 
     def __init__(
@@ -221,9 +223,11 @@ class TransformerDecoderLayer(TransformerLayer):
         activation: str = "relu",
         norm_first: bool = False,
         feedforward_chunk: int = 0,
-        checkpointing: bool = False,
+        activation_checkpointing: bool = False,
     ):
-        super().__init__(attention, feedforward, dropout, activation, norm_first, feedforward_chunk, checkpointing)
+        super().__init__(
+            attention, feedforward, dropout, activation, norm_first, feedforward_chunk, activation_checkpointing
+        )
         self.multihead_attn = cross_attention
         self.norm3 = nn.LayerNorm(attention.embed_dim)
 
