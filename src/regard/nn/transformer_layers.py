@@ -95,12 +95,13 @@ class TransformerLayer(nn.Module):
             nn.init.zeros_(linear.bias)
 
     def _before(self, rows: Tensor, norm: nn.LayerNorm) -> Tensor:
-        """The input of a part."""
         return norm(rows) if self.norm_first else rows
 
     def _after(self, rows: Tensor, output: Tensor, norm: nn.LayerNorm) -> Tensor:
         """The sum of the input and the output of a part: the input of the next part."""
-        total = rows + self.dropout(output)
+        # A user may have put another module in the place of ours.
+        ours = isinstance(self.dropout, Dropout)
+        total = self.dropout(output, residual=rows) if ours else rows + self.dropout(output)
         return total if self.norm_first else norm(total)
 
     def _attend_to_self(
@@ -118,14 +119,7 @@ class TransformerLayer(nn.Module):
         return EncoderRows(attention.out_proj(packing.pack(attention.join(attended.output))), cache)
 
     def _transform(self, rows: Tensor, attended: Tensor, before: nn.LayerNorm, after: nn.LayerNorm) -> Tensor:
-        """The sum of the last attention's input and output, through the feedforward network: a layer's last part.
-
-        Args:
-            rows: the attention's input ``[tokens, dim]``.
-            attended: the attention's output ``[tokens, dim]``.
-            before: normalization of the attention.
-            after: normalization of the feedforward network.
-        """
+        """The sum of the last attention's input and output, through the feedforward network: a layer's last part."""
 
         def transformed(rows: Tensor, attended: Tensor) -> Tensor:
             rows = self._after(rows, attended, before)
@@ -135,7 +129,10 @@ class TransformerLayer(nn.Module):
 
     def _feedforward(self, rows: Tensor) -> Tensor:
         """``W_2 dropout(activation(W_1 x))`` (Vaswani et al. 2017, eq. 2)."""
-        return self.linear2(self.dropout(ACTIVATIONS[self.activation](self.linear1(rows))))
+        hidden = self.linear1(rows)
+        if self.activation == "relu" and isinstance(self.dropout, Dropout):
+            return self.linear2(self.dropout(hidden, relu=True))
+        return self.linear2(self.dropout(ACTIVATIONS[self.activation](hidden)))
 
     def _part(self, function: Callable[P, R]) -> Callable[P, R]:
         """A part of the layer whose activations are kept, or computed again in the backward pass."""
