@@ -81,7 +81,8 @@ class _Dropped(torch.autograd.Function):
         if ctx.needs_input_grad[0] and reverse_mode_only(gradient):
             of_input = _Dropped.apply(gradient.contiguous(), None, bits, *ctx.numbers)
         elif ctx.needs_input_grad[0]:  # batched gradients
-            of_input = gradient * _kept(bits, *ctx.numbers, gradient)
+            threshold, factor = ctx.numbers
+            of_input = gradient * _kept(bits, threshold, factor, gradient)
         return of_input, gradient if ctx.needs_input_grad[1] else None, None, None, None
 
 

@@ -176,7 +176,8 @@ def _are_surely_small(query: Tensor, key: Tensor, scale: float, attn_mask: Tenso
 
     With hooks for saved tensors (activation checkpointing has them) that look would compute the whole part again.
     """
-    if torch._C._autograd._top_saved_tensors_default_hooks(True) is None or key.shape[2] == 0:
+    hooks = torch._C._autograd._top_saved_tensors_default_hooks(True)  # pyright: ignore[reportAttributeAccessIssue]
+    if hooks is None or key.shape[2] == 0:
         return False
     if attn_mask is not None and attn_mask.dtype != torch.bool:
         return False
