@@ -4,7 +4,10 @@
 
 The model is a Transformer whose tokens see a window and some global tokens (Beltagy et al. 2020, section 3.1), and the
 mean of its annotations. The rival has the same parameters in `torch.nn.TransformerEncoder`, whose attention is
-`scaled_dot_product_attention` with the mask as a tensor ``[length, length]``. Each runs in a process of its own.
+`scaled_dot_product_attention` with the mask as a tensor ``[length, length]``. Both are measured as they are and with
+activation checkpointing of every layer (Chen et al. 2016), ours with its feedforward network in chunks of rows. Each
+runs in a process of its own, which gives large blocks back to the system when they are freed, as `regard train` does
+with ``--activation-checkpointing``.
 
 One step is the forward and backward pass and AdamW's step. Extra memory is the peak of the first step at full length
 above what the process held before it made the batch and the mask; times are taken in turns. Linux only.
@@ -22,11 +25,14 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
 
 from regard.models import TextClassifier, TextClassifierConfig
 from regard.shapes import Grid
+from regard.training.resident_memory import return_large_blocks
 
 VOCABULARY, LABELS = 8000, 2
+MODELS = ("regard", "regard, checkpointing", "plain", "plain, checkpointing")
 WARM_LENGTH = 1024
 """Tokens of the step that loads the libraries and compiles the kernels."""
 
@@ -37,12 +43,14 @@ class PlainClassifier(nn.Module):
     Args:
         model: whose configuration it has, and whose parameters are copied.
         length: tokens of the longest text.
+        checkpointing: whether each layer's activations are computed again in the backward pass.
     """
 
     positions: Tensor
 
-    def __init__(self, model: TextClassifier, length: int):
+    def __init__(self, model: TextClassifier, length: int, checkpointing: bool):
         super().__init__()
+        self.checkpointing = checkpointing
         config, dim = model.config, model.config.hidden_dim
         layer = nn.TransformerEncoderLayer(
             dim, config.heads, config.layer.feedforward, config.dropout, config.layer.activation, batch_first=True,
@@ -63,7 +71,15 @@ class PlainClassifier(nn.Module):
         """The logits of texts ``[batch, length]``, whose tokens do not see what is ``hidden [length, length]``."""
         embedded = self.embedding(tokens) * math.sqrt(self.embedding.embedding_dim)
         embedded = embedded + self.positions[: tokens.shape[1]]
-        return self.output(self.encoder(embedded, mask=hidden).mean(1))
+        return self.output(self.encode(embedded, hidden).mean(1))
+
+    def encode(self, rows: Tensor, hidden: Tensor) -> Tensor:
+        """The annotations of embedded texts ``[batch, length, dim]``."""
+        if not self.checkpointing:
+            return self.encoder(rows, mask=hidden)
+        for layer in self.encoder.layers:
+            rows = checkpoint(layer, rows, hidden, use_reentrant=False)
+        return self.encoder.norm(rows)
 
     def hidden(self, length: int) -> Tensor:
         """The mask of a text, True for pairs that are not seen."""
@@ -76,6 +92,7 @@ class Training:
 
     def __init__(self, options: argparse.Namespace):
         self.options = options
+        checkpointing = options.serve.endswith("checkpointing")
         torch.manual_seed(7)
         ours = TextClassifier(
             TextClassifierConfig(
@@ -89,9 +106,12 @@ class Training:
                 global_tokens=options.global_tokens,
                 pooling="mean",
                 dropout=0.0,
+                activation_checkpointing=checkpointing,
+                feedforward_chunk=options.feedforward_chunk if checkpointing else 0,
             )
         )
-        self.model = ours if options.serve == "regard" else PlainClassifier(ours, options.length)
+        plain = options.serve.startswith("plain")
+        self.model = PlainClassifier(ours, options.length, checkpointing) if plain else ours
         self.optimizer = torch.optim.AdamW(self.model.parameters(), 1e-5)
 
     def prepare(self, length: int) -> None:
@@ -115,6 +135,7 @@ class Training:
 def serve(options: argparse.Namespace) -> None:
     """The process of one model: prints the first step's extra bytes and loss, then for each line the seconds of one."""
     torch.set_num_threads(options.threads)
+    return_large_blocks()
     training = Training(options)
     training.prepare(min(WARM_LENGTH, options.length))
     training.step()
@@ -166,9 +187,9 @@ def main() -> None:
     if options.serve:
         serve(options)
         return
-    rivals = {name: Rival(name) for name in ("regard", "plain")}
+    rivals = {name: Rival(name) for name in MODELS}
     for turn in range(options.steps):
-        for name in sorted(rivals, reverse=turn % 2 == 1):
+        for name in MODELS[:: 1 if turn % 2 else -1]:
             rivals[name].step()
     mask = f"window {options.window} + {options.global_tokens} global"
     layers = f"{options.layers} layers of {options.heads} heads × {options.dim // options.heads}"
@@ -177,12 +198,12 @@ def main() -> None:
     for name, rival in rivals.items():
         times = f"{statistics.median(rival.seconds):.3f} | {min(rival.seconds):.3f}"
         print(f"| {name} | {times} | {rival.extra / 2**20:,.0f} | {rival.loss:.6f} |")
-    ours, plain = rivals["regard"], rivals["plain"]
-    ratios = [there / here for here, there in zip(ours.seconds, plain.seconds, strict=True)]
-    time_ratio, memory_ratio = statistics.median(ratios), plain.extra / ours.extra
-    print(
-        f"| plain / regard | {time_ratio:.1f} | {min(plain.seconds) / min(ours.seconds):.1f} | {memory_ratio:.1f} | |"
-    )
+    print("\n| ratio | time | memory |\n|---|---|---|")
+    for ours in MODELS[:2]:
+        for plain in MODELS[2:]:
+            here, there = rivals[ours], rivals[plain]
+            ratios = [theirs / own for own, theirs in zip(here.seconds, there.seconds, strict=True)]
+            print(f"| {plain} / {ours} | {statistics.median(ratios):.1f} | {there.extra / here.extra:.1f} |")
 
 
 def _arguments() -> argparse.Namespace:
@@ -194,9 +215,12 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--dim", type=int, default=256)
     parser.add_argument("--heads", type=int, default=4)
     parser.add_argument("--layers", type=int, default=2)
+    parser.add_argument(
+        "--feedforward-chunk", type=int, default=1024, help="rows, ours with checkpointing (default: 1024)"
+    )
     parser.add_argument("--steps", type=int, default=3, help="timed steps of each (default: 3)")
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--serve", choices=("regard", "plain"), help=argparse.SUPPRESS)
+    parser.add_argument("--serve", choices=MODELS, help=argparse.SUPPRESS)
     return parser.parse_args()
 
 

@@ -135,6 +135,28 @@ def test_freed_memory_is_returned_though_blocks_above_it_are_in_use():
     assert freed - released > 60
 
 
+@glibc
+def test_large_blocks_between_blocks_in_use_are_returned_when_freed():
+    kept, returned = run_fresh("""
+        import torch
+        from regard.training.resident_memory import return_large_blocks
+
+        def left():
+            "Megabytes that stay resident when every other block of 16 MiB is freed."
+            before = resident()
+            blocks = [torch.ones(1 << 22) for _ in range(8)]
+            del blocks[::2]
+            print(resident() - before)
+            del blocks
+
+        torch.ones(1 << 22)  # the first that is freed raises the threshold
+        left()
+        return_large_blocks()
+        left()
+    """)
+    assert returned < 70 < 100 < kept
+
+
 def test_a_number_of_the_user_is_kept(monkeypatch):
     monkeypatch.setenv("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "7")
     monkeypatch.delenv("LRU_CACHE_CAPACITY", raising=False)

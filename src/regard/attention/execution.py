@@ -49,7 +49,8 @@ def _execute(problem: Problem, backend: Backend, gatherer: Gatherer | None, need
         else:
             result = _run(problem, backend, gatherer, need_weights)
         if result.output.requires_grad:
-            result.output.register_hook(lambda gradient: _without_empty_rows(problem, gradient))
+            visible = problem.without_numbers
+            result.output.register_hook(lambda gradient: _without_empty_rows(visible, gradient))
         return result
     result = _run(problem, backend, gatherer, need_weights)
     if is_finite(result.output):

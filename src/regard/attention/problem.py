@@ -1,6 +1,6 @@
 """One attention problem, checked and with all four axes: what every backend takes."""
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -107,6 +107,14 @@ class Problem:
         if self.bias is not None and self.bias.needs_gradient(self.query):
             return True
         return _has_leaf(self.score) or _has_leaf(self.normalizer)
+
+    @property
+    def without_numbers(self) -> "Problem":
+        """The same grid, mask and bias, for what asks later who sees whom: it keeps no input in memory but a bias's."""
+        if self.bias is not None:
+            return self
+        query, key, value = (tensor.new_empty(()).expand(tensor.shape) for tensor in (self.query, self.key, self.value))
+        return replace(self, query=query, key=key, value=value, memory=None)
 
     def restore(self, tensor: Tensor) -> Tensor:
         """A result ``[batch, heads, ...]`` with the leading axes that the user's tensors had."""

@@ -49,6 +49,10 @@ class LanguageModelConfig:
     """Rate on embeddings, after each part, in feedforward networks and on attention weights; in [0, 1)."""
     tied: bool = True
     """The output matrix is the embedding."""
+    feedforward_chunk: int = 0
+    """Rows that the feedforward networks treat at a time; 0: all."""
+    activation_checkpointing: bool = False
+    """Activation checkpointing; see `regard.nn.LayerConfig`."""
 
     def __post_init__(self) -> None:
         if self.position not in POSITIONS:

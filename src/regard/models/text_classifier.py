@@ -47,6 +47,10 @@ class TextClassifierConfig:
     """Transformer: each token sees so many tokens on each side, besides the global ones; 0: all tokens."""
     global_tokens: int = 0
     """Transformer with a window: so many first tokens are seen by all tokens."""
+    feedforward_chunk: int = 0
+    """Transformer: rows that the feedforward networks treat at a time; 0: all."""
+    activation_checkpointing: bool = False
+    """Transformer: activation checkpointing; see `regard.nn.LayerConfig`."""
     pooling: str = "attention"
     """``attention`` (Yang et al. 2016), ``mean`` or ``max``."""
     pooling_heads: int = 1
@@ -95,6 +99,8 @@ class TextClassifierConfig:
             dropout=self.dropout,
             norm_first=True,
             position=relative_position(self.position),
+            feedforward_chunk=self.feedforward_chunk,
+            activation_checkpointing=self.activation_checkpointing,
         )
 
     @property

@@ -70,4 +70,6 @@ def layer_config(config: Any) -> LayerConfig:
         score=config.score,
         normalizer=config.normalizer,
         position=relative_position(config.position),
+        feedforward_chunk=config.feedforward_chunk,
+        activation_checkpointing=config.activation_checkpointing,
     )

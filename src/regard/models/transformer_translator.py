@@ -57,6 +57,10 @@ class TransformerConfig:
     """Rate on embeddings, after each part, in feedforward networks and on attention weights; in [0, 1)."""
     tied_embeddings: str = "target"
     """``none``; ``target``: output matrix and target embedding are one matrix; ``all``: the source embedding too."""
+    feedforward_chunk: int = 0
+    """Rows that the feedforward networks treat at a time; 0: all."""
+    activation_checkpointing: bool = False
+    """Activation checkpointing; see `regard.nn.LayerConfig`."""
     pad: int = 0
     """Token that pads the rows of a batch."""
     bos: int = 1

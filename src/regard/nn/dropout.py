@@ -14,7 +14,14 @@ class Dropout(nn.Dropout):
         inplace: as in `torch.nn.Dropout`.
     """
 
-    def forward(self, input: Tensor) -> Tensor:
-        if self.inplace:
+    def forward(self, input: Tensor, *, relu: bool = False, residual: Tensor | None = None) -> Tensor:
+        """Drop elements while training.
+
+        Args:
+            input: any floating-point tensor.
+            relu: whether the input goes through a ReLU first, in the same pass where that is possible.
+            residual: added to the result, in the same pass; not with ``relu``. None: nothing.
+        """
+        if self.inplace and not relu and residual is None:
             return F.dropout(input, self.p, self.training, inplace=True)
-        return dropout(input, self.p) if self.training else input
+        return dropout(input, self.p if self.training else 0.0, relu=relu, residual=residual)

@@ -41,6 +41,13 @@ class LayerConfig:
     for each range of distances, Raffel et al. 2020) or ``shaw`` (Shaw et al. 2018)."""
     backend: str = "auto"
     """Backend of every attention."""
+    feedforward_chunk: int = 0
+    """Rows (tokens of a batch) that the feedforward network treats at a time (Kitaev et al. 2020, section 3); 0: all.
+    With ``activation_checkpointing``, its hidden layer takes memory for so many rows only."""
+    activation_checkpointing: bool = False
+    """Activation checkpointing (Chen et al. 2016): each layer keeps the inputs of its parts, and computes the rest
+    again in the backward pass, with the same dropout. Gradients are the same, bit for bit; a step takes longer, by the
+    time of about one forward pass."""
 
     def __post_init__(self) -> None:
         if self.position not in RELATIVE_POSITIONS:
@@ -64,8 +71,9 @@ class LayerConfig:
         """A new layer of self-attention and attention to an encoder's output, which has no positions."""
         return TransformerDecoderLayer(self._self_attention(False), self._attention(None), *self._rest())
 
-    def _rest(self) -> tuple[int, float, str, bool]:
-        return self.feedforward, self.dropout, self.activation, self.norm_first
+    def _rest(self) -> tuple[int, float, str, bool, int, bool]:
+        running = self.feedforward_chunk, self.activation_checkpointing
+        return self.feedforward, self.dropout, self.activation, self.norm_first, *running
 
     def _self_attention(self, bidirectional: bool) -> MultiheadAttention:
         size = self.dim // self.heads

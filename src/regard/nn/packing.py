@@ -6,7 +6,9 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from regard import masks
 from regard.errors import ArgumentError, ShapeError
+from regard.masks import Mask
 
 
 class Packing:
@@ -59,6 +61,20 @@ class Packing:
         batch, length = self.shape
         flat = rows if self.index is None else _Pad.apply(rows, self.index, batch * length)
         return flat.unflatten(0, self.shape)
+
+
+def packing_of(padded: Tensor, lengths: Tensor | None) -> Packing:
+    """The packing of a batch ``[batch, length, dim]`` with these lengths; None: without padding."""
+    batch, length = padded.shape[:2]
+    return Packing.full(batch, length) if lengths is None else Packing(lengths, length)
+
+
+def without_padding(mask: Mask | None, packing: Packing, lengths: Tensor | None) -> Mask | None:
+    """The mask that hides the padding as well."""
+    if lengths is None or packing.index is None:
+        return mask
+    present = masks.lengths(lengths)
+    return present if mask is None else mask & present
 
 
 class _Pack(torch.autograd.Function):

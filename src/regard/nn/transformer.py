@@ -10,8 +10,8 @@ from regard.errors import ArgumentError
 from regard.masks import Mask
 from regard.nn.key_values import KeyValueCache, KeyValues
 from regard.nn.layer_config import LayerConfig
-from regard.nn.packing import Packing
-from regard.nn.transformer_layers import TransformerDecoderLayer, TransformerEncoderLayer, packing_of, without_padding
+from regard.nn.packing import Packing, packing_of, without_padding
+from regard.nn.transformer_layers import TransformerDecoderLayer, TransformerEncoderLayer
 
 
 class TransformerEncoder(nn.Module):

@@ -1,19 +1,21 @@
 """The layers of a Transformer: self-attention, attention to an encoder's output, and a feedforward network."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, ParamSpec, TypeVar
 
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from regard import masks
 from regard.errors import ArgumentError, UnknownNameError
 from regard.masks import Mask
 from regard.nn.dropout import Dropout
 from regard.nn.key_values import KeyValueCache, KeyValues
 from regard.nn.multihead import MultiheadAttention
-from regard.nn.packing import Packing
+from regard.nn.packing import Packing, packing_of, without_padding
+from regard.nn.recomputation import in_chunks, recomputed
 
+P = ParamSpec("P")
+R = TypeVar("R")
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.gelu, "silu": F.silu}
 
 
@@ -56,6 +58,8 @@ class TransformerLayer(nn.Module):
         dropout: rate after each part, and in the feedforward network; in [0, 1).
         activation: ``relu``, ``gelu`` or ``silu``.
         norm_first: pre-norm instead of post-norm.
+        feedforward_chunk: rows that the feedforward network treats at a time; 0: all.
+        activation_checkpointing: whether activations are computed again in the backward pass instead of kept.
     """
 
     def __init__(
@@ -65,15 +69,21 @@ class TransformerLayer(nn.Module):
         dropout: float,
         activation: str,
         norm_first: bool,
+        feedforward_chunk: int,
+        activation_checkpointing: bool,
     ):
         super().__init__()
         if feedforward < 1:
             raise ArgumentError(f"feedforward must be at least 1; it is {feedforward}")
+        if feedforward_chunk < 0:
+            raise ArgumentError(f"feedforward_chunk must be at least 0; it is {feedforward_chunk}")
         if activation not in ACTIVATIONS:
             raise UnknownNameError("activation", activation, ACTIVATIONS)
         dim = attention.embed_dim
         self.norm_first = norm_first
         self.activation = activation
+        self.feedforward_chunk = feedforward_chunk
+        self.activation_checkpointing = activation_checkpointing
         self.self_attn = attention
         self.linear1 = nn.Linear(dim, feedforward)
         self.linear2 = nn.Linear(feedforward, dim)
@@ -85,18 +95,20 @@ class TransformerLayer(nn.Module):
             nn.init.zeros_(linear.bias)
 
     def _before(self, rows: Tensor, norm: nn.LayerNorm) -> Tensor:
-        """The input of a part."""
         return norm(rows) if self.norm_first else rows
 
     def _after(self, rows: Tensor, output: Tensor, norm: nn.LayerNorm) -> Tensor:
         """The sum of the input and the output of a part: the input of the next part."""
-        total = rows + self.dropout(output)
+        # A user may have put another module in the place of ours.
+        ours = isinstance(self.dropout, Dropout)
+        total = self.dropout(output, residual=rows) if ours else rows + self.dropout(output)
         return total if self.norm_first else norm(total)
 
     def _attend_to_self(
         self, rows: Tensor, packing: Packing, mask: Mask | None, cache: KeyValueCache | None
     ) -> EncoderRows:
-        attention = self.self_attn
+        """Self-attention of the input of a layer."""
+        attention, rows = self.self_attn, self._before(rows, self.norm1)
         query, key, value = (attention.split(packing.pad(each)) for each in attention.project(rows, rows, rows))
         first = 0 if cache is None else cache.length
         query, key = attention.rotate(query, first), attention.rotate(key, first)
@@ -106,9 +118,25 @@ class TransformerLayer(nn.Module):
         attended = attention.attend_heads(query, key, value, masks=[mask])
         return EncoderRows(attention.out_proj(packing.pack(attention.join(attended.output))), cache)
 
+    def _transform(self, rows: Tensor, attended: Tensor, before: nn.LayerNorm, after: nn.LayerNorm) -> Tensor:
+        """The sum of the last attention's input and output, through the feedforward network: a layer's last part."""
+
+        def transformed(rows: Tensor, attended: Tensor) -> Tensor:
+            rows = self._after(rows, attended, before)
+            return self._after(rows, self._feedforward(self._before(rows, after)), after)
+
+        return in_chunks(self._part(transformed), self.feedforward_chunk, rows, attended)
+
     def _feedforward(self, rows: Tensor) -> Tensor:
         """``W_2 dropout(activation(W_1 x))`` (Vaswani et al. 2017, eq. 2)."""
-        return self.linear2(self.dropout(ACTIVATIONS[self.activation](self.linear1(rows))))
+        hidden = self.linear1(rows)
+        if self.activation == "relu" and isinstance(self.dropout, Dropout):
+            return self.linear2(self.dropout(hidden, relu=True))
+        return self.linear2(self.dropout(ACTIVATIONS[self.activation](hidden)))
+
+    def _part(self, function: Callable[P, R]) -> Callable[P, R]:
+        """A part of the layer whose activations are kept, or computed again in the backward pass."""
+        return recomputed(function) if self.activation_checkpointing else function
 
 
 class TransformerEncoderLayer(TransformerLayer):
@@ -123,6 +151,8 @@ class TransformerEncoderLayer(TransformerLayer):
         dropout: rate after each part, and in the feedforward network; in [0, 1).
         activation: ``relu``, ``gelu`` or ``silu``.
         norm_first: layer normalization before each part (Xiong et al. 2020) instead of after the sum.
+        feedforward_chunk: as in `LayerConfig`.
+        activation_checkpointing: as in `LayerConfig`.
     """
 
     def __init__(
@@ -132,8 +162,12 @@ class TransformerEncoderLayer(TransformerLayer):
         dropout: float = 0.1,
         activation: str = "relu",
         norm_first: bool = False,
+        feedforward_chunk: int = 0,
+        activation_checkpointing: bool = False,
     ):
-        super().__init__(attention, feedforward, dropout, activation, norm_first)
+        super().__init__(
+            attention, feedforward, dropout, activation, norm_first, feedforward_chunk, activation_checkpointing
+        )
 
     def forward(self, input: Tensor, lengths: Tensor | None = None, mask: Mask | None = None) -> Tensor:
         """Run the layer on a padded batch.
@@ -156,10 +190,8 @@ class TransformerEncoderLayer(TransformerLayer):
             mask: who may see whom, padding included.
             cache: keys and values of earlier tokens, which are attended to as well.
         """
-        attended = self._attend_to_self(self._before(rows, self.norm1), packing, mask, cache)
-        rows = self._after(rows, attended.rows, self.norm1)
-        rows = self._after(rows, self._feedforward(self._before(rows, self.norm2)), self.norm2)
-        return EncoderRows(rows, attended.cache)
+        attended = self._part(self._attend_to_self)(rows, packing, mask, cache)
+        return EncoderRows(self._transform(rows, attended.rows, self.norm1, self.norm2), attended.cache)
 
 
 class TransformerDecoderLayer(TransformerLayer):
@@ -175,6 +207,8 @@ class TransformerDecoderLayer(TransformerLayer):
         dropout: rate after each part, and in the feedforward network; in [0, 1).
         activation: ``relu``, ``gelu`` or ``silu``.
         norm_first: layer normalization before each part (Xiong et al. 2020) instead of after the sum.
+        feedforward_chunk: as in `LayerConfig`.
+        activation_checkpointing: as in `LayerConfig`.
     """
 
     def __init__(
@@ -185,8 +219,12 @@ class TransformerDecoderLayer(TransformerLayer):
         dropout: float = 0.1,
         activation: str = "relu",
         norm_first: bool = False,
+        feedforward_chunk: int = 0,
+        activation_checkpointing: bool = False,
     ):
-        super().__init__(attention, feedforward, dropout, activation, norm_first)
+        super().__init__(
+            attention, feedforward, dropout, activation, norm_first, feedforward_chunk, activation_checkpointing
+        )
         self.multihead_attn = cross_attention
         self.norm3 = nn.LayerNorm(attention.embed_dim)
 
@@ -246,33 +284,17 @@ class TransformerDecoderLayer(TransformerLayer):
             need_weights: whether to give the weights of the attention to the encoder's output; the rows are the same,
                 bit for bit.
         """
-        attended = self._attend_to_self(self._before(rows, self.norm1), packing, mask, cache)
-        rows = self._after(rows, attended.rows, self.norm1)
-        crossed, weights = self._attend_to_memory(self._before(rows, self.norm2), packing, memory, need_weights)
-        rows = self._after(rows, crossed, self.norm2)
-        rows = self._after(rows, self._feedforward(self._before(rows, self.norm3)), self.norm3)
-        return DecoderRows(rows, attended.cache, weights)
+        attended = self._part(self._attend_to_self)(rows, packing, mask, cache)
+        rows = self._part(self._after)(rows, attended.rows, self.norm1)
+        crossed, weights = self._part(self._attend_to_memory)(rows, packing, memory, need_weights)
+        return DecoderRows(self._transform(rows, crossed, self.norm2, self.norm3), attended.cache, weights)
 
     def _attend_to_memory(
         self, rows: Tensor, packing: Packing, memory: KeyValues, need_weights: bool
     ) -> tuple[Tensor, Tensor | None]:
-        attention = self.multihead_attn
+        attention, rows = self.multihead_attn, self._before(rows, self.norm2)
         query = attention.rotate(attention.split(packing.pad(attention.project_query(rows))))
         attended = attention.attend_heads(
             query, memory.key, memory.value, masks=[memory.mask], need_weights=need_weights
         )
         return attention.out_proj(packing.pack(attention.join(attended.output))), attended.weights
-
-
-def packing_of(padded: Tensor, lengths: Tensor | None) -> Packing:
-    """The packing of a batch ``[batch, length, dim]`` with these lengths; None: without padding."""
-    batch, length = padded.shape[:2]
-    return Packing.full(batch, length) if lengths is None else Packing(lengths, length)
-
-
-def without_padding(mask: Mask | None, packing: Packing, lengths: Tensor | None) -> Mask | None:
-    """The mask that hides the padding as well."""
-    if lengths is None or packing.index is None:
-        return mask
-    present = masks.lengths(lengths)
-    return present if mask is None else mask & present

@@ -14,7 +14,7 @@ from regard.training.processes import Processes
 from regard.training.progress import Progress
 from regard.training.randomness import seed_step
 from regard.training.reporter import Reporter, reporter_for_terminal
-from regard.training.resident_memory import bound_primitive_caches
+from regard.training.resident_memory import bound_primitive_caches, return_large_blocks
 from regard.training.run_folder import RunFolder
 from regard.training.task import Experiment, Task
 from regard.training.trainer import lightning_silenced, make_trainer
@@ -64,6 +64,8 @@ def train(
     reporter = reporter or reporter_for_terminal()
     training = config.training
     bound_primitive_caches()
+    if getattr(config.model, "activation_checkpointing", False):
+        return_large_blocks()
     if training.threads:
         torch.set_num_threads(training.threads)
     trainer = make_trainer(training, folder)

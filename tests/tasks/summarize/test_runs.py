@@ -256,6 +256,7 @@ def test_wrong_spans_are_refused(tmp_path):
         ("model_config", {"heads": 4}, "heads.*--model transformer"),
         ("model_config", {"model": "transformer", "cell": "gru"}, "cell.*--model recurrent"),
         ("model_config", {"model": "transformer", "heads": 7}, "heads"),
+        ("model_config", {"activation_checkpointing": True}, "activation-checkpointing.*--model transformer"),
         ("model_config", {"coverage_weight": 2.0}, "needs --coverage"),
         ("model_config", {"coverage": True, "score": "dot"}, "score"),
         ("model_config", {"hidden": 7}, "hidden"),

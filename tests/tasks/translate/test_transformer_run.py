@@ -73,6 +73,11 @@ def test_a_text_beyond_learned_positions_is_refused_in_one_line(run):
         ({"embedding": 7}, "embedding must be hidden, 12"),
         ({"hidden": 6, "position": "rotary"}, "even number of features a head"),
         ({"score": "location"}, "score 'location' is that of a recurrent decoder"),
+        ({"feedforward_chunk": -1}, "feedforward_chunk must be"),
+        (
+            {"attention": "luong", "heads": 8, "feedforward": 2048, "activation_checkpointing": True},
+            "activation_checkpointing has no meaning with attention 'luong'",
+        ),
         (
             {"attention": "luong", "heads": 8, "feedforward": 2048, "norm": "post"},
             "norm has no meaning with attention 'luong'",

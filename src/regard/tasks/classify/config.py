@@ -90,6 +90,10 @@ class ModelConfig:
     """transformer: each token sees so many tokens on each side, in memory linear in the length; 0: all tokens."""
     global_tokens: int = 0
     """transformer with a window: so many first tokens of the text are seen by all tokens."""
+    feedforward_chunk: int = 0
+    """transformer: tokens that the feedforward networks treat at a time, to save memory when checkpointing; 0: all."""
+    activation_checkpointing: bool = False
+    """transformer: activations are computed again in the backward pass: less memory, the same gradients."""
     pooling: Literal["attention", "mean", "max"] = "attention"
     """attention (with a learned query), mean or max."""
     pooling_heads: int = 1
@@ -109,7 +113,7 @@ class ModelConfig:
         check_between(self, 1, MOST_LAYERS, "layers")
         check_between(self, 1, MOST_HEADS, "heads", "pooling_heads")
         check_between(self, 0, 16 * MOST_FEATURES, "feedforward")
-        check_between(self, 0, 1_000_000, "window", "global_tokens")
+        check_between(self, 0, 1_000_000, "window", "global_tokens", "feedforward_chunk")
         check_probabilities(self, "dropout", "word_dropout")
         if self.hidden % 2:
             raise ArgumentError(f"hidden must be even, half for each direction; it is {self.hidden}")
@@ -117,6 +121,11 @@ class ModelConfig:
             raise ArgumentError(f"heads must divide hidden, which is {self.hidden}; it is {self.heads}")
         if self.window and self.encoder != "transformer":
             raise ArgumentError(f"window is for the encoder 'transformer'; encoder is {self.encoder!r}")
+        if self.encoder != "transformer" and (self.activation_checkpointing or self.feedforward_chunk):
+            raise ArgumentError(
+                "--activation-checkpointing and --feedforward-chunk are options of --encoder transformer; the encoder "
+                f"is {self.encoder!r}"
+            )
         if self.global_tokens and not self.window:
             raise ArgumentError("--global-tokens needs --window; without, every token is seen by all tokens")
 

@@ -120,6 +120,8 @@ def classifier_config(config: ClassificationRun, corpora: Corpora) -> TextClassi
         max_length=config.data.max_length,
         window=model.window,
         global_tokens=model.global_tokens,
+        feedforward_chunk=model.feedforward_chunk,
+        activation_checkpointing=model.activation_checkpointing,
         pooling=model.pooling,
         pooling_heads=model.pooling_heads,
         score=model.score,

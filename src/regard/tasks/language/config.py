@@ -88,6 +88,10 @@ class ModelConfig:
     """Dropout rate, 0 to below 1."""
     tied: bool = True
     """The output matrix is the embedding."""
+    feedforward_chunk: int = 0
+    """Tokens that the feedforward networks treat at a time, to save memory when checkpointing; 0: all."""
+    activation_checkpointing: bool = False
+    """Activations are computed again in the backward pass: less memory, the same gradients."""
 
     def __post_init__(self) -> None:
         check_choices(self)
@@ -95,6 +99,7 @@ class ModelConfig:
         check_between(self, 1, MOST_LAYERS, "layers")
         check_between(self, 1, MOST_FEATURES, "hidden", "heads")
         check_between(self, 0, MOST_FEATURES, "feedforward")
+        check_between(self, 0, 1_000_000, "feedforward_chunk")
         check_probabilities(self, "dropout")
         if self.hidden % self.heads:
             raise ArgumentError(f"heads must divide hidden, {self.hidden}; it is {self.heads}")

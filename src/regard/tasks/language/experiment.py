@@ -114,4 +114,6 @@ def language_model_config(model: ModelConfig, vocabulary: int) -> LanguageModelC
         normalizer=model.normalizer,
         dropout=model.dropout,
         tied=model.tied,
+        feedforward_chunk=model.feedforward_chunk,
+        activation_checkpointing=model.activation_checkpointing,
     )

@@ -18,7 +18,15 @@ MOST_FEATURES, MOST_LAYERS, MOST_BEAM, MOST_BATCH = 65_536, 100, 1000, 1_000_000
 """Beyond these a model or a search would not fit into any memory, or never end."""
 
 RECURRENT_ONLY = ("attention", "score", "cell", "embedding", "hidden", "readout")
-TRANSFORMER_ONLY = ("dim", "heads", "feedforward", "position", "norm_first")
+TRANSFORMER_ONLY = (
+    "dim",
+    "heads",
+    "feedforward",
+    "position",
+    "norm_first",
+    "feedforward_chunk",
+    "activation_checkpointing",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +122,10 @@ class ModelConfig:
     """transformer: sinusoidal, learned, rotary, alibi, t5 or shaw."""
     norm_first: bool = True
     """transformer: layer normalization before each part instead of after the sum."""
+    feedforward_chunk: int = 0
+    """transformer: tokens that the feedforward networks treat at a time, to save memory when checkpointing; 0: all."""
+    activation_checkpointing: bool = False
+    """transformer: activations are computed again in the backward pass: less memory, the same gradients."""
     encoder_layers: int | None = None
     """Layers of the encoder. Default: 1 for recurrent, 4 for transformer."""
     decoder_layers: int | None = None
@@ -136,6 +148,7 @@ class ModelConfig:
             if getattr(self, name) is not None:
                 check_between(self, 1, MOST_LAYERS, name)
         check_between(self, 0, 1e6, "coverage_weight")
+        check_between(self, 0, 1_000_000, "feedforward_chunk")
         check_probabilities(self, "dropout")
         if self.hidden % 2:
             raise ArgumentError(f"hidden must be even, half for each direction; it is {self.hidden}")

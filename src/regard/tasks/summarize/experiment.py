@@ -114,6 +114,8 @@ def make_model(run: SummaryRun, vocabulary: int) -> PointerGenerator:
                 max_length=max(run.data.max_length, run.data.max_summary + 1),
                 dropout=model.dropout,
                 tied_embeddings=model.tied,
+                feedforward_chunk=model.feedforward_chunk,
+                activation_checkpointing=model.activation_checkpointing,
                 copy=model.copy,
                 coverage=model.coverage,
                 coverage_weight=model.coverage_weight,

@@ -69,7 +69,17 @@ class DataConfig:
         check_at_least(self, 1, "held_out")
 
 
-_OF_TRANSFORMER = ("heads", "kv_heads", "feedforward", "norm", "position", "activation", "normalizer")
+_OF_TRANSFORMER = (
+    "heads",
+    "kv_heads",
+    "feedforward",
+    "norm",
+    "position",
+    "activation",
+    "normalizer",
+    "feedforward_chunk",
+    "activation_checkpointing",
+)
 _OF_RECURRENT = (
     "scope",
     "window",
@@ -140,6 +150,10 @@ class ModelConfig:
     """transformer: relu, gelu or silu."""
     normalizer: Literal["softmax", "sparsemax", "entmax15", "sigmoid"] = "softmax"
     """transformer: softmax, sparsemax, entmax15 or sigmoid, of every attention."""
+    feedforward_chunk: int = 0
+    """transformer: tokens that the feedforward networks treat at a time, to save memory when checkpointing; 0: all."""
+    activation_checkpointing: bool = False
+    """transformer: activations are computed again in the backward pass: less memory, the same gradients."""
 
     def __post_init__(self) -> None:
         check_choices(self)
@@ -156,6 +170,7 @@ class ModelConfig:
         check_between(self, 1, MOST_FEATURES, "embedding", "hidden", "heads", "feedforward")
         check_between(self, 1, MOST_LAYERS, "encoder_layers", "decoder_layers")
         check_at_least(self, 1, "window")
+        check_between(self, 0, 1_000_000, "feedforward_chunk")
         check_at_least(self, 0, "max_source", "entropy_weight")
         check_probabilities(self, "dropout")
         if transformer:

@@ -109,6 +109,8 @@ def _transformer_config(config: TranslationRun, corpora: Corpora) -> Transformer
         normalizer=model.normalizer,
         dropout=model.dropout,
         tied_embeddings=model.tied,
+        feedforward_chunk=model.feedforward_chunk,
+        activation_checkpointing=model.activation_checkpointing,
     )
 
 

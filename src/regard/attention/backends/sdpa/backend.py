@@ -145,7 +145,7 @@ def _kernel(
     if not query.shape == key.shape == value.shape:
         query, key, value = _of_one_width(query, key, value)
     output = F.scaled_dot_product_attention(query, key, value, attn_mask, problem.dropout, is_causal, scale=scale)
-    if output.requires_grad and _loses_digits(output):
+    if output.requires_grad and not _are_surely_small(query, key, scale, attn_mask) and _loses_digits(output):
         return None
     if value_dim != value.shape[3]:
         output = output[..., :value_dim]
@@ -169,6 +169,20 @@ def _of_one_width(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Te
     elif width < value_dim:
         query, key = F.pad(query, (0, value_dim - width)), F.pad(key, (0, value_dim - width))
     return query, key, value
+
+
+def _are_surely_small(query: Tensor, key: Tensor, scale: float, attn_mask: Tensor | None) -> bool:
+    """Whether the Cauchy-Schwarz inequality alone bounds the log-sum-exps, without a look at what the kernel saved.
+
+    With hooks for saved tensors (activation checkpointing has them) that look would compute the whole part again.
+    """
+    hooks = torch._C._autograd._top_saved_tensors_default_hooks(True)  # pyright: ignore[reportAttributeAccessIssue]
+    if hooks is None or key.shape[2] == 0:
+        return False
+    if attn_mask is not None and attn_mask.dtype != torch.bool:
+        return False
+    longest = [float(vectors.detach().float().norm(dim=-1).amax()) for vectors in (query, key)]
+    return abs(scale) * longest[0] * longest[1] + math.log(key.shape[2]) < LARGEST_SUM
 
 
 def _loses_digits(output: Tensor) -> bool:
