@@ -139,3 +139,20 @@ def test_readings_that_a_call_does_not_have_are_told_in_the_call():
         regard.watch(model, read=regard.Readings(rows=[6])),
     ):
         model()
+
+
+def test_inference_mode_may_end_before_the_readings_are_taken():
+    model = Heads(tensors(2))
+    with regard.watch(model, read=EVERYTHING) as seen:
+        with torch.inference_mode():
+            model()
+        query, key, _ = model.inputs[1]
+        expected = (query @ key.transpose(-1, -2) / 11**0.5).softmax(-1)
+    torch.testing.assert_close(seen.calls[1].weights, expected)
+
+
+def test_calls_before_an_error_of_the_model_can_be_read():
+    model = Heads([*tensors(2), (torch.ones(1), torch.ones(2), torch.ones(3))])
+    with pytest.raises((RuntimeError, IndexError)), regard.watch(model) as seen:
+        model()
+    assert seen.calls[1].entropy.shape == (2, 3, 5)
