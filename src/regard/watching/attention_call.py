@@ -1,7 +1,7 @@
 """One attention call of a watched model: whose it is, its sizes, its mask, and what was read."""
 
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal, Protocol
 
 import torch
 from torch import Tensor
@@ -13,10 +13,14 @@ from regard.shapes import Grid
 from regard.summaries import record_html, record_summary
 from regard.watching.intercepted import READ
 
-if TYPE_CHECKING:
-    from regard.watching.joined_calls import JoinedCalls
-
 Kind = Literal["self", "causal", "cross"]
+
+
+class Postponed(Protocol):
+    """What takes the readings of calls later."""
+
+    def settle(self) -> None:
+        """Take them now, and give them to the calls."""
 
 
 class _Reading:
@@ -106,7 +110,7 @@ class AttentionCall:
     visible_mask: Mask | None = None
     """The pairs that the call could see, where weights or tiles were asked for; None: all."""
 
-    def postpone(self, joined: "JoinedCalls") -> None:
+    def postpone(self, joined: Postponed) -> None:
         """Leave the readings to calls that are read together; `receive` gets them."""
         own = vars(self)
         for name in READ:

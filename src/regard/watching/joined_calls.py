@@ -8,7 +8,7 @@ is asked for, or when the copies reach a limit.
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from operator import and_
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -18,12 +18,10 @@ from regard.masks import And, Band, Lengths, Mask, keep
 from regard.normalizers.softmax import softmax
 from regard.scores import ScaledDot
 from regard.shapes import Grid
+from regard.watching.attention_call import AttentionCall
 from regard.watching.intercepted import READ, Intercepted
 from regard.watching.regard_calls import SOURCE as REGARD
 from regard.watching.thread_state import STATE, without_mode
-
-if TYPE_CHECKING:
-    from regard.watching.attention_call import AttentionCall
 
 CALL_NUMBERS = 1 << 18
 """Numbers that a call has at most, of which copies are made: 1 MiB of float32. Reading a larger one takes longer than
@@ -48,7 +46,7 @@ class JoinedCalls:
     found: Intercepted
     read: Readings
     chosen: tuple[int, ...] | None
-    calls: "list[AttentionCall]" = field(default_factory=list)
+    calls: list[AttentionCall] = field(default_factory=list)
     tensors: list[tuple[Tensor, ...]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -57,7 +55,7 @@ class JoinedCalls:
         self._mask = None if problem is None or problem.mask is None else _copied(problem.mask, found.grid)
         self.found = _without_numbers(found)
 
-    def add(self, call: "AttentionCall", tensors: tuple[Tensor, ...]) -> int:
+    def add(self, call: AttentionCall, tensors: tuple[Tensor, ...]) -> int:
         """Take a call in; its readings are taken later.
 
         Args:
