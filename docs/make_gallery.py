@@ -27,7 +27,7 @@ from regard.viewer import View, steps_record
 
 PICTURES = Path(__file__).parent / "pictures" / "viewer"
 SENTENCE = "The translator hesitated over the untranslatable word because it was unfamiliar."
-SIZE = {"width": 1000, "height": 680}
+SIZE = {"width": 1000, "height": 740}
 
 
 def encoder() -> Document:
@@ -215,8 +215,8 @@ def shoot(browser: Any, name: str, view: View, how: dict[str, Any], folder: Path
     page.mouse.move(*(middle(how["hover"]) if "hover" in how else (2, 2)))
     page.wait_for_timeout(200)
     shot = Image.open(BytesIO(page.screenshot())).convert("RGB")
-    # A palette of 256 colours is enough for drawings and a third of the bytes.
-    shot.quantize(256, dither=Image.Dither.NONE).save(PICTURES / f"{name}.png", optimize=True)
+    # Not a palette of 256 colours: it takes the colour from what is small, such as a tab's mark.
+    shot.save(PICTURES / f"{name}.png", optimize=True)
     page.close()
 
 

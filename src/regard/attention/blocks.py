@@ -37,6 +37,9 @@ def blocks(problem: Problem, shape: tuple[int, int]) -> Iterator[Inputs]:
     """
     batch_rows, query_rows = shape
     prepared, grid = problem.prepared, problem.grid
+    if problem.mask is None and batch_rows >= grid.batch and query_rows >= grid.queries and problem.pairs:
+        yield whole(problem)
+        return
     for first in range(0, grid.batch, batch_rows):
         batch = range(first, min(first + batch_rows, grid.batch))
         key, value = _batch(prepared.key, batch), _batch(problem.value, batch)

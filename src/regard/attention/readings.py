@@ -183,7 +183,9 @@ class Gatherer:
             return
         self.lse[b, :, q] = self.normalizer.log_sum_exp(masked)
         if read.entropy:
-            self.entropy[b, :, q] = torch.special.entr(weights).sum(-1)
+            # `torch.special.entr` computes one number after the other. A weight of 0 adds 0.
+            terms = weights.clamp_min(torch.finfo(weights.dtype).tiny).log_().mul_(weights)
+            self.entropy[b, :, q] = terms.sum(-1).neg_()
         if read.peak:
             self.peak[b, :, q] = weights.amax(-1)
         if read.top_k:
@@ -264,7 +266,7 @@ class Gatherer:
             distance=give(read.distance, self.distance),
             pooled_mean=give(read.pooled is not None, pooled_mean),
             pooled_max=give(read.pooled is not None, self.pooled_max),
-            rows=give(read.rows is not None, self._in_order()),
+            rows=None if read.rows is None else problem.restore(self._in_order()),
             tile=give(read.tile is not None, self.tile),
             weights=give(read.weights, self.weights),
             shares=give(read.shares, self.shares),

@@ -7,7 +7,8 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from regard.cli.ranges import Threads, between
+from regard.cli.model_options import Device, ModelThreads, use_threads
+from regard.cli.ranges import between
 
 PORT = 8765
 
@@ -34,8 +35,8 @@ def command(
     *,
     port: Port = PORT,
     open_page: Open = None,
-    threads: Annotated[Threads, Parameter(help="CPU threads; 0: PyTorch's own number.")] = 0,
-    device: Annotated[str, Parameter(help="cpu, cuda, cuda:1, mps, ...")] = "cpu",
+    threads: ModelThreads = 0,
+    device: Device = "cpu",
 ) -> None:
     """Serve a local page: type a text, and see the models' answers and their attention.
 
@@ -48,10 +49,7 @@ def command(
     from regard.page.server import PageServer, listen, require_server
 
     require_server()
-    if threads:
-        import torch
-
-        torch.set_num_threads(threads)
+    use_threads(threads)
     # Before the models are loaded, so that a port in use is said at once.
     with closing(listen(port)) as listening:
         from regard.cli.option_names import options_named

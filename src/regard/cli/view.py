@@ -6,14 +6,13 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from regard.cli.ranges import Threads, between
+from regard.cli.model_options import Device, ModelThreads, use_threads
+from regard.cli.ranges import between
 from regard.errors import ArgumentError
 
 if TYPE_CHECKING:
     from regard.page.reading import Reading
     from regard.records import Document
-
-SUFFIXES = (".html", ".png", ".svg", ".json")
 
 Model = Annotated[str, Parameter(help="Run folder, or folder of a Hugging Face model on this machine.")]
 Text = Annotated[str, Parameter(help="What the model reads.")]
@@ -53,25 +52,22 @@ def command(
     attention: AttentionNumber = None,
     head: Head = None,
     steps: Steps = False,
-    threads: Annotated[Threads, Parameter(help="CPU threads; 0: PyTorch's own number.")] = 0,
-    device: Annotated[str, Parameter(help="cpu, cuda, cuda:1, mps, ...")] = "cpu",
+    threads: ModelThreads = 0,
+    device: Device = "cpu",
 ) -> None:
     """Write what a model makes of a text, and its attention, into a file that needs no server.
 
     regard view runs/demo "My sister gives the old book to her friend." -o attention.html
     """
+    from regard.viewer.view import SUFFIXES, THEMES, VIEWS, View
+
     if output.suffix.lower() not in SUFFIXES:
         raise ArgumentError(f"--output must end with {', '.join(SUFFIXES)}; it is {str(output)!r}")
     if not output.absolute().parent.is_dir():
         raise ArgumentError(f"--output: there is no folder {str(output.parent)!r}")
-    if threads:
-        import torch
-
-        torch.set_num_threads(threads)
+    use_threads(threads)
     from regard.cli.option_names import options_named
     from regard.page.models import open_model
-    from regard.viewer import View
-    from regard.viewer.view import THEMES, VIEWS
 
     for name, value, known in (("--view", shown_view, (None, *VIEWS)), ("--theme", theme, THEMES)):
         if value not in known:
@@ -80,8 +76,7 @@ def command(
         opened = open_model(model, device)
     reading = opened.read(text)
     if not reading.document.records:
-        no_attention = any("no attention" in note for note in reading.answer.notes)
-        why = "the model has no attention" if no_attention else "the model wrote nothing"
+        why = "the model wrote nothing" if reading.attends else "the model has no attention"
         why = why if text.strip() else "the text has no tokens"
         raise ArgumentError(f"{opened.name}: there is nothing to show, since {why}")
     place = reading.first if attention is None else attention

@@ -50,7 +50,10 @@ def largest(scores: Tensor, dim: int) -> tuple[Tensor, Tensor]:
 
 def log_sum_exp(scores: Tensor) -> Tensor:
     """``log Σ exp`` of the last axis's rows: −inf, with gradient 0, for a row of −inf only; NaN for a row with NaN."""
-    hidden = scores == -torch.inf
+    hidden = hidden_pairs(scores)
+    if hidden is None and scores.shape[-1]:
+        return torch.logsumexp(scores, dim=-1)
+    hidden = scores == -torch.inf if hidden is None else hidden
     empty = hidden.all(-1, keepdim=True)
     # The first filling changes no number: it only stops gradients at hidden pairs.
     shown = scores.masked_fill(hidden, -torch.inf).masked_fill(empty, 0.0)

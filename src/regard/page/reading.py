@@ -47,6 +47,7 @@ class Reading:
         steps: the worked calculation of (record, head), both from 0; None where the calculation is not known.
         first: place of the record that is shown first.
         view: the view that is shown first; None: the one that fits the record.
+        attends: whether the model has attention, if not for this text.
     """
 
     answer: Answer
@@ -54,6 +55,7 @@ class Reading:
     steps: Callable[[int, int], StepsRecord] | None = field(default=None, repr=False)
     first: int = 0
     view: str | None = None
+    attends: bool = True
 
 
 class ServedModel(ABC):

@@ -60,7 +60,8 @@ class RunModel(ServedModel):
         records = tuple(one.record() for one in attentions)
         # What options of the command line could change is cut off.
         notes = tuple(line.split("; --")[0] for line in trained.remarks([prediction], options))
-        if text.strip() and not records and not getattr(trained.model, "attends", False):
+        attends = bool(records) or getattr(trained.model, "attends", False)
+        if text.strip() and not attends:
             notes += ("This model has no attention.",)
         ranked = prediction.ranked()
         shown = "" if self.task == "language" else prediction.text
@@ -71,6 +72,7 @@ class RunModel(ServedModel):
             lambda record, head: attentions[record].steps(head),
             first=_first(trained, records),
             view="text" if records and records[-1].name == "pooling" else None,
+            attends=attends,
         )
 
     def _check_length(self, text: str) -> None:

@@ -1268,11 +1268,34 @@ function describeCell(app, table, row, column) {
     + `(${head}; query ${table.rowGroups[row][0]}, key ${table.columnGroups[column][0]}; ${table.rowSummary(row)})`;
 }
 
+/** A record as cells with tokens on both sides. */
+class CellView extends RecordView {
+  start() {
+    return { row: 0, column: 0 };
+  }
+
+  move(app, item, dx, dy) {
+    const table = app.table();
+    return { row: clamp(item.row + dy, 0, table.rows - 1), column: clamp(item.column + dx, 0, table.columns - 1) };
+  }
+
+  describe(app, item) {
+    return describeCell(app, app.table(), item.row, item.column);
+  }
+}
+
+/** The row and the column that are at a place, of cells that begin at ``left`` and ``top``. */
+const cellAt = (x, y, { left, top, width, height }) => [Math.floor((y - top) / height), Math.floor((x - left) / width)];
+
+/** Where a cell is, and what does not scroll beside and above it. */
+const placeOfCell = ({ row, column }, { left, top, width, height }) => ({ x: left + column * width, y: top + row * height, width, height,
+  frozenLeft: left, frozenTop: top });
+
 /** The least room for the names of the two sides in the corner of a map. */
 const CORNER = 94;
 
 /** A rectangular map with tokens on both sides. */
-class AlignmentView extends RecordView {
+class AlignmentView extends CellView {
   name = "alignment";
 
   title = "Alignment";
@@ -1381,27 +1404,12 @@ class AlignmentView extends RecordView {
   hit(app, x, y, win) {
     const place = this.geometry(app);
     if (x < win.x + place.left || y < win.y + place.top) return null;
-    const [row, column] = [Math.floor((y - place.top) / place.height), Math.floor((x - place.left) / place.width)];
+    const [row, column] = cellAt(x, y, place);
     return row < place.table.rows && column < place.table.columns ? { row, column } : null;
   }
 
   place(app, item) {
-    const place = this.geometry(app);
-    return { x: place.left + item.column * place.width, y: place.top + item.row * place.height, width: place.width,
-      height: place.height, frozenLeft: place.left, frozenTop: place.top };
-  }
-
-  start() {
-    return { row: 0, column: 0 };
-  }
-
-  move(app, item, dx, dy) {
-    const table = app.table();
-    return { row: clamp(item.row + dy, 0, table.rows - 1), column: clamp(item.column + dx, 0, table.columns - 1) };
-  }
-
-  describe(app, item) {
-    return describeCell(app, app.table(), item.row, item.column);
+    return placeOfCell(item, this.geometry(app));
   }
 }
 
@@ -1694,13 +1702,13 @@ class ModelView {
   hit(app, x, y, win) {
     const { left, top, cell } = this.geometry(app);
     if (x < win.x + left || y < win.y + top) return null;
-    const [row, column] = [Math.floor((y - top) / cell), Math.floor((x - left) / cell)];
+    const [row, column] = cellAt(x, y, { left, top, width: cell, height: cell });
     return row < app.records.length && column < app.records[row].heads ? { row, column } : null;
   }
 
   place(app, item) {
     const { left, top, cell } = this.geometry(app);
-    return { x: left + item.column * cell, y: top + item.row * cell, width: cell - 6, height: cell - 6, frozenLeft: left, frozenTop: top };
+    return { ...placeOfCell(item, { left, top, width: cell, height: cell }), width: cell - 6, height: cell - 6 };
   }
 
   start(app) {
@@ -1782,11 +1790,7 @@ class TextView extends RecordView {
   }
 
   sums(app) {
-    const rows = app.activeRows();
-    const table = app.table();
-    const all = rows.length ? rows : Array.from({ length: table.rows }, (_, row) => row);
-    const sums = table.sumRows(all);
-    return { ...sums, rows, divisor: rows.length ? 1 : Math.max(1, all.length) };
+    return activeSums(app, app.table());
   }
 
   draw(app, pen, win) {
@@ -1870,8 +1874,7 @@ class TextView extends RecordView {
     if (item.side === "query") return describeRow(app, table, item.row);
     const rows = app.state.locked;
     const sums = this.sums(app);
-    const value = sums.kinds[item.column] === MASKED ? "masked"
-      : formatWeight(sums.values[item.column] / sums.divisor, sums.errors[item.column] / sums.divisor);
+    const value = receivedText(sums, item.column);
     const from = rows.length ? `sum of ${rows.length} locked ${rows.length === 1 ? "query" : "queries"}` : "mean over queries";
     return `key ${quoted(table.columnText(item.column))}: ${value} (${from}; ${app.headText()})`;
   }
@@ -1882,6 +1885,18 @@ class TextView extends RecordView {
     return { ramp: "words", scale: app.state.scale === "row" ? "linear" : app.state.scale, largest: sums.largest / sums.divisor,
       samples: table.hasMasked ? [[MASKED, "masked"]] : [], text: this.legendText(app, table).replace(" (part of the row's largest)", "").replace(", per row", "") };
   }
+}
+
+/** The sum of the locked queries or of the one under the pointer; of all, to be divided by their number, where there is none. */
+function activeSums(app, table) {
+  const rows = app.activeRows();
+  const all = rows.length ? rows : Array.from({ length: table.rows }, (_, row) => row);
+  return { ...table.sumRows(all), rows, divisor: rows.length ? 1 : Math.max(1, all.length) };
+}
+
+/** What a key gets from the queries of a sum. */
+function receivedText({ kinds, values, errors, divisor }, column) {
+  return kinds[column] === MASKED ? "masked" : formatWeight(values[column] / divisor, errors[column] / divisor);
 }
 
 /** The keys that a query attends to most. */
@@ -1934,15 +1949,12 @@ class ImageView extends RecordView {
 
   sums(app) {
     const { table } = this.geometry(app);
-    const rows = app.activeRows();
-    const all = rows.length ? rows : Array.from({ length: table.rows }, (_, row) => row);
-    const sums = table.sumRows(all);
+    const sums = activeSums(app, table);
     // What is before the grid (a class token) has no place on the picture and would hide the rest.
     const leading = table.record.keys.entry.leading;
     const largest = sums.values.subarray(leading).reduce((most, value) => (value > most ? value : most), 0);
     const outside = sums.values.subarray(0, leading).reduce((sum, value) => sum + value, 0);
-    const divisor = rows.length ? 1 : Math.max(1, all.length);
-    return { ...sums, largest, rows, divisor, outside: outside / divisor };
+    return { ...sums, largest, outside: outside / sums.divisor };
   }
 
   draw(app, pen) {
@@ -2047,8 +2059,7 @@ class ImageView extends RecordView {
     const { table } = this.geometry(app);
     if (item.side === "query") return describeRow(app, table, item.row);
     const sums = this.sums(app);
-    const value = sums.kinds[item.column] === MASKED ? "masked"
-      : formatWeight(sums.values[item.column] / sums.divisor, sums.errors[item.column] / sums.divisor);
+    const value = receivedText(sums, item.column);
     const pixels = table.record.keys.pixels(item.column);
     const where = pixels ? `, pixels x ${short(pixels[0])}\u2013${short(pixels[2])}, y ${short(pixels[1])}\u2013${short(pixels[3])}` : "";
     const from = sums.rows.length === 1 ? quoted(table.rowText(sums.rows[0])) : sums.rows.length ? `sum of ${sums.rows.length} queries` : "mean over queries";
@@ -2067,7 +2078,7 @@ class ImageView extends RecordView {
 }
 
 /** Weights in time, under the spectrogram whose frames are the keys. */
-class SoundView extends RecordView {
+class SoundView extends CellView {
   name = "sound";
 
   title = "Sound";
@@ -2167,19 +2178,6 @@ class SoundView extends RecordView {
   place(app, item) {
     const place = this.geometry(app);
     return { x: place.left + item.column * place.cellWidth, y: place.top + item.row * place.cellHeight, width: place.cellWidth, height: place.cellHeight };
-  }
-
-  start() {
-    return { row: 0, column: 0 };
-  }
-
-  move(app, item, dx, dy) {
-    const table = app.table();
-    return { row: clamp(item.row + dy, 0, table.rows - 1), column: clamp(item.column + dx, 0, table.columns - 1) };
-  }
-
-  describe(app, item) {
-    return describeCell(app, app.table(), item.row, item.column);
   }
 }
 
@@ -2370,13 +2368,13 @@ class LongView extends RecordView {
     const line = this.list(app, place).find((one) => inside(one, x, y));
     if (line) return { row: line.found.row, column: line.found.column, head: line.found.head, found: line.found.text };
     if (x < win.x + left || y < win.y + top) return null;
-    const [row, column] = [Math.floor((y - top) / cell), Math.floor((x - left) / cell)];
+    const [row, column] = cellAt(x, y, { left, top, width: cell, height: cell });
     return row < queries && column < keys ? { row, column } : null;
   }
 
   place(app, item) {
     const { left, top, cell } = this.geometry(app);
-    return { x: left + item.column * cell, y: top + item.row * cell, width: cell, height: cell, frozenLeft: left, frozenTop: top };
+    return placeOfCell(item, { left, top, width: cell, height: cell });
   }
 
   start() {

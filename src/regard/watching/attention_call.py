@@ -1,7 +1,7 @@
 """One attention call of a watched model: whose it is, its sizes, its mask, and what was read."""
 
 from dataclasses import dataclass, fields
-from typing import Literal
+from typing import Any, Literal, Protocol
 
 import torch
 from torch import Tensor
@@ -11,8 +11,32 @@ from regard.masks import Mask
 from regard.records import TileSource
 from regard.shapes import Grid
 from regard.summaries import record_html, record_summary
+from regard.watching.intercepted import READ
 
 Kind = Literal["self", "causal", "cross"]
+
+
+class Postponed(Protocol):
+    """What takes the readings of calls later."""
+
+    def settle(self) -> None:
+        """Take them now, and give them to the calls."""
+
+
+class _Reading:
+    """A reading that is taken when it is asked for, if it was not yet: see `regard.watching.joined_calls`.
+
+    A value in the call itself comes before this.
+    """
+
+    def __init__(self, name: str):
+        self.name = name
+
+    def __get__(self, call: "AttentionCall | None", owner: type) -> Tensor | None:
+        if call is None:
+            return None
+        call.settle()
+        return vars(call).get(self.name)
 
 
 @dataclass(eq=False)
@@ -86,6 +110,35 @@ class AttentionCall:
     visible_mask: Mask | None = None
     """The pairs that the call could see, where weights or tiles were asked for; None: all."""
 
+    def postpone(self, joined: Postponed) -> None:
+        """Leave the readings to calls that are read together; `receive` gets them."""
+        own = vars(self)
+        for name in READ:
+            own.pop(name, None)
+        own["_joined"] = joined
+
+    def another(self, layer: int, kind: Kind, forward: int, number: int) -> "AttentionCall":
+        """A call that differs from this one in what is given, and in its readings, which it does not have yet."""
+        made = object.__new__(AttentionCall)
+        vars(made).update(vars(self), layer=layer, kind=kind, forward=forward, number=number)
+        return made
+
+    def receive(self, readings: dict[str, Tensor | None]) -> None:
+        """Take over readings that were postponed."""
+        own = vars(self)
+        own.pop("_joined", None)
+        own.update(readings)
+
+    def settle(self) -> None:
+        """Take the readings now if they were postponed. Whoever asks for one does not need this."""
+        joined = vars(self).get("_joined")
+        if joined is not None:
+            joined.settle()
+
+    def __getstate__(self) -> dict[str, Any]:
+        self.settle()
+        return vars(self)
+
     @property
     def shape(self) -> tuple[int, int, int, int]:
         """``(batch, heads, queries, keys)``."""
@@ -124,3 +177,7 @@ class AttentionCall:
     def _shown(self) -> list[tuple[str, object]]:
         given = ((field.name, getattr(self, field.name), field.default) for field in fields(self))
         return [(name, value) for name, value, default in given if value is not default and name != "visible_mask"]
+
+
+for _name in READ:
+    setattr(AttentionCall, _name, _Reading(_name))

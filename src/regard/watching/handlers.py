@@ -17,7 +17,7 @@ from regard.watching.flex import read_flex
 from regard.watching.owners import Owner
 from regard.watching.products import Softmax
 from regard.watching.regard_calls import read_problem
-from regard.watching.sdpa import read_sdpa
+from regard.watching.sdpa import read_sdpa, same_call
 from regard.watching.thread_state import (
     SDPA,
     STATE,
@@ -52,6 +52,7 @@ def _handle_sdpa(function: Function, args: Any, kwargs: Any) -> Any:
         kwargs,
         lambda owner: read_sdpa(masks, *args, packed=owner.packed, **kwargs),
         change_tensor,
+        lambda owner: same_call(masks, owner, args, kwargs),
     )
 
 

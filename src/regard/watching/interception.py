@@ -111,6 +111,7 @@ class _Installation:
         self._replaced: list[tuple[Any, str, Any, Any]] = []
         self._hook: Any = None
         self._searched: set[str] = set()
+        self._imported: tuple[int, str] = (0, "")
         self._places: set[str] = set()
 
     def enter(self, used: Iterable[str]) -> None:
@@ -158,8 +159,12 @@ class _Installation:
                     self._replace(names, name, watched_sdpa)
 
     def _replace_names(self, used: Iterable[str]) -> None:
-        new = sys.modules.keys() - self._searched
-        self._searched |= new
+        new: set[str] = set()
+        # A module that is imported becomes the last one.
+        state = len(sys.modules), next(reversed(sys.modules))
+        if state != self._imported:
+            new, self._imported = sys.modules.keys() - self._searched, state
+            self._searched |= new
         flex = sys.modules.get("torch.nn.attention.flex_attention")
         flex_function = None if flex is None else inspect.unwrap(vars(flex)["flex_attention"])
         for name in {*new, *self._places, *used, "__main__"}:

@@ -1,5 +1,8 @@
 """What a call of `torch.nn.functional.scaled_dot_product_attention` computes, read off its arguments."""
 
+from functools import lru_cache
+from typing import Any, NamedTuple
+
 import torch
 from torch import Tensor
 
@@ -9,6 +12,7 @@ from regard.masks import And, Mask, causal, lengths
 from regard.scores import ScaledDot
 from regard.watching.intercepted import Intercepted
 from regard.watching.mask_kind import NO_MASK, MaskReader, MaskReading
+from regard.watching.owners import Owner
 
 SOURCE = "scaled_dot_product_attention"
 
@@ -58,7 +62,7 @@ def read_sdpa(
         k, v = (tensor.expand(-1, heads, -1, -1) for tensor in (k, v))
     if packed:
         q, reading = _unpacked(q, reading, masks, attn_mask)
-    problem = validate(q, k, v, score=ScaledDot(scale), mask=reading.mask, bias=reading.bias)
+    problem = validate(q, k, v, score=scaled_dot(scale), mask=reading.mask, bias=reading.bias)
     return Intercepted(
         source=SOURCE,
         mask=reading.kind,
@@ -72,6 +76,55 @@ def read_sdpa(
     )
 
 
+class SameCall(NamedTuple):
+    """A call among those that differ in their numbers alone.
+
+    Attributes:
+        key: what they agree in.
+        query, key_tensor: the numbers that weights are computed from, ``[batch, heads, length, dim]``.
+    """
+
+    key: tuple[object, ...]
+    query: Tensor
+    key_tensor: Tensor
+
+
+def same_call(masks: MaskReader, owner: Owner, args: Any, kwargs: Any) -> SameCall | None:
+    """What other calls with the same arguments but for their numbers have; None where more must be looked at.
+
+    Args:
+        masks: analyses masks.
+        owner: whose call it is.
+        args, kwargs: of `scaled_dot_product_attention`.
+    """
+    if len(args) < 3 or owner.packed:
+        return None
+    query, key, value = args[:3]
+    if not type(query) is type(key) is type(value) is Tensor or query.is_nested or key.is_nested or value.is_nested:
+        return None
+    B, H, _, D = query.shape if query.dim() == 4 else (0, 0, 0, 0)
+    shape = key.shape
+    if not B or shape[:2] != (B, H) or shape[3] != D or value.shape[:3] != shape[:3]:
+        return None
+    options = [owner.name, owner.cross, query.shape, shape, value.shape[3]]
+    for tensor in (query, key, value):
+        options += tensor.dtype, tensor.device
+    for option in (*args[3:], *kwargs.items()):
+        given = option[1] if isinstance(option, tuple) else option
+        options.append(option)
+        if isinstance(given, Tensor):
+            # Its reading is a new one where the mask changed.
+            options[-1] = masks.read(_mask_axes(given, query, key))
+    return SameCall(tuple(options), query, key)
+
+
+@lru_cache(maxsize=16)
+def scaled_dot(scale: float | None) -> ScaledDot:
+    """The score of a scale: making one takes as long as the rest of a small call's validation."""
+    return ScaledDot(scale)
+
+
+@lru_cache(maxsize=16)
 def causal_from_start(queries: int, keys: int) -> MaskReading:
     """The mask of ``is_causal=True``: the first query sees the first key."""
     mask = causal(align="start")

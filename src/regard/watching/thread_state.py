@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable
 from functools import partial
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +17,9 @@ from regard.watching.intercepted import Intercepted
 from regard.watching.mask_kind import MaskReader
 from regard.watching.owners import ModuleNames, Owner
 from regard.watching.products import Softmax, four_axes
+
+if TYPE_CHECKING:
+    from regard.watching.sdpa import SameCall
 
 SDPA = F.scaled_dot_product_attention
 """PyTorch's own function, as it is before any name is replaced."""
@@ -47,8 +50,14 @@ class Observer:
         """Whose call it is; None: it is none of this context's concern."""
         return self.names.owner(frame)
 
-    def take(self, owner: Owner, read: Callable[[], Intercepted]) -> None:
-        """Is told of a call, after it ran."""
+    def take(self, owner: Owner, read: Callable[[], Intercepted], same: "Callable[[Owner], SameCall | None]") -> None:
+        """Is told of a call, after it ran.
+
+        Args:
+            owner: whose it is.
+            read: gives what it computed.
+            same: gives what it has in common with calls that differ in their numbers alone, at little cost.
+        """
 
     def change(self, owner: Owner, output: Tensor) -> Tensor:
         """The output of heads ``[batch, heads, queries, value_dim]`` with which the model goes on."""
@@ -97,10 +106,26 @@ def is_idle() -> bool:
     )
 
 
+def is_like_no_other(owner: Owner) -> None:
+    """Says of a call that nothing is known of others like it."""
+
+
 def run_watched(
-    function: Function, args: Any, kwargs: Any, read: Callable[[Owner], Intercepted], heads: "Heads"
+    function: Function,
+    args: Any,
+    kwargs: Any,
+    read: Callable[[Owner], Intercepted],
+    heads: "Heads",
+    same: "Callable[[Owner], SameCall | None]" = is_like_no_other,
 ) -> Any:
-    """Run a call as it is, then tell those whose model it belongs to."""
+    """Run a call as it is, then tell those whose model it belongs to.
+
+    Args:
+        function, args, kwargs: the call.
+        read: says what it computes.
+        heads: changes its output.
+        same: as for `Observer.take`.
+    """
     frame = sys._getframe(1)
     told = [(observer, owner) for observer in STATE.observers if (owner := observer.owner(frame)) is not None]
     if not told:
@@ -114,7 +139,7 @@ def run_watched(
                 output = heads(output, observer, owner)
             else:
                 # The mode costs time for each function, and sees nothing that matters while a call is read.
-                without_mode(partial(observer.take, owner, partial(read, owner)))
+                without_mode(partial(observer.take, owner, partial(read, owner), same))
         return output
     finally:
         STATE.inside -= 1

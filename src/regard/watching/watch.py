@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, cast
 
 import torch
 from torch import Tensor, nn
@@ -16,14 +16,32 @@ from regard.watching.coverage import Coverage
 from regard.watching.generation import Reordering, stitch
 from regard.watching.intercepted import Intercepted
 from regard.watching.interception import observing
+from regard.watching.joined_calls import KEPT_NUMBERS, JoinedCalls, chosen_heads, joint, numbers_of
 from regard.watching.output_projection import heads_of_projection, output_projection
 from regard.watching.owners import Owner
-from regard.watching.thread_state import Observer
+from regard.watching.sdpa import SameCall
+from regard.watching.thread_state import Observer, is_like_no_other
 from regard.watching.tiles import ProblemTiles
 from regard.watching.watch_arguments import check_watched_readings, chosen_numbers, heads_of_call, refuse_compiled
 
 if TYPE_CHECKING:
     from regard.records import AttentionRecord, Axis, Document
+
+
+KNOWN_LIMIT = 256
+"""Sizes of calls that are kept in mind."""
+
+
+class KnownCall(NamedTuple):
+    """A call that was taken, as the pattern of those that differ from it in their numbers alone.
+
+    Attributes:
+        call: without readings.
+        joined: the calls that it is read together with.
+    """
+
+    call: AttentionCall
+    joined: JoinedCalls
 
 
 class Watch(Observer):
@@ -55,6 +73,9 @@ class Watch(Observer):
         self._in_forward: dict[str, int] = {}
         self._causal: set[str] = set()
         self._open: ExitStack | None = None
+        self._groups: dict[object, JoinedCalls] = {}
+        self._known: dict[tuple[object, ...], KnownCall] = {}
+        self._copied = 0
 
     def __enter__(self) -> Self:
         if self._open is not None:
@@ -70,6 +91,8 @@ class Watch(Observer):
         if stack is not None:
             stack.close()
         if kind is None:
+            self._settle()
+            self._groups, self._known = {}, {}
             self._coverage.tell(self._layers, bool(self.calls))
 
     # What the interception asks and tells.
@@ -91,23 +114,47 @@ class Watch(Observer):
         self._reorderings.append(Reordering(number, index.detach().cpu()))
 
     @torch.no_grad()
-    def take(self, owner: Owner, read: Callable[[], Intercepted]) -> None:
+    def take(
+        self, owner: Owner, read: Callable[[], Intercepted], same: Callable[[Owner], SameCall | None] = is_like_no_other
+    ) -> None:
         transform = active_transform()
         if transform is not None:
             return self._coverage.cannot_read(owner.name, transform)
         try:
+            alike = same(owner)
+            known = None if alike is None else self._known.get(alike.key)
+            if alike is not None and known is not None:
+                return self._take_again(known, owner, (alike.query, alike.key_tensor))
             found = read()
         except Exception as error:  # whatever a strange call raises here must not end the model's own run
             return self._coverage.cannot_read(owner.name, f"{type(error).__name__}: {error}")
         if found.grid.device.type == "meta":
             return self._coverage.cannot_read(owner.name, "its tensors have no numbers")
         name = ".".join(part for part in (owner.name, found.child) if part)
+        layer = self._layer(name, found)
+        if layer is not None:
+            call, joined = self._record(owner, found, name, layer)
+            self.calls.append(call)
+            if alike is not None and joined is not None and not (self._keep or self._norms or self._outputs):
+                self._known[alike.key] = KnownCall(call.another(layer, call.kind, 0, 0), joined)
+        return None
+
+    def _take_again(self, known: KnownCall, owner: Owner, numbers: tuple[Tensor, Tensor]) -> None:
+        """Take a call that differs from one that was taken before in its numbers alone."""
+        found, name = known.joined.found, known.call.name
+        layer = self._layer(name, found)
+        if layer is not None:
+            forward, number = max(self._forwards - 1, 0), len(self.calls)
+            call = known.call.another(layer, self._kind(owner, found, name), forward, number)
+            self.calls.append(call)
+            self._postpone(call, known.joined, numbers)
+
+    def _layer(self, name: str, found: Intercepted) -> int | None:
+        """The layer of a call, which is noted as seen; None if it was not asked for."""
         occurrence = self._occurrence(name, found)
         layer = self.names.layer(name) if occurrence == 0 else occurrence
         self._coverage.met(name, layer)
-        if self._layers is None or layer in self._layers:
-            self.calls.append(self._record(owner, found, name, layer))
-        return None
+        return layer if self._layers is None or layer in self._layers else None
 
     def _occurrence(self, name: str, found: Intercepted) -> int:
         """How often this module attended in this forward pass of the model before: layers may share one module."""
@@ -117,17 +164,13 @@ class Watch(Observer):
         self._in_forward[name] = self._in_forward.get(name, -1) + 1
         return self._in_forward[name]
 
-    def _record(self, owner: Owner, found: Intercepted, name: str, layer: int) -> AttentionCall:
+    def _record(
+        self, owner: Owner, found: Intercepted, name: str, layer: int
+    ) -> tuple[AttentionCall, JoinedCalls | None]:
+        """The record of a call, and the calls that it is read together with."""
         grid = found.grid
         chosen = heads_of_call(self._heads, grid.heads, name)
-        readings = found.read(self._read)
-        everything = len(chosen) == grid.heads and chosen == tuple(range(grid.heads))
-
-        def of_heads(tensor: Tensor | None) -> Tensor | None:
-            if tensor is None:
-                return None
-            return (tensor if everything else tensor[:, list(chosen)]).detach().cpu()
-
+        some = None if chosen == tuple(range(grid.heads)) else chosen
         wants_pairs = self._read.weights or self._keep
         groups = getattr(owner.module, "num_key_value_groups", 1)
         repeated = found.kv_heads == grid.heads and isinstance(groups, int) and groups > 1
@@ -153,15 +196,38 @@ class Watch(Observer):
             reach=found.reach(),
             visible_mask=found.visible if wants_pairs else None,
         )
-        for reading, value in readings.items():
-            setattr(call, reading, of_heads(value))
+        key, joined = joint(found, self._read), None
+        if key is None:
+            readings = found.read(self._read)
+            call.receive({name: each if each is None else chosen_heads(each, some) for name, each in readings.items()})
+        else:
+            joined = self._groups.get((key, some))
+            if joined is None:
+                joined = self._groups[key, some] = JoinedCalls(found, self._read, some)
+            self._postpone(call, joined, numbers_of(found))
         if self._keep:
             call.tiles = ProblemTiles.of_batch(found, chosen)
         if self._norms:
-            call.value_norms = of_heads(self._value_norms(found, name))
+            call.value_norms = chosen_heads(self._value_norms(found, name), some)
         if self._outputs:
-            call.head_output = of_heads(found.output())
-        return call
+            output = found.output()
+            call.head_output = None if output is None else chosen_heads(output, some)
+        return call, joined
+
+    def _postpone(self, call: AttentionCall, joined: JoinedCalls, numbers: tuple[Tensor, ...]) -> None:
+        """Leave a call's readings to the calls that are read together with it."""
+        self._copied += joined.add(call, numbers)
+        if self._copied > KEPT_NUMBERS or len(self._groups) > KNOWN_LIMIT:
+            self._settle()
+
+    def _settle(self) -> None:
+        """Take all readings that were postponed."""
+        self._copied = 0
+        for joined in self._groups.values():
+            joined.settle()
+        if max(len(self._known), len(self._groups)) > KNOWN_LIMIT:
+            # Generation has other sizes in each step.
+            self._groups, self._known = {}, {}
 
     def _kind(self, owner: Owner, found: Intercepted, name: str) -> Kind:
         if owner.cross if found.cross is None else found.cross or owner.cross:
