@@ -178,6 +178,12 @@ class Translator(nn.Module, ABC):
             sampling_probability=sampling_probability,
             need_weights=False,
         )
+        return self.loss_of(predicted, target, target_lengths, label_smoothing)
+
+    def loss_of(
+        self, predicted: TranslatorOutput, target: Tensor, target_lengths: Tensor, label_smoothing: float
+    ) -> Loss:
+        """The loss of a prediction; arguments as in `loss`."""
         labels, is_token = predicted_tokens(target, target_lengths)
         tokens = is_token.sum()
         found = self._cross_entropy(predicted, labels, is_token, label_smoothing)
