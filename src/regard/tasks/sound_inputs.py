@@ -1,7 +1,8 @@
 """What a model that listens is given: sounds of files, of memory, or features, and their spectrograms."""
 
+import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +58,7 @@ def heard(inputs: Sequence[Any], data: SoundDataConfig, width: int, reduction: i
 
     Args:
         inputs: each a path of a sound or of a ``.npy`` file of features, the content of a sound file (bytes), a
-            `Sound`, or features ``[frames, width]``.
+            `Sound`, features ``[frames, width]``, or what this function gave.
         data: how features are made.
         width: features that the model reads.
         reduction: frames of an annotation of the model.
@@ -70,8 +71,28 @@ def heard(inputs: Sequence[Any], data: SoundDataConfig, width: int, reduction: i
     return [_heard(number, one, data, width, reduction) for number, one in enumerate(inputs)]
 
 
+def opened_sound(name: str, content: bytes, data: SoundDataConfig, width: int, reduction: int) -> HeardSound:
+    """The content of a file of this name, as a model hears it; the other arguments are those of `heard`.
+
+    Raises:
+        DataError: the file cannot be used.
+        ShapeError: features of another width.
+    """
+    if name.lower().endswith(FEATURES_SUFFIX):
+        with tempfile.TemporaryDirectory(prefix="regard-") as folder:
+            path = Path(folder) / "features.npy"
+            path.write_bytes(content)
+            (found,) = heard([read_features(path, name)], data, width, reduction)
+    else:
+        sound = read_sound(content, data.rate, name)
+        (found,) = heard([sound], data, width, reduction)
+    return replace(found, name=name)
+
+
 def _heard(number: int, given: Any, data: SoundDataConfig, width: int, reduction: int) -> HeardSound:
     name = f"inputs[{number}]"
+    if isinstance(given, HeardSound):
+        return given
     if isinstance(given, (str, Path)):
         name = str(given)
         path = Path(given)

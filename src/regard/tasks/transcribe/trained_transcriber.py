@@ -23,7 +23,7 @@ from regard.models.translator import longest_translation
 from regard.records import TokenAxis
 from regard.tasks.run_data import chunks, load_files_and_model, on_device
 from regard.tasks.run_files import tokenizer_path
-from regard.tasks.sound_inputs import HeardSound, heard
+from regard.tasks.sound_inputs import HeardSound, heard, opened_sound
 from regard.tasks.transcribe.config import EvaluationConfig, PredictionConfig
 from regard.tasks.transcribe.task import TASK, TranscriptionRun
 from regard.tasks.translator_attention import source_attention
@@ -133,6 +133,10 @@ class TrainedTranscriber(Trained):
             batch_size=options.batch_size,
         )
 
+    def opened(self, name: str, content: bytes) -> HeardSound:
+        config = self.model.config
+        return opened_sound(name, content, self.config.data, config.width, config.reduction)
+
     def hear(self, inputs: Sequence[Any]) -> list[HeardSound]:
         """The inputs as the model hears them; for what may be given see `regard.tasks.sound_inputs.heard`."""
         config = self.model.config
@@ -230,7 +234,7 @@ class TrainedTranscriber(Trained):
         assert isinstance(prediction, Transcription)
         return source_attention(
             self.model,
-            torch.from_numpy(prediction.sound.features)[None],
+            torch.from_numpy(prediction.sound.features.copy())[None],
             prediction.ids,
             prediction.sound.axis(),
             TokenAxis(tuple(prediction.tokens), words=tuple(prediction.words)),
