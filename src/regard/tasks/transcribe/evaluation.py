@@ -138,7 +138,7 @@ def evaluate(
     references = [transcriber.tokenizer.normalize(one.text) for one in utterances]
     rates = error_rates([one.text for one in found], references)
     loss, word_weights = _teacher_forced(transcriber, sounds, references, options.batch_size)
-    times = _times(utterances, word_weights, transcriber.seconds)
+    times = alignment_times(utterances, word_weights, transcriber.seconds)
     return Evaluation(
         data=str(data),
         sounds=len(sounds),
@@ -205,10 +205,18 @@ def _spoken(groups: list[range], text: str, tokenizer: Any) -> list[range]:
     return found
 
 
-def _times(
+def alignment_times(
     utterances: Sequence[Utterance], word_weights: Sequence[np.ndarray], seconds: float
 ) -> tuple[float, float] | None:
-    """The mean distance of attention from the middle of each word, and the mean share within its true time.
+    """The mean distance of attention from the middle of each word in seconds, and the mean share within its time.
+
+    Args:
+        utterances: what was said, and when.
+        word_weights: for each utterance ``[words, annotations]``.
+        seconds: of an annotation.
+
+    Returns:
+        None if the times of an utterance are not known.
 
     Raises:
         DataError: an utterance has not one time for each word.
