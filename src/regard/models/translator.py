@@ -1,6 +1,7 @@
 """What every translator has: a loss, a search, and the parts of both that each one fills in."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -128,7 +129,7 @@ class Translator(nn.Module, ABC):
         *,
         width: int = 1,
         length_penalty: float = 1.0,
-        max_length: int = 100,
+        max_length: int | Sequence[int] = 100,
     ) -> list[Hypothesis]:
         """The best hypothesis of a beam search for each row; the module is in evaluation mode during the search.
 
@@ -137,7 +138,7 @@ class Translator(nn.Module, ABC):
             lengths: ``int64 [batch]``, tokens of each source.
             width: beam width; 1: greedy search.
             length_penalty: α of `regard.models.search.beam`; not used if ``width`` is 1.
-            max_length: largest number of tokens of a translation.
+            max_length: largest number of tokens of a translation, of all or of each.
         """
         ids = {"bos": self.config.bos, "eos": self.config.eos, "forbidden": (self.config.pad,)}
         training = self.training

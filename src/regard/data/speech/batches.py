@@ -231,4 +231,4 @@ def stretched(features: NDArray[np.float32], factor: float) -> NDArray[np.float3
     before = np.floor(places).astype(int)
     after = np.minimum(before + 1, frames - 1)
     share = (places - before).astype(np.float32)[:, None]
-    return features[before] * (1 - share) + features[after] * share
+    return (features[before] * (1 - share) + features[after] * share).astype(np.float32)

@@ -183,13 +183,15 @@ class RecurrentTranscriber(Transcriber):
         self.encoder = SpeechEncoder(config)
         self.alignment_head = _alignment_head(config)
         embedding = token_embedding(config.target_vocabulary, config.embedding_dim)
-        sizes: dict[str, int] = {}
-        if config.score in ("location_aware", "additive"):
-            sizes["dim"] = config.score_dim
-        if config.score == "location_aware":
-            sizes |= {"channels": config.location_channels, "kernel_size": config.location_width}
+        located = config.score == "location_aware"
         attention = Attention.create(
-            config.score, config.decoder_dim, config.hidden_dim, normalizer=focus(config.normalizer), **sizes
+            config.score,
+            config.decoder_dim,
+            config.hidden_dim,
+            config.score_dim if located or config.score == "additive" else None,
+            channels=config.location_channels if located else None,
+            kernel_size=config.location_width if located else None,
+            normalizer=focus(config.normalizer),
         )
         self.decoder = LocationDecoder(
             embedding,
