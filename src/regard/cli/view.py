@@ -8,14 +8,14 @@ from cyclopts import Parameter
 
 from regard.cli.model_options import Device, ModelThreads, use_threads
 from regard.cli.ranges import between
-from regard.errors import ArgumentError
+from regard.errors import ArgumentError, DataError
 
 if TYPE_CHECKING:
     from regard.page.reading import Reading
     from regard.records import Document
 
 Model = Annotated[str, Parameter(help="Run folder, or folder of a Hugging Face model on this machine.")]
-Text = Annotated[str, Parameter(help="What the model reads.")]
+Text = Annotated[str, Parameter(help="What the model reads: a text, or the path of a sound or an image.")]
 Output = Annotated[
     Path,
     Parameter(
@@ -55,7 +55,7 @@ def command(
     threads: ModelThreads = 0,
     device: Device = "cpu",
 ) -> None:
-    """Write what a model makes of a text, and its attention, into a file that needs no server.
+    """Write what a model makes of a text, a sound or an image, and its attention, into a file that needs no server.
 
     regard view runs/demo "My sister gives the old book to her friend." -o attention.html
     """
@@ -74,7 +74,7 @@ def command(
             raise ArgumentError(f"{name} must be one of {', '.join(filter(None, known))}; it is {value!r}")
     with options_named({"device": "--device"}):
         opened = open_model(model, device)
-    reading = opened.read(text)
+    reading = opened.read(text) if opened.takes == "text" else opened.read_file(Path(text).name, _content(text))
     if not reading.document.records:
         why = "the model wrote nothing" if reading.attends else "the model has no attention"
         why = why if text.strip() else "the text has no tokens"
@@ -97,6 +97,13 @@ def command(
     for note in answer.notes:
         print(f"regard: {note}", file=sys.stderr)
     print(f"view: {output}", file=sys.stderr)
+
+
+def _content(path: str) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except (OSError, ValueError) as error:
+        raise DataError(f"{path!s:.200}: cannot be read ({getattr(error, 'strerror', None) or error})") from error
 
 
 def _with_steps(reading: "Reading", place: int, head: int) -> "Document":

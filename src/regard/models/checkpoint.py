@@ -15,6 +15,13 @@ from regard.errors import ArgumentError, MissingPartError, RunError, TrainingErr
 from regard.models.language_model import LanguageModel, LanguageModelConfig
 from regard.models.recurrent_pointer_generator import RecurrentPointerConfig, RecurrentPointerGenerator
 from regard.models.recurrent_translator import RecurrentTranslator, TranslatorConfig
+from regard.models.speech.sound_classifier import SoundClassifier, SoundClassifierConfig
+from regard.models.speech.transcriber import (
+    RecurrentTranscriber,
+    RecurrentTranscriberConfig,
+    TransformerTranscriber,
+    TransformerTranscriberConfig,
+)
 from regard.models.text_classifier import TextClassifier, TextClassifierConfig
 from regard.models.transformer_pointer_generator import TransformerPointerConfig, TransformerPointerGenerator
 from regard.models.transformer_translator import TransformerConfig, TransformerTranslator
@@ -27,6 +34,9 @@ MODELS: dict[str, tuple[type[Any], type[Any]]] = {
     "transformer_pointer_generator": (TransformerPointerGenerator, TransformerPointerConfig),
     "language_model": (LanguageModel, LanguageModelConfig),
     "text_classifier": (TextClassifier, TextClassifierConfig),
+    "recurrent_transcriber": (RecurrentTranscriber, RecurrentTranscriberConfig),
+    "transformer_transcriber": (TransformerTranscriber, TransformerTranscriberConfig),
+    "sound_classifier": (SoundClassifier, SoundClassifierConfig),
 }
 """Name in the file → (model, its configuration)."""
 

@@ -1,6 +1,7 @@
 """What every translator has: a loss, a search, and the parts of both that each one fills in."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -128,7 +129,7 @@ class Translator(nn.Module, ABC):
         *,
         width: int = 1,
         length_penalty: float = 1.0,
-        max_length: int = 100,
+        max_length: int | Sequence[int] = 100,
     ) -> list[Hypothesis]:
         """The best hypothesis of a beam search for each row; the module is in evaluation mode during the search.
 
@@ -137,7 +138,7 @@ class Translator(nn.Module, ABC):
             lengths: ``int64 [batch]``, tokens of each source.
             width: beam width; 1: greedy search.
             length_penalty: α of `regard.models.search.beam`; not used if ``width`` is 1.
-            max_length: largest number of tokens of a translation.
+            max_length: largest number of tokens of a translation, of all or of each.
         """
         ids = {"bos": self.config.bos, "eos": self.config.eos, "forbidden": (self.config.pad,)}
         training = self.training
@@ -178,6 +179,12 @@ class Translator(nn.Module, ABC):
             sampling_probability=sampling_probability,
             need_weights=False,
         )
+        return self.loss_of(predicted, target, target_lengths, label_smoothing)
+
+    def loss_of(
+        self, predicted: TranslatorOutput, target: Tensor, target_lengths: Tensor, label_smoothing: float
+    ) -> Loss:
+        """The loss of a prediction; arguments as in `loss`."""
         labels, is_token = predicted_tokens(target, target_lengths)
         tokens = is_token.sum()
         found = self._cross_entropy(predicted, labels, is_token, label_smoothing)

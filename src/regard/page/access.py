@@ -13,6 +13,12 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 MOST_BYTES = 256 * 1024
 """Largest body of a request, in bytes."""
 
+UPLOAD = "/upload"
+"""The path of requests whose body holds a file."""
+
+MOST_UPLOAD_BYTES = 12 * 1024 * 1024
+"""Largest body of these: a file of 8 MiB in base 64, and the rest of the JSON."""
+
 POLICY = (
     "default-src 'self'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; connect-src 'self'; "
     "object-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -35,7 +41,7 @@ class Access:
 
     A request passes if its ``Host`` is this server by address or as ``localhost`` (so a name that another site lets
     point to this machine does not), its ``Origin``, where there is one, is the same place, its path begins with the
-    token, its method is GET, HEAD or POST, and its body is JSON of at most `MOST_BYTES`.
+    token, its method is GET, HEAD or POST, and its body is JSON of at most `MOST_BYTES` (a file: `MOST_UPLOAD_BYTES`).
 
     Args:
         app: gets the requests that pass, with the token taken off the path.
@@ -65,14 +71,19 @@ class Access:
         if refusal is not None:
             await _refuse(send_with_headers, *refusal)
             return
-        body = await _body(receive)
+        most = self._most_bytes(scope)
+        body = await _body(receive, most)
         if body is None:
-            await _refuse(send_with_headers, 413, f"the body has more than {MOST_BYTES:,} bytes")
+            await _refuse(send_with_headers, 413, f"the body has more than {most:,} bytes")
             return
         prefix = b"/" + self.token
         path = scope["path"].encode("utf-8", "surrogateescape")[len(prefix) :].decode("utf-8", "surrogateescape")
         inner = {**scope, "path": path, "raw_path": path.encode("utf-8", "surrogateescape"), "root_path": ""}
         await self.app(inner, _Body(body, receive), send_with_headers)
+
+    def _most_bytes(self, scope: Scope) -> int:
+        path = scope["path"].encode("utf-8", "surrogateescape")
+        return MOST_UPLOAD_BYTES if path == b"/" + self.token + UPLOAD.encode() else MOST_BYTES
 
     def _refusal(self, scope: Scope) -> tuple[int, str] | None:
         """The status and the reason why a request does not pass."""
@@ -97,8 +108,9 @@ class Access:
             if kind != "application/json":
                 return 415, "the body must be application/json"
         length = found.get("content-length", ["0"])[0]
-        if not length.isdecimal() or int(length) > MOST_BYTES:
-            return 413, f"the body has more than {MOST_BYTES:,} bytes"
+        most = self._most_bytes(scope)
+        if not length.isdecimal() or int(length) > most:
+            return 413, f"the body has more than {most:,} bytes"
         return None
 
 
@@ -116,8 +128,8 @@ class _Body:
         return {"type": "http.request", "body": body, "more_body": False}
 
 
-async def _body(receive: Receive) -> bytes | None:
-    """The body of a request; None if it is too large or the connection ended."""
+async def _body(receive: Receive, most: int) -> bytes | None:
+    """The body of a request; None if it has more bytes than ``most`` or the connection ended."""
     parts, size = [], 0
     while True:
         message = await receive()
@@ -125,7 +137,7 @@ async def _body(receive: Receive) -> bytes | None:
             return None
         part = message.get("body", b"")
         size += len(part)
-        if size > MOST_BYTES:
+        if size > most:
             return None
         parts.append(part)
         if not message.get("more_body", False):

@@ -1,10 +1,12 @@
 """The page as a Starlette application: its files, and what its script asks for."""
 
+import base64
+import binascii
 import json
 import secrets
 import sys
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ from starlette.responses import FileResponse, JSONResponse, Response
 from starlette.routing import Route
 
 from regard.errors import ArgumentError, RegardError
+from regard.page.access import UPLOAD
 from regard.page.newest_first import NewestFirst, ReplacedError
 from regard.page.reading import Reading, ServedModel
 from regard.records import Document
@@ -79,6 +82,7 @@ class Page:
             Route("/static/{name}", file),
             Route("/models", models),
             Route("/read", self.read, methods=["POST"]),
+            Route(UPLOAD, self.upload, methods=["POST"]),
             Route("/steps", self.steps, methods=["POST"]),
             Route("/tile", self.tile, methods=["POST"]),
         ]
@@ -95,11 +99,29 @@ class Page:
         text, pane, count = _text(body, "text"), _text(body, "pane"), _whole(body, "number")
         model = self.models[number]
 
+        return await self._read(model, pane, count, lambda: model.read(text))
+
+    async def upload(self, request: Request) -> Response:
+        """The answer of a model to a file, and its attention.
+
+        The body has ``model``, ``pane`` and ``number`` as that of `read`, the ``name`` of the file, and its content in
+        base 64 as ``data``.
+        """
+        body = await _body(request)
+        model = self.models[_whole(body, "model", len(self.models))]
+        name, pane, count = _text(body, "name"), _text(body, "pane"), _whole(body, "number")
+        try:
+            content = base64.b64decode(_text(body, "data"), validate=True)
+        except (binascii.Error, ValueError) as error:
+            raise HTTPException(400, "data must be the content of a file in base 64") from error
+        return await self._read(model, pane, count, lambda: model.read_file(name, content))
+
+    async def _read(self, model: ServedModel, pane: str, number: int, read: Callable[[], Reading]) -> Response:
         def compute() -> dict[str, Any]:
-            reading = model.read(text)
+            reading = read()
             return {"answer": reading.answer.to_dict(), **self._shown(reading)}
 
-        return await self._answer(pane[:80], count, compute, model)
+        return await self._answer(pane[:80], number, compute, model)
 
     async def steps(self, request: Request) -> Response:
         """The worked calculation of a head; the body has ``reading``, ``record``, ``head``, ``pane`` and ``number``."""

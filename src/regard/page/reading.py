@@ -1,8 +1,9 @@
-"""What a model makes of a text on the page: an answer, the attention behind it, and worked steps on request."""
+"""What a model makes of a text or a file on the page: an answer, the attention behind it, worked steps."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import PurePath
 from typing import Any
 
 from regard.errors import ArgumentError
@@ -10,6 +11,12 @@ from regard.records import Document, StepsRecord
 
 MOST_CHARACTERS = 10_000
 """Characters of the longest text that is read."""
+
+MOST_FILE_BYTES = 8 * 1024 * 1024
+"""Bytes of the largest file that is read."""
+
+MOST_NAME = 200
+"""Characters of the name of a file."""
 
 MOST_WEIGHTS = 40_000_000
 """Weights of all heads and layers that are kept for one text."""
@@ -39,7 +46,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Reading:
-    """A text that a model has read.
+    """A text, or a file, that a model has read.
 
     Attributes:
         answer: the model's answer.
@@ -59,14 +66,15 @@ class Reading:
 
 
 class ServedModel(ABC):
-    """A model that reads texts.
+    """A model that reads texts, images or sounds.
 
     Attributes:
         name: what the page calls it.
         path: where it lies.
         task: one or two words, such as ``"translate"``.
         facts: what it is, in a few words, such as ``"Luong attention"``.
-        placeholder: what to type.
+        takes: ``"text"``, ``"image"`` or ``"sound"``; the last two are files.
+        placeholder: what to type, or what to choose.
         example: a text to try; "" where none is known.
     """
 
@@ -74,12 +82,13 @@ class ServedModel(ABC):
     path: str
     task: str
     facts: str
+    takes: str = "text"
     placeholder: str
     example: str = ""
 
     def to_dict(self) -> dict[str, str]:
         """What the page shows of the model."""
-        names = ("name", "task", "facts", "placeholder", "example")
+        names = ("name", "task", "facts", "takes", "placeholder", "example")
         return {name: getattr(self, name) for name in names}
 
     def read(self, text: str) -> Reading:
@@ -88,14 +97,37 @@ class ServedModel(ABC):
         Raises:
             RegardError: the model cannot read it; the message says why.
         """
+        if self.takes != "text":
+            raise ArgumentError(f"{self.name} reads files of the kind {self.takes}, and no text; choose one")
         if len(text) > MOST_CHARACTERS:
             raise ArgumentError(
                 f"the text has {len(text):,} characters, more than the {MOST_CHARACTERS:,} that are read; shorten it"
             )
         return self._read(text)
 
+    def read_file(self, name: str, content: bytes) -> Reading:
+        """The answer and the attention for an image or a sound.
+
+        Args:
+            name: of the file; its folder is not shown.
+            content: its bytes.
+
+        Raises:
+            RegardError: the model cannot read it; the message says why.
+        """
+        if self.takes == "text":
+            raise ArgumentError(f"{self.name} reads texts, and no files; type one")
+        if len(content) > MOST_FILE_BYTES:
+            raise ArgumentError(
+                f"the file has {len(content):,} bytes, more than the {MOST_FILE_BYTES:,} that are read; choose another"
+            )
+        return self._read_file(PurePath(name.replace("\\", "/")).name[:MOST_NAME] or "file", content)
+
     @abstractmethod
     def _read(self, text: str) -> Reading: ...
+
+    def _read_file(self, name: str, content: bytes) -> Reading:
+        raise NotImplementedError
 
 
 def check_weights(tokens: int, weights: int) -> None:

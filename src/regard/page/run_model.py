@@ -7,14 +7,23 @@ from typing import Any
 from regard.errors import ArgumentError, RunError
 from regard.models.language_model import LanguageModelConfig
 from regard.models.recurrent_translator import TranslatorConfig
+from regard.models.speech.encoders import SpeechEncoderConfig
 from regard.models.text_classifier import TextClassifierConfig
 from regard.models.transformer_translator import TransformerConfig
 from regard.page.reading import MOST_CHARACTERS, Answer, Reading, ServedModel, check_weights
-from regard.records import AttentionRecord, Document
+from regard.records import AttentionRecord, Document, TokenAxis
 from regard.tasks import registry
+from regard.tasks.sound_inputs import HeardSound
 from regard.training.task import Trained
 
-LABELS = {"translate": "Translation", "language": "Next token", "classify": "Label", "summarize": "Summary"}
+LABELS = {
+    "translate": "Translation",
+    "language": "Next token",
+    "classify": "Label",
+    "summarize": "Summary",
+    "transcribe": "Transcription",
+    "sounds": "Label",
+}
 """Task → what its answer is."""
 
 PLACEHOLDERS = {
@@ -22,10 +31,15 @@ PLACEHOLDERS = {
     "language": "The beginning of a text",
     "classify": "A text to classify",
     "summarize": "An article to summarize",
+    "transcribe": "A sound to transcribe",
+    "sounds": "A sound to classify",
 }
 
 OPTIONS: Mapping[str, Mapping[str, Any]] = {"language": {"tokens": 0, "next": 8}}
 """Task → options of `Trained.predict` that differ from their defaults."""
+
+MOST_SECONDS = 120.0
+"""Duration of the longest sound that is read on the page."""
 
 MOST_SOURCE_TOKENS = 400
 """Tokens of the longest text that is translated as somebody types."""
@@ -48,20 +62,30 @@ class RunModel(ServedModel):
         self.name = self.trained.folder.path.resolve().name
         self.task = self.trained.task.name
         self.facts = _facts(self.trained)
-        self.placeholder = PLACEHOLDERS.get(self.task, "A text")
-        self.example = _example(self.trained)
+        self.takes = self.trained.task.takes
+        self.placeholder = PLACEHOLDERS.get(self.task, f"A {self.takes}")
+        self.example = _example(self.trained) if self.takes == "text" else ""
 
     def _read(self, text: str) -> Reading:
-        trained = self.trained
         self._check_length(text)
+        return self._reading(text, bool(text.strip()))
+
+    def _read_file(self, name: str, content: bytes) -> Reading:
+        given = self.trained.opened(name, content)
+        if isinstance(given, HeardSound):
+            _check_sound(self.trained, given)
+        return self._reading(given, True)
+
+    def _reading(self, given: Any, holds_something: bool) -> Reading:
+        trained = self.trained
         options = trained.task.prediction_config(**OPTIONS.get(self.task, {}))
-        (prediction,) = trained.predict_with([text], options)
+        (prediction,) = trained.predict_with([given], options)
         attentions = trained.attentions(prediction)
         records = tuple(one.record() for one in attentions)
         # What options of the command line could change is cut off.
         notes = tuple(line.split("; --")[0] for line in trained.remarks([prediction], options))
         attends = bool(records) or getattr(trained.model, "attends", False)
-        if text.strip() and not attends:
+        if holds_something and not attends:
             notes += ("This model has no attention.",)
         ranked = prediction.ranked()
         shown = "" if self.task == "language" else prediction.text
@@ -71,7 +95,7 @@ class RunModel(ServedModel):
             Document(self.name, records, texts=prediction.texts()),
             lambda record, head: attentions[record].steps(head),
             first=_first(trained, records),
-            view="text" if records and records[-1].name == "pooling" else None,
+            view="text" if records and _pools_tokens(records[-1]) else None,
             attends=attends,
         )
 
@@ -93,6 +117,22 @@ class RunModel(ServedModel):
         else:
             layers = config.encoder_layers
         check_weights(tokens, layers * config.heads * tokens**2)
+
+
+def _check_sound(trained: Trained, sound: HeardSound) -> None:
+    """Raise ArgumentError if a sound is too long to be transcribed while somebody waits, or for its attention."""
+    seconds = len(sound.features) * sound.frame_seconds
+    if seconds > MOST_SECONDS:
+        raise ArgumentError(
+            f"the sound lasts {seconds:,.0f} s, more than the {MOST_SECONDS:g} s that are read here; cut it"
+        )
+    config: Any = trained.model.config
+    layers = config.encoder_layers if config.encoder == "transformer" else 0
+    check_weights(sound.annotations, layers * config.heads * sound.annotations**2)
+
+
+def _pools_tokens(record: AttentionRecord) -> bool:
+    return record.name == "pooling" and isinstance(record.keys, TokenAxis)
 
 
 def _first(trained: Trained, records: Sequence[AttentionRecord]) -> int:
@@ -126,6 +166,9 @@ def _facts(trained: Trained) -> str:
     if isinstance(config, TextClassifierConfig):
         encoder = {"none": "embeddings", "transformer": "Transformer"}.get(config.encoder, config.encoder.upper())
         return f"{encoder}, {config.pooling} pooling"
+    if isinstance(config, SpeechEncoderConfig):
+        encoder = "Transformer" if config.encoder == "transformer" else f"pyramidal {config.encoder.upper()}"
+        return f"{encoder}, {config.reduction} frames an annotation"
     if isinstance(config, TranslatorConfig):
         named = {"none": "no", "bahdanau": "Bahdanau", "luong": "Luong", "hard": "hard"}
         return f"{config.cell.upper()}, {named[config.attention]} attention"

@@ -11,6 +11,7 @@ from regard.pictures.fonts import MissingGlyphWarning
 from regard.pictures.head_grid import HeadMap, head_grid
 from regard.pictures.positions import position_table
 from regard.pictures.saving import save
+from regard.pictures.sound_alignment import sound_alignment
 from regard.pictures.word_weights import word_weights
 
 __all__ = [
@@ -25,6 +26,7 @@ __all__ = [
     "word_weights",
     "HeadMap",
     "head_grid",
+    "sound_alignment",
     "save",
     "MissingGlyphWarning",
 ]

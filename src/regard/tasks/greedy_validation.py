@@ -1,12 +1,11 @@
 """Validation of a translator during training: the loss, and greedy predictions."""
 
 import itertools
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple, Protocol
 
 import torch
 
-from regard.data.text.batches import BatchLoader
 from regard.models.search import greedy
 from regard.models.translator import Translator, longest_translation
 
@@ -20,30 +19,46 @@ class PredictedData(NamedTuple):
     """Greedy predictions, in the order of the data."""
 
 
+class ValidationLoader(Protocol):
+    """Batches in a fixed order.
+
+    They have the fields of a `regard.data.text.batches.PairBatch`; the source may be of any kind that the model reads.
+    """
+
+    def set_epoch(self, epoch: int) -> None:
+        """Make the next iteration this epoch, from its first batch."""
+        ...
+
+    def __iter__(self) -> Iterator[Any]: ...
+
+
 class GreedyValidation:
     """Predicts the validation data with a model. In a distributed run each process predicts a part of the batches.
 
     Args:
-        loader: batches in a fixed order; ``PairBatch.index`` gives their rows.
+        loader: batches in a fixed order; their ``index`` gives the rows.
         rows: number of rows of the data.
         decode: gives the text of the tokens that were found for a row.
         max_length: largest number of tokens of a prediction.
         forbidden: tokens that are never predicted, besides padding and ``bos``.
+        longest: gives the largest number of tokens of the prediction for a source of some length.
     """
 
     def __init__(
         self,
-        loader: BatchLoader,
+        loader: ValidationLoader,
         rows: int,
         decode: Callable[[int, list[int]], str],
         max_length: int,
         forbidden: Sequence[int] = (),
+        longest: Callable[[int], int] = longest_translation,
     ):
         self._loader = loader
         self._rows = rows
         self._decode = decode
         self._max_length = max_length
         self._forbidden = tuple(forbidden)
+        self._longest = longest
 
     def run(self, model: Translator, rank: int = 0, world_size: int = 1) -> PredictedData:
         """Predict the validation data.
@@ -75,7 +90,7 @@ class GreedyValidation:
             total += float(loss.nll) * batch.target_tokens
             tokens += batch.target_tokens
             lengths = batch.source_lengths.tolist()
-            longest = [min(self._max_length, longest_translation(length)) for length in lengths]
+            longest = [min(self._max_length, self._longest(length)) for length in lengths]
             encoded = model.encode(batch.source, batch.source_lengths)
             hypotheses = greedy(
                 model,

@@ -35,6 +35,14 @@ BUILT_IN = {
         "regard.tasks.classify.task:TASK",
         "Tell the label of a text: a recurrent network or a Transformer, with attention pooling.",
     ),
+    "transcribe": (
+        "regard.tasks.transcribe.task:TASK",
+        "Write what is said: a pyramidal recurrent network or a Transformer that attends to sound.",
+    ),
+    "sounds": (
+        "regard.tasks.sounds.task:TASK",
+        "Tell the label of a sound: the encoder of transcribe, with attention pooling.",
+    ),
 }
 """Name → (module:attribute, summary)."""
 

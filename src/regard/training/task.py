@@ -228,6 +228,19 @@ class Trained(ABC):
     def predict_with(self, inputs: Sequence[Any], options: Any) -> Sequence[Prediction]:
         """`predict` with a ``prediction_config`` of the task."""
 
+    def opened(self, name: str, content: bytes) -> Any:
+        """A file, for instance an uploaded one, as an input of `predict`.
+
+        Args:
+            name: of the file.
+            content: its bytes.
+
+        Raises:
+            ArgumentError: the task reads no files.
+            DataError: the file cannot be used.
+        """
+        raise ArgumentError(f"{self.folder.path}: the task {self.task.name!r} reads no files")
+
     def remarks(self, predictions: Sequence[Prediction], options: Any) -> list[str]:
         """What a user should know about these predictions, a line each; the command prints them on standard error."""
         return []
@@ -280,6 +293,7 @@ class Task(ABC):
         training_config: the section ``training``: `TrainingConfig` or a subclass of it.
         prediction_config: the options of `Trained.predict`.
         evaluation_config: the options of `Trained.evaluate`.
+        takes: what its models read: ``"text"``, ``"image"`` or ``"sound"``; the last two come as files.
     """
 
     name: ClassVar[str]
@@ -287,6 +301,7 @@ class Task(ABC):
     metrics: ClassVar[tuple[Metric, ...]]
     files: ClassVar[tuple[str, ...]] = ()
     results: ClassVar[tuple[str, ...]] = ()
+    takes: ClassVar[str] = "text"
     data_config: ClassVar[type[Any]]
     model_config: ClassVar[type[Any]]
     training_config: ClassVar[type[TrainingConfig]] = TrainingConfig

@@ -15,7 +15,7 @@ function shared() {
 }
 
 function add(model) {
-  const pane = new Pane(models, model, remove);
+  const pane = new Pane(models, model, { remove, file: takeFile, choose: arrange });
   panes.push(pane);
   byId("panes").append(pane.element);
   arrange();
@@ -32,14 +32,20 @@ function remove(pane) {
   (panes.at(-1)?.removeButton.hidden ? text : panes.at(-1).removeButton).focus();
 }
 
+/** Read a file that was chosen in one pane; with one input for all, every model of its kind reads it. */
+function takeFile(chosen, file) {
+  const kind = models[chosen.model].takes;
+  for (const pane of panes) if (pane === chosen || (shared() && models[pane.model].takes === kind)) pane.take(file);
+}
+
 /** Show one text, or one for each pane. */
 function arrange() {
-  byId("input").hidden = !shared();
+  byId("input").hidden = !shared() || panes.every((pane) => pane.takesFile());
   byId("same-choice").hidden = panes.length < 2;
   byId("add").disabled = panes.length >= MOST_PANES;
   byId("add").textContent = panes.length < 2 ? "Compare" : "Add another";
   for (const pane of panes) {
-    pane.own.hidden = shared();
+    pane.own.hidden = shared() || pane.takesFile();
     pane.removeButton.hidden = panes.length < 2;
     pane.removeButton.setAttribute("aria-label", `Remove ${models[pane.model].name}`);
   }

@@ -5,7 +5,23 @@ import { mount } from "./viewer.js";
 
 const DELAY = 200; // milliseconds without a key before a text is read
 
+const ACCEPTED = { sound: ".wav,.flac,.ogg,.mp3,.npy,audio/*", image: "image/*" };
+
+const MOST_FILE_BYTES = 8 * 1024 * 1024;
+
 let panes = 0;
+
+/** The name of a file and its content in base 64, as the server wants them. */
+async function contentOf(file) {
+  if (file.size > MOST_FILE_BYTES) throw new Error(`The file is too large: at most ${MOST_FILE_BYTES >> 20} MiB are read.`);
+  const url = await new Promise((resolve, reject) => {
+    const reader = new FileReader();
+    reader.onload = () => resolve(reader.result);
+    reader.onerror = () => reject(new Error("The file cannot be read."));
+    reader.readAsDataURL(file);
+  });
+  return { name: file.name, data: url.slice(url.indexOf(",") + 1) };
+}
 
 /** What the server answers to a body; throws an Error with its message. */
 async function ask(path, body, signal) {
@@ -31,19 +47,22 @@ export class Pane {
   /**
    * @param {object[]} models what the server has
    * @param {number} model the place of the one to begin with
-   * @param {(pane: Pane) => void} onRemove
+   * @param {{remove: (pane: Pane) => void, file: (pane: Pane, file: File) => void, choose: () => void}} events
    */
-  constructor(models, model, onRemove) {
+  constructor(models, model, events) {
     this.models = models;
     this.model = model;
     this.id = `${crypto.randomUUID()}`;
     this.number = 0;
     this.text = "";
+    this.upload = null;
+    this.onFile = events.file;
+    this.onChoose = events.choose;
     this.found = null;
     this.viewer = null;
     this.waiting = null;
     this.controller = null;
-    this.element = this.build(++panes, onRemove);
+    this.element = this.build(++panes, events.remove);
   }
 
   build(number, onRemove) {
@@ -72,6 +91,14 @@ export class Pane {
     this.own = make("label", "own-text", "Text", this.area);
     this.own.hidden = true;
 
+    this.file = make("input");
+    this.file.type = "file";
+    this.file.addEventListener("change", () => {
+      if (this.file.files.length) this.onFile(this, this.file.files[0]);
+    });
+    this.chooserName = make("span");
+    this.chooser = make("label", "own-text", this.chooserName, this.file);
+
     this.message = make("p", "message");
     this.error = make("p", "error");
     this.error.setAttribute("role", "alert");
@@ -80,7 +107,7 @@ export class Pane {
     this.answer.setAttribute("aria-live", "polite");
     this.view = make("div", "view");
     this.worked = this.buildWorked();
-    const element = make("section", "pane", make("div", "progress"), head, this.own, this.message, this.error);
+    const element = make("section", "pane", make("div", "progress"), head, this.own, this.chooser, this.message, this.error);
     element.append(this.answer, this.view, this.worked);
     this.element = element;
     this.describe();
@@ -114,19 +141,39 @@ export class Pane {
     this.element.setAttribute("aria-label", model.name);
     this.facts.textContent = model.facts;
     this.area.placeholder = model.placeholder;
-    if (!this.text.trim()) this.clear(`Type a text to see what ${model.name} makes of it.`);
+    this.chooser.hidden = !this.takesFile();
+    this.file.accept = ACCEPTED[model.takes] ?? "";
+    this.chooserName.textContent = model.placeholder;
+    if (this.takesFile()) {
+      if (!this.upload) this.clear(`Choose a file to see what ${model.name} makes of it.`);
+    } else if (!this.text.trim()) this.clear(`Type a text to see what ${model.name} makes of it.`);
+  }
+
+  /** Whether the model reads files, and no text. */
+  takesFile() {
+    return this.models[this.model].takes !== "text";
   }
 
   choose(model) {
+    const kind = this.models[this.model].takes;
     this.model = model;
+    if (this.models[model].takes !== kind) this.upload = null;
     this.clear("");
     this.describe();
+    this.onChoose();
+    this.read();
+  }
+
+  /** Read a file that was chosen. */
+  take(file) {
+    this.upload = file;
     this.read();
   }
 
   /** Read a text when no key was typed for a moment. */
   type(text) {
     this.text = text;
+    if (this.takesFile()) return;
     this.number += 1; // no earlier answer is painted from now on
     this.controller?.abort();
     clearTimeout(this.waiting);
@@ -138,16 +185,18 @@ export class Pane {
     clearTimeout(this.waiting);
     this.controller?.abort();
     const number = ++this.number;
-    if (!this.text.trim()) {
+    if (this.takesFile() ? !this.upload : !this.text.trim()) {
       this.element.setAttribute("aria-busy", "false");
       this.describe();
       return;
     }
     this.controller = new AbortController();
     this.element.setAttribute("aria-busy", "true");
-    const body = { model: this.model, text: this.text, pane: this.id, number };
+    const request = { model: this.model, pane: this.id, number };
     try {
-      const found = await ask("read", body, this.controller.signal);
+      const found = this.takesFile()
+        ? await ask("upload", { ...request, ...(await contentOf(this.upload)) }, this.controller.signal)
+        : await ask("read", { ...request, text: this.text }, this.controller.signal);
       if (found && number === this.number) this.paint(found);
     } catch (error) {
       if (number === this.number) this.fail(error);

@@ -18,12 +18,11 @@ from regard.tasks.classify.classification import words_of
 from regard.tasks.classify.metrics import LabelScores, label_metrics
 from regard.tasks.classify.pictures import draw_confusion
 from regard.tasks.classify.trained_classifier import Outputs, TrainedClassifier
+from regard.tasks.label_lines import confusion_lines, table_lines
 from regard.training import task
 from regard.training.run_folder import RunFolder
 
 DECIDING_COLUMN = "deciding"
-MOST_SHOWN = 12
-"""Labels of the confusion matrix that is printed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,25 +61,7 @@ class Evaluation(task.Evaluation):
             f"{self.data}: {self.texts} texts · accuracy {self.accuracy:.4f} · macro F1 {self.macro_f1:.4f} · "
             f"loss {self.loss:.4f}{share}"
         )
-        width = max(5, *(len(one.label) for one in self.by_label))
-        table = [f"  {'label':<{width}}  precision  recall     F1   texts"]
-        table += [
-            f"  {one.label:<{width}}  {one.precision:9.4f}  {one.recall:6.4f} {one.f1:6.4f}  {one.texts:6}"
-            for one in self.by_label
-        ]
-        return [first, *table, *self._confusion_lines()]
-
-    def _confusion_lines(self) -> list[str]:
-        if len(self.labels) > MOST_SHOWN:
-            return [f"  the confusion matrix of {len(self.labels)} labels is in the results"]
-        width = max(4, *(len(label) for label in self.labels))
-        digits = max(width, *(len(str(number)) for row in self.confusion for number in row))
-        head = f"  {'true':<{width}} | " + " ".join(f"{label:>{digits}}" for label in self.labels) + "  (found)"
-        rows = [
-            f"  {label:<{width}} | " + " ".join(f"{number:>{digits}}" for number in row)
-            for label, row in zip(self.labels, self.confusion, strict=True)
-        ]
-        return [head, *rows]
+        return [first, *table_lines(self.by_label, "texts"), *confusion_lines(self.confusion, self.labels)]
 
     def to_dict(self) -> dict[str, Any]:
         """All fields but the predictions."""

@@ -1,0 +1,174 @@
+"""Reads sounds: wav, flac and whatever else libsndfile reads, at any rate, with any number of channels."""
+
+import io
+import math
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from regard.errors import ArgumentError, DataError, MissingPartError
+
+if TYPE_CHECKING:
+    import soundfile
+
+LONGEST_SECONDS = 3600.0
+"""Duration of the longest sound that is read."""
+
+MOST_SAMPLES = 1 << 28
+"""Samples of all channels of the largest sound that is read: 1 GiB as float32."""
+
+LOWEST_RATE, HIGHEST_RATE = 1_000, 768_000
+"""Sampling rates that a sound may have, in Hz."""
+
+_SHORTER = re.compile(r"^\s*data : (\d+) \(should be (\d+)\)", re.MULTILINE)
+# What programs write that do not know the length of a stream when they begin it.
+_UNKNOWN_SIZES = (0, 0x7FFFFFFF, 0xFFFFFFFF)
+
+
+@dataclass(frozen=True, eq=False)
+class Sound:
+    """A sound with one channel.
+
+    Attributes:
+        samples: float32 ``[samples]``; full scale is from −1 to 1.
+        rate: samples a second.
+    """
+
+    samples: NDArray[np.float32]
+    rate: int
+
+    @property
+    def seconds(self) -> float:
+        """The duration."""
+        return len(self.samples) / self.rate
+
+
+def read_sound(source: Path | bytes, rate: int | None = None, name: str | None = None) -> Sound:
+    """Read a sound; several channels become their mean.
+
+    Args:
+        source: a file, or its content.
+        rate: samples a second of the result; None: those of the file. Resampled by soxr in its highest quality.
+        name: of the sound, in messages. Default: the path.
+
+    Raises:
+        DataError: there is no such file, or it is no sound, truncated, damaged, empty or too long, or its samples are
+            not finite; one line, which names it.
+        MissingPartError: soundfile or soxr is not installed.
+    """
+    where = name or (str(source) if isinstance(source, Path) else "the sound")
+    content = source if isinstance(source, bytes) else _content(source, where)
+    library = _soundfile()
+    try:
+        with library.SoundFile(io.BytesIO(content)) as file:
+            _check_size(where, file)
+            expected = file.frames
+            frames = file.read(dtype="float32", always_2d=True)
+            own_rate = int(file.samplerate)
+    except library.LibsndfileError as error:
+        reason = str(error).removeprefix("Error opening <_io.BytesIO object").split(": ")[-1].strip().rstrip(".")
+        raise DataError(
+            f"{where}: is not a sound that can be read, or is damaged ({reason}); give wav or flac, or convert it"
+        ) from error
+    if len(frames) < expected:
+        raise DataError(f"{where}: is truncated: {len(frames):,} of {expected:,} samples are there; copy it again")
+    if not len(frames):
+        raise DataError(f"{where}: holds no samples; leave it out")
+    if not np.isfinite(frames).all():
+        raise DataError(f"{where}: holds samples that are NaN or infinite; write it again")
+    samples = frames.mean(axis=1, dtype=np.float64).astype(np.float32)
+    if rate is None or rate == own_rate:
+        return Sound(samples, own_rate)
+    return Sound(resampled(samples, own_rate, rate), rate)
+
+
+def resampled(samples: NDArray[np.float32], from_rate: int, to_rate: int) -> NDArray[np.float32]:
+    """The same sound at another rate: ``⌈samples · to_rate / from_rate⌉`` samples, band-limited.
+
+    Args:
+        samples: float32 ``[samples]``.
+        from_rate: samples a second.
+        to_rate: samples a second of the result.
+
+    Raises:
+        ArgumentError: a rate is not from 1 to 768 kHz.
+        MissingPartError: soxr is not installed.
+    """
+    for name, rate in (("from_rate", from_rate), ("to_rate", to_rate)):
+        if not LOWEST_RATE <= rate <= HIGHEST_RATE:
+            raise ArgumentError(f"{name} must be from {LOWEST_RATE:,} to {HIGHEST_RATE:,} Hz; it is {rate:,}")
+    try:
+        import soxr
+    except ImportError as error:
+        raise MissingPartError("soxr", "speech") from error
+    length = math.ceil(len(samples) * to_rate / from_rate)
+    found = soxr.resample(samples, from_rate, to_rate, quality="VHQ")[:length]
+    return np.pad(found, (0, length - len(found))).astype(np.float32)
+
+
+def _content(path: Path, where: str) -> bytes:
+    try:
+        if path.is_dir():
+            raise DataError(f"{where}: is a folder; name a sound in it")
+        size = path.stat().st_size
+        if size > 8 * MOST_SAMPLES + (1 << 20):  # samples of at most 8 bytes, and a header
+            raise DataError(f"{where}: has {size:,} bytes, too many for a sound; cut it into parts")
+        content = path.read_bytes()
+    except FileNotFoundError as error:
+        raise DataError(f"{where}: no such file; check the path") from error
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise DataError(f"{where}: cannot be read ({reason}); check its permissions") from error
+    if not content:
+        raise DataError(f"{where}: the file is empty; it should hold a sound")
+    return content
+
+
+def _check_size(where: str, file: "soundfile.SoundFile") -> None:
+    """Raise DataError before a sound is read that is too long, or that has fewer bytes than its header says."""
+    rate, frames, channels = int(file.samplerate), int(file.frames), int(file.channels)
+    if not LOWEST_RATE <= rate <= HIGHEST_RATE:
+        raise DataError(
+            f"{where}: has {rate:,} samples a second; {LOWEST_RATE:,} to {HIGHEST_RATE:,} can be read: convert it"
+        )
+    if frames > LONGEST_SECONDS * rate or frames * channels > MOST_SAMPLES:
+        raise DataError(
+            f"{where}: lasts {frames / rate:,.0f} s with {channels} channels; at most {LONGEST_SECONDS:,.0f} s and "
+            f"{MOST_SAMPLES:,} samples are read: cut it into parts"
+        )
+    shorter = _SHORTER.search(file.extra_info)
+    if shorter is not None:
+        declared, found = map(int, shorter.groups())
+        if declared > found and declared not in _UNKNOWN_SIZES:
+            raise DataError(f"{where}: is truncated: {found:,} of {declared:,} bytes are there; copy it again")
+
+
+def _soundfile() -> Any:
+    try:
+        import soundfile
+    except (ImportError, OSError) as error:  # OSError: its library cannot be loaded
+        raise MissingPartError("soundfile", "speech") from error
+    return soundfile
+
+
+def write_sound(path: Path, samples: NDArray[np.float32], rate: int) -> None:
+    """Write a sound of one channel with 16 bits a sample; what is beyond full scale is clipped.
+
+    Args:
+        path: its suffix says the format: ``.wav`` or ``.flac``.
+        samples: ``[samples]``.
+        rate: samples a second.
+
+    Raises:
+        DataError: the file cannot be written.
+        MissingPartError: soundfile is not installed.
+    """
+    library = _soundfile()
+    try:
+        library.write(str(path), np.clip(samples, -1.0, 1.0), rate, subtype="PCM_16")
+    except (library.LibsndfileError, TypeError, ValueError, OSError) as error:
+        raise DataError(f"{path}: cannot be written ({error}); check the folder and the disk") from error

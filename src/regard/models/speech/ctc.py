@@ -1,0 +1,56 @@
+"""Connectionist temporal classification: annotations that tell the tokens in their order by themselves."""
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from regard.models.encoders import Encoded
+
+
+class AlignmentHead(nn.Module):
+    """A linear layer that tells a token, or none, from each annotation (Graves et al. 2006).
+
+    ::
+
+        p(y | x) = Σ over all paths that give y  Π_t p(path_t | x)
+
+    A path has a token or a blank for each annotation; it gives the tokens that are left when repetitions and then
+    blanks are taken away.
+
+    Args:
+        dim: features of an annotation.
+        vocabulary: tokens.
+        blank: the token that stands for none: padding, which is in no text.
+    """
+
+    def __init__(self, dim: int, vocabulary: int, blank: int = 0):
+        super().__init__()
+        self.linear = nn.Linear(dim, vocabulary)
+        self.blank = blank
+
+    def forward(self, annotations: Tensor) -> Tensor:
+        """Log-probabilities of the tokens for each annotation, float32 ``[batch, annotations, vocabulary]``."""
+        return self.linear(annotations).float().log_softmax(-1)
+
+    def loss(self, encoded: Encoded, target: Tensor, target_lengths: Tensor) -> Tensor:
+        """−log p(y | x) in nats, summed over the batch; a text that is too long for its sound adds nothing.
+
+        Args:
+            encoded: the annotations.
+            target: ``int64 [batch, target]``, from ``bos`` to ``eos``.
+            target_lengths: ``int64 [batch]``, both counted.
+        """
+        log_probabilities = self(encoded.annotations).transpose(0, 1)
+        texts, lengths = target[:, 1:-1], target_lengths - 2
+        return F.ctc_loss(
+            log_probabilities, texts, encoded.lengths, lengths, blank=self.blank, reduction="sum", zero_infinity=True
+        )
+
+    @torch.no_grad()
+    def best_path(self, encoded: Encoded) -> list[list[int]]:
+        """The tokens of the most likely path of each row."""
+        found = []
+        for row, length in zip(self(encoded.annotations).argmax(-1), encoded.lengths.tolist(), strict=True):
+            path = row[:length].unique_consecutive().tolist()
+            found.append([token for token in path if token != self.blank])
+        return found

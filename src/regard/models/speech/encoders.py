@@ -1,0 +1,271 @@
+"""Encoders of sounds: convolutions that shorten time, then a pyramid of bidirectional layers, or a Transformer."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+from regard.errors import ArgumentError, UnknownNameError
+from regard.models.encoders import Encoded
+from regard.models.packed_recurrence import run_packed
+from regard.models.recurrence import CELLS, initialize_forget_bias
+from regard.models.speech.feature_input import FeatureInput, SpecAugment, present_frames
+from regard.models.token_input import relative_position
+from regard.nn import Dropout, LayerConfig, TransformerEncoder
+from regard.positions import Sinusoidal
+
+ENCODERS = (*CELLS, "transformer")
+SOUND_POSITIONS = ("sinusoidal", "rotary", "alibi", "t5", "shaw", "none")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpeechEncoderConfig:
+    """The configuration of a `SpeechEncoder`."""
+
+    width: int
+    """Features of a frame."""
+    deltas: int = 0
+    """Derivatives in time that are added to the features: 0, 1 or 2."""
+    normalization: str = "utterance"
+    """``utterance``, ``corpus`` or ``none``."""
+    time_masks: int = 2
+    """Masks of time of each utterance while training (Park et al. 2019)."""
+    longest_mask: int = 40
+    """Frames of the longest mask of time."""
+    feature_masks: int = 2
+    """Masks of features."""
+    widest_mask: int = 8
+    """Features of the widest one."""
+    encoder: str = "lstm"
+    """``lstm``, ``gru`` (both bidirectional) or ``transformer``."""
+    convolutions: int = 2
+    """Convolutional layers, each of which halves frames and features."""
+    channels: int = 32
+    """Channels of a convolutional layer."""
+    hidden_dim: int = 256
+    """Features of an annotation; even."""
+    encoder_layers: int = 1
+    """Layers before the pyramid; of a transformer all layers."""
+    pyramid_layers: int = 1
+    """Layers that each halve the length (Chan et al. 2016, section 3.1); a transformer has none."""
+    heads: int = 4
+    """transformer: query heads; a divisor of ``hidden_dim``."""
+    feedforward: int = 1024
+    """transformer: units of the hidden layer of the feedforward networks."""
+    position: str = "sinusoidal"
+    """transformer: one of `SOUND_POSITIONS`."""
+    dropout: float = 0.3
+    """Rate after each layer; in [0, 1)."""
+
+    def __post_init__(self) -> None:
+        if self.encoder not in ENCODERS:
+            raise UnknownNameError("encoder", self.encoder, ENCODERS)
+        if self.position not in SOUND_POSITIONS:
+            raise UnknownNameError("position", self.position, SOUND_POSITIONS)
+        for name in ("width", "channels", "hidden_dim", "heads", "feedforward"):
+            if getattr(self, name) < 1:
+                raise ArgumentError(f"{name} must be at least 1; it is {getattr(self, name)}")
+        for name in ("convolutions", "encoder_layers", "pyramid_layers", "time_masks", "longest_mask",
+                     "feature_masks", "widest_mask"):  # fmt: skip
+            if getattr(self, name) < 0:
+                raise ArgumentError(f"{name} must be at least 0; it is {getattr(self, name)}")
+        if self.encoder == "transformer":
+            if self.pyramid_layers:
+                raise ArgumentError(f"pyramid_layers must be 0 of a transformer; it is {self.pyramid_layers}")
+            self.layer  # noqa: B018 (checks the sizes of the layers)
+        elif self.hidden_dim % 2:
+            raise ArgumentError(f"hidden_dim must be even, half for each direction; it is {self.hidden_dim}")
+        if not self.encoder_layers + self.pyramid_layers:
+            raise ArgumentError("encoder_layers and pyramid_layers must not both be 0")
+        if self.convolutions + self.pyramid_layers > 10:
+            raise ArgumentError("convolutions and pyramid_layers together must be at most 10: each halves the time")
+        if not 0 <= self.dropout < 1:
+            raise ArgumentError(f"dropout must be in [0, 1); it is {self.dropout}")
+
+    @property
+    def layer(self) -> LayerConfig:
+        """How the layers of a transformer are made."""
+        return LayerConfig(
+            dim=self.hidden_dim,
+            heads=self.heads,
+            feedforward=self.feedforward,
+            dropout=self.dropout,
+            norm_first=True,
+            position=relative_position(self.position),
+        )
+
+    @property
+    def reduction(self) -> int:
+        """Frames of an annotation."""
+        return 2 ** (self.convolutions + self.pyramid_layers)
+
+    @property
+    def min_numbers(self) -> int:
+        """A lower bound of the number of parameters, of the right order of magnitude."""
+        layers = self.encoder_layers + self.pyramid_layers
+        wide = self.hidden_dim + (self.feedforward if self.encoder == "transformer" else 0)
+        return layers * self.hidden_dim * wide + self.convolutions * 8 * self.channels
+
+
+class Frames(NamedTuple):
+    """Features in time.
+
+    Attributes:
+        features: ``[batch, frames, dim]``, 0 after the end of each utterance.
+        lengths: ``int64 [batch]``.
+    """
+
+    features: Tensor
+    lengths: Tensor
+
+
+class HalvingConvolution(nn.Module):
+    """A convolution over time and features that halves both, with layer normalization and ReLU.
+
+    The kernel has 4 × 4 places and a stride of 2, so output t is centred between the inputs 2t and 2t + 1, which are
+    those that it stands for. An odd number of frames or features is completed by zeros.
+
+    Args:
+        in_channels: channels of the input.
+        out_channels: channels of the output.
+        width: features of the input.
+    """
+
+    def __init__(self, in_channels: int, out_channels: int, width: int):
+        super().__init__()
+        self.convolution = nn.Conv2d(in_channels, out_channels, 4, stride=2)
+        self.width = -(-width // 2)
+        self.norm = nn.LayerNorm([out_channels, self.width])
+
+    def forward(self, channels: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+        """Half the frames and half the features, and the lengths.
+
+        Args:
+            channels: ``[batch, in_channels, frames, width]``, 0 after the end of each utterance.
+            lengths: ``int64 [batch]``.
+
+        Returns:
+            ``[batch, out_channels, ⌈frames / 2⌉, ⌈width / 2⌉]``, likewise, and the new lengths.
+        """
+        frames, width = channels.shape[2:]
+        padded = F.pad(channels, (1, 1 + width % 2, 1, 1 + frames % 2))
+        found = self.convolution(padded).transpose(1, 2)  # batch, frames, channels, width
+        found = torch.relu(self.norm(found)).transpose(1, 2)
+        lengths = (lengths + 1) // 2
+        present = present_frames(lengths, found.shape[2])[:, None, :, None]
+        return found.masked_fill(~present, 0.0), lengths
+
+
+class BidirectionalLayer(nn.Module):
+    """One bidirectional LSTM or GRU layer over rows of different lengths; halving, it is a layer of a pyramid.
+
+    ::
+
+        h_i^j = BLSTM(h_{i−1}^j, [h_{2i}^{j−1}, h_{2i+1}^{j−1}])
+
+    Chan et al. 2016, "Listen, Attend and Spell", eq. 5, for ``halves``. A row of odd length is completed by zeros.
+
+    Args:
+        input_dim: features of the input.
+        dim: features of the output, half for each direction.
+        cell: ``"lstm"`` or ``"gru"``.
+        halves: whether two neighbours together are one input.
+    """
+
+    def __init__(self, input_dim: int, dim: int, cell: str = "lstm", halves: bool = False):
+        super().__init__()
+        if cell not in CELLS:
+            raise UnknownNameError("cell", cell, CELLS)
+        kind = nn.LSTM if cell == "lstm" else nn.GRU
+        self.halves = halves
+        self.rnn = kind(input_dim * (2 if halves else 1), dim // 2, batch_first=True, bidirectional=True)
+        if cell == "lstm":
+            initialize_forget_bias(self.rnn)
+
+    def forward(self, frames: Frames) -> tuple[Frames, tuple[Tensor, ...]]:
+        """The output, and the last states of both directions, each ``[batch, dim]``."""
+        features, lengths = frames
+        if self.halves:
+            if features.shape[1] % 2:
+                features = F.pad(features, (0, 0, 0, 1))
+            features = features.unflatten(1, (-1, 2)).flatten(2)
+            lengths = (lengths + 1) // 2
+        # A packed row must have a step: an empty row gets one here, and becomes zero below.
+        packed = pack_padded_sequence(features, lengths.clamp(min=1).cpu(), batch_first=True, enforce_sorted=False)
+        outputs, last = run_packed(self.rnn, packed)
+        found, _ = pad_packed_sequence(outputs, batch_first=True, total_length=features.shape[1])
+        found = found.masked_fill((lengths == 0)[:, None, None], 0.0)
+        return Frames(found, lengths), tuple(torch.cat(tensor.unbind(0), dim=-1) for tensor in last)
+
+
+class SpeechEncoder(nn.Module):
+    """Features of sounds → annotations, each of `SpeechEncoderConfig.reduction` frames.
+
+    Convolutions, then bidirectional layers of which the last ones form a pyramid, or a Transformer. Padding has no
+    influence: an utterance has the same annotations in every batch.
+
+    Args:
+        config: the configuration.
+
+    Attributes:
+        summary_dim: features of the summary; 0 of a Transformer, which has none.
+    """
+
+    def __init__(self, config: SpeechEncoderConfig):
+        super().__init__()
+        self.config = config
+        masks = SpecAugment(config.time_masks, config.longest_mask, config.feature_masks, config.widest_mask)
+        self.input = FeatureInput(config.width, config.deltas, config.normalization, masks)
+        self.convolutions = nn.ModuleList()
+        channels, width = config.deltas + 1, config.width
+        for _ in range(config.convolutions):
+            self.convolutions.append(HalvingConvolution(channels, config.channels, width))
+            channels, width = config.channels, -(-width // 2)
+        self.dropout = Dropout(config.dropout)
+        self.layers = nn.ModuleList()
+        self.transformer: TransformerEncoder | None = None
+        dim = channels * width
+        if config.encoder == "transformer":
+            self.projection = nn.Linear(dim, config.hidden_dim)
+            self.position = Sinusoidal(config.hidden_dim) if config.position == "sinusoidal" else None
+            self.transformer = TransformerEncoder.create(config.encoder_layers, config.layer)
+            self.summary_dim = 0
+            return
+        for number in range(config.encoder_layers + config.pyramid_layers):
+            halves = number >= config.encoder_layers
+            self.layers.append(BidirectionalLayer(dim, config.hidden_dim, config.encoder, halves))
+            dim = config.hidden_dim
+        self.summary_dim = config.hidden_dim * (2 if config.encoder == "lstm" else 1)
+
+    def forward(self, features: Tensor, lengths: Tensor) -> Encoded:
+        """Compute the annotations of a batch.
+
+        Args:
+            features: ``[batch, frames, width]``, what stands after the end of an utterance has no effect.
+            lengths: ``int64 [batch]``, frames of each utterance.
+
+        Returns:
+            annotations ``[batch, ⌈frames / reduction⌉, hidden_dim]``, their lengths, and of a recurrent encoder the
+            top layer's last states as summary.
+        """
+        if features.dim() != 3 or features.shape[2] != self.config.width:
+            raise ArgumentError(
+                f"features must be [batch, frames, {self.config.width}]; their shape is {list(features.shape)}"
+            )
+        if not features.shape[1]:  # a convolution needs a frame
+            features = features.new_zeros(features.shape[0], 1, self.config.width)
+        channels = self.input(features, lengths)
+        for layer in self.convolutions:
+            channels, lengths = layer(channels, lengths)
+        frames = Frames(channels.transpose(1, 2).flatten(2), lengths)
+        if self.transformer is not None:
+            rows = self.projection(self.dropout(frames.features))
+            rows = self.dropout(rows if self.position is None else self.position(rows))
+            return Encoded(self.transformer(rows, lengths), lengths)
+        last: tuple[Tensor, ...] = ()
+        for layer in self.layers:
+            frames, last = layer(Frames(self.dropout(frames.features), frames.lengths))
+        return Encoded(self.dropout(frames.features), frames.lengths, torch.cat(last, dim=-1))

@@ -1,0 +1,190 @@
+"""What a listening model makes of features before its first layer: derivatives, normalization, and augmentation."""
+
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor, nn
+
+from regard.errors import ArgumentError, UnknownNameError
+
+NORMALIZATIONS = ("utterance", "corpus", "none")
+
+_LEAST_DEVIATION = 1e-3
+"""A feature that varies less is divided by this: the features of silence are not blown up."""
+
+
+class FeatureInput(nn.Module):
+    """Normalized features with their derivatives in time, and masks over time and features while training.
+
+    Args:
+        width: features of a frame.
+        order: derivatives that are added: 0, 1 (deltas) or 2 (accelerations too).
+        normalization: ``utterance`` (mean 0 and variance 1 of each feature over each utterance), ``corpus`` (over the
+            training data, see `fit`) or ``none``.
+        masks: how features are masked while training; None: not at all.
+
+    Attributes:
+        mean, deviation: ``[order + 1, width]``, of the training data; 0 and 1 before `fit`.
+    """
+
+    mean: Tensor
+    deviation: Tensor
+
+    def __init__(
+        self, width: int, order: int = 0, normalization: str = "utterance", masks: "SpecAugment | None" = None
+    ):
+        super().__init__()
+        if normalization not in NORMALIZATIONS:
+            raise UnknownNameError("normalization", normalization, NORMALIZATIONS)
+        if order not in (0, 1, 2):
+            raise ArgumentError(f"order must be 0, 1 or 2; it is {order}")
+        self.width, self.order, self.normalization, self.masks = width, order, normalization, masks
+        self.register_buffer("mean", torch.zeros(order + 1, width))
+        self.register_buffer("deviation", torch.ones(order + 1, width))
+
+    def forward(self, features: Tensor, lengths: Tensor) -> Tensor:
+        """``[batch, order + 1, frames, width]``, 0 after the end of each utterance.
+
+        Args:
+            features: ``[batch, frames, width]``; what stands after the end of an utterance has no effect.
+            lengths: ``int64 [batch]``.
+        """
+        channels = self.derived(features, lengths)
+        present = present_frames(lengths, features.shape[1])[:, None, :, None]
+        if self.normalization == "utterance":
+            channels = normalized(channels, lengths)
+        elif self.normalization == "corpus":
+            channels = (channels - self.mean[:, None]) / self.deviation[:, None]
+        channels = channels.masked_fill(~present, 0.0)
+        if self.training and self.masks is not None:
+            channels = self.masks(channels, lengths)
+        return channels
+
+    def derived(self, features: Tensor, lengths: Tensor) -> Tensor:
+        """The features and their derivatives, ``[batch, order + 1, frames, width]``."""
+        channels = [features.masked_fill(~present_frames(lengths, features.shape[1])[..., None], 0.0)]
+        for _ in range(self.order):
+            channels.append(deltas(channels[-1], lengths))
+        return torch.stack(channels, dim=1)
+
+    @torch.no_grad()
+    def fit(self, batches: Iterable[tuple[Tensor, Tensor]]) -> None:
+        """Set mean and standard deviation to those of these features, in float64.
+
+        Args:
+            batches: pairs of features ``[batch, frames, width]`` and lengths ``[batch]``.
+        """
+        count, total, square = 0, torch.zeros(()), torch.zeros(())
+        for features, lengths in batches:
+            channels = self.derived(features.double(), lengths)
+            channels = channels.masked_fill(~present_frames(lengths, features.shape[1])[:, None, :, None], 0.0)
+            count += int(lengths.sum())
+            total, square = total + channels.sum((0, 2)), square + channels.square().sum((0, 2))
+        if not count:
+            raise ArgumentError("there are no frames to compute a mean of")
+        mean = total / count
+        deviation = (square / count - mean.square()).clamp(min=0).sqrt().clamp(min=_LEAST_DEVIATION)
+        self.mean.copy_(mean)
+        self.deviation.copy_(deviation)
+
+
+def present_frames(lengths: Tensor, frames: int) -> Tensor:
+    """bool ``[batch, frames]``: True before the end of each utterance."""
+    return torch.arange(frames, device=lengths.device) < lengths[:, None]
+
+
+def deltas(features: Tensor, lengths: Tensor, window: int = 2) -> Tensor:
+    """The slope in time of each feature: that of the line with the least squared error over 2 · window + 1 frames.
+
+    ::
+
+        d_t = Σ_{n = 1..window} n (x_{t+n} − x_{t−n}) / (2 Σ n²)
+
+    Furui 1986, eq. 1; the first and the last frame of an utterance are repeated beyond its ends.
+
+    Args:
+        features: ``[batch, frames, width]``.
+        lengths: ``int64 [batch]``.
+        window: frames on each side, at least 1.
+
+    Returns:
+        ``[batch, frames, width]``, 0 after the end of each utterance.
+    """
+    if window < 1:
+        raise ArgumentError(f"window must be at least 1; it is {window}")
+    frames = features.shape[1]
+    if not frames:
+        return features
+    place = torch.arange(frames, device=features.device)
+    last = (lengths - 1).clamp(min=0)[:, None]
+    rows = torch.arange(features.shape[0], device=features.device)[:, None]
+    slope = torch.zeros_like(features)
+    for n in range(1, window + 1):
+        after = features[rows, torch.minimum(place + n, last)]
+        before = features[rows, torch.minimum((place - n).clamp(min=0), last)]
+        slope = slope + n * (after - before)
+    slope = slope / (2 * sum(n * n for n in range(1, window + 1)))
+    return slope.masked_fill(~present_frames(lengths, frames)[..., None], 0.0)
+
+
+def normalized(channels: Tensor, lengths: Tensor) -> Tensor:
+    """Each feature with mean 0 and variance 1 over the frames of its utterance; 0 after its end.
+
+    Args:
+        channels: ``[batch, channels, frames, width]``, 0 after the end of each utterance.
+        lengths: ``int64 [batch]``.
+    """
+    present = present_frames(lengths, channels.shape[2])[:, None, :, None]
+    count = lengths.clamp(min=1)[:, None, None, None]
+    mean = channels.sum(2, keepdim=True) / count
+    centred = (channels - mean).masked_fill(~present, 0.0)
+    deviation = (centred.square().sum(2, keepdim=True) / count).sqrt().clamp(min=_LEAST_DEVIATION)
+    return centred / deviation
+
+
+class SpecAugment(nn.Module):
+    """Masks blocks of time and blocks of features with 0, the mean of normalized features.
+
+    Park et al. 2019, "SpecAugment", section 2, without time warping. Each utterance has its own masks: of time, from
+    frame t₀, t frames with t uniform from 0 to T, at most ``share`` of the utterance; of features likewise from 0 to F.
+
+    Args:
+        time_masks: masks of time of each utterance.
+        longest: T, frames of the longest mask.
+        feature_masks: masks of features.
+        widest: F, features of the widest mask.
+        share: largest share of an utterance that one mask of time covers (the paper's p).
+    """
+
+    def __init__(
+        self, time_masks: int = 2, longest: int = 40, feature_masks: int = 2, widest: int = 8, share: float = 0.2
+    ):
+        super().__init__()
+        for name, value in (("time_masks", time_masks), ("longest", longest), ("feature_masks", feature_masks),
+                            ("widest", widest)):  # fmt: skip
+            if value < 0:
+                raise ArgumentError(f"{name} must be at least 0; it is {value}")
+        if not 0 <= share <= 1:
+            raise ArgumentError(f"share must be in [0, 1]; it is {share}")
+        self.time_masks, self.longest, self.share = time_masks, longest, share
+        self.feature_masks, self.widest = feature_masks, widest
+
+    def forward(self, channels: Tensor, lengths: Tensor) -> Tensor:
+        """``channels [batch, channels, frames, width]`` with blocks of zeros, from PyTorch's random numbers."""
+        frames, width = channels.shape[2:]
+        longest = torch.minimum((self.share * lengths).long(), lengths.new_tensor(self.longest))
+        hidden = _blocks(self.time_masks, longest, lengths, frames)[:, :, None]
+        widest = torch.full_like(lengths, min(self.widest, width))
+        hidden = hidden | _blocks(self.feature_masks, widest, torch.full_like(lengths, width), width)[:, None]
+        return channels.masked_fill(hidden[:, None], 0.0)
+
+
+def _blocks(number: int, longest: Tensor, lengths: Tensor, size: int) -> Tensor:
+    """bool ``[batch, size]``: so many random blocks of 0 to ``longest`` within the first ``lengths`` places."""
+    place = torch.arange(size, device=lengths.device)
+    found = torch.zeros(len(lengths), size, dtype=torch.bool, device=lengths.device)
+    for _ in range(number):
+        length = (torch.rand(len(lengths), device=lengths.device) * (longest + 1)).long()
+        start = (torch.rand(len(lengths), device=lengths.device) * (lengths - length + 1)).long()
+        found |= (place >= start[:, None]) & (place < (start + length)[:, None])
+    return found

@@ -1,0 +1,275 @@
+"""Models that write what they hear: an encoder of sounds, and a recurrent or a Transformer decoder."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from regard.errors import ArgumentError, UnknownNameError
+from regard.models.encoders import Encoded
+from regard.models.recurrent_decoder import DecoderState, Step
+from regard.models.speech.ctc import AlignmentHead
+from regard.models.speech.encoders import SpeechEncoder, SpeechEncoderConfig
+from regard.models.speech.location_decoder import FOCUSES, LocationDecoder, focus
+from regard.models.token_input import TokenInput
+from regard.models.transformer_decoding import TransformerDecoding
+from regard.models.translator import Loss, Translator, TranslatorOutput, output_matrix, token_embedding
+from regard.nn import Attention, TransformerDecoder
+
+TRANSCRIBER_SCORES = ("location_aware", "additive", "dot", "scaled_dot", "general")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TranscriberConfig(SpeechEncoderConfig):
+    """What the configuration of every transcriber has."""
+
+    target_vocabulary: int
+    """Target tokens."""
+    decoder_layers: int = 1
+    ctc_weight: float = 0.0
+    """Weight in [0, 1) of the loss of connectionist temporal classification while training (Kim et al. 2017)."""
+    pad: int = 0
+    """Token that pads the rows of a batch."""
+    bos: int = 1
+    """Token that begins each target."""
+    eos: int = 2
+    """Token that ends each target."""
+
+    def __post_init__(self) -> None:
+        SpeechEncoderConfig.__post_init__(self)  # the class of `super()` is another one in a dataclass with slots
+        for name in ("target_vocabulary", "decoder_layers"):
+            if getattr(self, name) < 1:
+                raise ArgumentError(f"{name} must be at least 1; it is {getattr(self, name)}")
+        if not 0 <= self.ctc_weight < 1:
+            raise ArgumentError(f"ctc_weight must be in [0, 1); it is {self.ctc_weight}")
+        for name in ("pad", "bos", "eos"):
+            if not 0 <= getattr(self, name) < self.target_vocabulary:
+                raise ArgumentError(f"{name} must be a target token; it is {getattr(self, name)}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecurrentTranscriberConfig(TranscriberConfig):
+    """The configuration of a `RecurrentTranscriber`."""
+
+    embedding_dim: int = 128
+    """Features of an embedded token and of the readout."""
+    decoder_dim: int = 256
+    """Features of a decoder state."""
+    score: str = "location_aware"
+    """One of `TRANSCRIBER_SCORES`."""
+    score_dim: int = 128
+    """``location_aware`` and ``additive``: tanh units."""
+    location_channels: int = 10
+    """``location_aware``: filters over the weights of the step before."""
+    location_width: int = 31
+    """``location_aware``: annotations that each filter sees; odd."""
+    normalizer: str = "softmax"
+    """``softmax``, ``smoothing``, ``sparsemax`` or ``entmax15``."""
+
+    def __post_init__(self) -> None:
+        TranscriberConfig.__post_init__(self)
+        for name in ("embedding_dim", "decoder_dim", "score_dim", "location_channels", "location_width"):
+            if getattr(self, name) < 1:
+                raise ArgumentError(f"{name} must be at least 1; it is {getattr(self, name)}")
+        if self.location_width % 2 == 0:
+            raise ArgumentError(f"location_width must be odd; it is {self.location_width}")
+        for name, known in (("score", TRANSCRIBER_SCORES), ("normalizer", FOCUSES)):
+            if getattr(self, name) not in known:
+                raise UnknownNameError(name, getattr(self, name), known)
+        if self.encoder == "transformer":
+            raise ArgumentError("a recurrent decoder needs a recurrent encoder; encoder is 'transformer'")
+        if self.score in ("dot", "scaled_dot") and self.decoder_dim != self.hidden_dim:
+            raise ArgumentError(
+                f"decoder_dim must be hidden_dim with score {self.score!r}; they are {self.decoder_dim} and "
+                f"{self.hidden_dim}"
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransformerTranscriberConfig(TranscriberConfig):
+    """The configuration of a `TransformerTranscriber`; its positions are those of the encoder's configuration."""
+
+    def __post_init__(self) -> None:
+        TranscriberConfig.__post_init__(self)
+        if self.encoder != "transformer":
+            raise ArgumentError(f"a Transformer decoder needs the encoder 'transformer'; encoder is {self.encoder!r}")
+
+
+class Transcriber(Translator, ABC):
+    """A translator whose source are the features of sounds, ``float32 [batch, frames, width]``.
+
+    Besides what its decoder predicts, the annotations can be trained to tell the tokens in their order by themselves
+    (connectionist temporal classification), which helps the attention to become monotonic from little data
+    (Kim, Hori and Watanabe 2017, eq. 13): ``L = (1 − λ) L_attention + λ L_CTC``.
+
+    Attributes:
+        encoder: makes annotations of features.
+        alignment_head: tells tokens from annotations; None without the loss above.
+    """
+
+    config: TranscriberConfig
+    encoder: SpeechEncoder
+    alignment_head: AlignmentHead | None
+
+    def encode(self, source: Tensor, lengths: Tensor) -> Encoded:
+        return self.encoder(source, lengths)
+
+    @abstractmethod
+    def predict(
+        self,
+        encoded: Encoded,
+        target: Tensor,
+        target_lengths: Tensor | None,
+        *,
+        sampling_probability: float = 0.0,
+        need_weights: bool = True,
+    ) -> TranslatorOutput:
+        """`forward` for a source that is encoded already."""
+
+    def forward(
+        self,
+        source: Tensor,
+        source_lengths: Tensor,
+        target: Tensor,
+        target_lengths: Tensor | None = None,
+        *,
+        sampling_probability: float = 0.0,
+        need_weights: bool = True,
+    ) -> TranslatorOutput:
+        return self.predict(
+            self.encode(source, source_lengths),
+            target,
+            target_lengths,
+            sampling_probability=sampling_probability,
+            need_weights=need_weights,
+        )
+
+    def loss(
+        self,
+        source: Tensor,
+        source_lengths: Tensor,
+        target: Tensor,
+        target_lengths: Tensor,
+        *,
+        label_smoothing: float = 0.1,
+        sampling_probability: float = 0.0,
+    ) -> Loss:
+        """As that of every translator; while training, with the loss of the alignment head."""
+        encoded = self.encode(source, source_lengths)
+        predicted = self.predict(
+            encoded, target, target_lengths, sampling_probability=sampling_probability, need_weights=False
+        )
+        found = self.loss_of(predicted, target, target_lengths, label_smoothing)
+        if self.alignment_head is None or not self.training:
+            return found
+        aligned = self.alignment_head.loss(encoded, target, target_lengths) / found.tokens.clamp(min=1)
+        weight = self.config.ctc_weight
+        return found._replace(total=(1 - weight) * found.total + weight * aligned)
+
+
+class RecurrentTranscriber(Transcriber):
+    """A pyramidal recurrent encoder, and a recurrent decoder with location-aware attention.
+
+    The encoder is that of Chan et al. 2016, section 3.1, after convolutions; the decoder that of Chorowski et al. 2015.
+
+    Args:
+        config: the configuration.
+    """
+
+    def __init__(self, config: RecurrentTranscriberConfig):
+        super().__init__()
+        self.config = config
+        self.encoder = SpeechEncoder(config)
+        self.alignment_head = _alignment_head(config)
+        embedding = token_embedding(config.target_vocabulary, config.embedding_dim)
+        located = config.score == "location_aware"
+        attention = Attention.create(
+            config.score,
+            config.decoder_dim,
+            config.hidden_dim,
+            config.score_dim if located or config.score == "additive" else None,
+            channels=config.location_channels if located else None,
+            kernel_size=config.location_width if located else None,
+            normalizer=focus(config.normalizer),
+        )
+        self.decoder = LocationDecoder(
+            embedding,
+            output_matrix(embedding, tied=False),
+            attention,
+            config.hidden_dim,
+            self.encoder.summary_dim,
+            config.decoder_dim,
+            config.decoder_layers,
+            config.dropout,
+        )
+
+    @property
+    def attends(self) -> bool:
+        return True
+
+    def start(self, encoded: Encoded) -> DecoderState:
+        return self.decoder.start(encoded)
+
+    def step(self, tokens: Tensor, state: DecoderState) -> Step:
+        return self.decoder.step(tokens, state)
+
+    def predict(
+        self,
+        encoded: Encoded,
+        target: Tensor,
+        target_lengths: Tensor | None,
+        *,
+        sampling_probability: float = 0.0,
+        need_weights: bool = True,
+    ) -> TranslatorOutput:
+        if not 0 <= sampling_probability <= 1:
+            raise ArgumentError(f"sampling_probability must be in [0, 1]; it is {sampling_probability}")
+        state, inputs = self.start(encoded), target[:, :-1]
+        if sampling_probability:
+            decoded = self.decoder.decode_sampling(inputs, state, sampling_probability)
+        else:
+            decoded = self.decoder.decode(inputs, state)
+        return TranslatorOutput(decoded.readout, decoded.weights, None, self.decoder.output)
+
+
+class TransformerTranscriber(TransformerDecoding, Transcriber):
+    """Convolutions, a Transformer encoder, and a Transformer decoder (Dong, Xu and Xu 2018, "Speech-Transformer").
+
+    Args:
+        config: the configuration.
+    """
+
+    def __init__(self, config: TransformerTranscriberConfig):
+        super().__init__()
+        self.config = config  # pyright: ignore[reportIncompatibleVariableOverride]
+        self.encoder = SpeechEncoder(config)
+        self.alignment_head = _alignment_head(config)
+        embedding = token_embedding(config.target_vocabulary, config.hidden_dim)
+        self.target_input = TokenInput(embedding, config.position, 1, config.dropout)
+        self.decoder = TransformerDecoder.create(config.decoder_layers, config.layer)
+        self.output = output_matrix(embedding, tied=False)
+        self.aligned_layer = max(0, config.decoder_layers - 2)
+
+    def encode(self, source: Tensor, lengths: Tensor) -> Encoded:
+        return Transcriber.encode(self, source, lengths)
+
+    def forward(self, *arguments: Any, **options: Any) -> TranslatorOutput:
+        return Transcriber.forward(self, *arguments, **options)
+
+    def predict(
+        self,
+        encoded: Encoded,
+        target: Tensor,
+        target_lengths: Tensor | None,
+        *,
+        sampling_probability: float = 0.0,
+        need_weights: bool = True,
+    ) -> TranslatorOutput:
+        if sampling_probability:
+            raise ArgumentError("sampling_probability must be 0: a Transformer decodes all tokens at once")
+        return self.decode(encoded, target, target_lengths, need_weights=need_weights)
+
+
+def _alignment_head(config: TranscriberConfig) -> AlignmentHead | None:
+    return AlignmentHead(config.hidden_dim, config.target_vocabulary, config.pad) if config.ctc_weight else None

@@ -1,0 +1,122 @@
+"""When each token was heard: attention weights below the spectrogram of a sound, both over the same seconds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from regard.errors import ArgumentError, ShapeError
+from regard.pictures.alignment import LINK_COLOR, MOST_TOKENS
+from regard.pictures.fonts import Lettering, visible, wrapped
+from regard.pictures.heatmap import color_map as colors_named
+from regard.pictures.numbers import as_array
+from regard.pictures.sheet import new_sheet
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+ROW = 0.2  # inches, as all lengths below
+SECOND = 2.2
+NARROWEST, WIDEST = 6.0, 40.0
+
+
+def sound_alignment(
+    weights: Any,
+    spectrogram: Any,
+    tokens: Sequence[str],
+    seconds: float,
+    *,
+    title: str | None = None,
+    segments: Sequence[tuple[float, float]] | None = None,
+    color_map: str = "Blues",
+    maximum: float | None = None,
+) -> Figure:
+    """Draw the weights of each token over time, and the spectrogram above them.
+
+    Column j of the weights covers the time from ``j · seconds`` to ``(j + 1) · seconds``; the spectrogram covers the
+    same time as all columns, in frames of equal duration.
+
+    Args:
+        weights: ``[tokens, positions]``, finite and at least 0; a tensor or array.
+        spectrogram: ``[bands, frames]``, the lowest frequency first.
+        tokens: a label for each row.
+        seconds: duration of one position.
+        title: over the picture; long ones are wrapped.
+        segments: the true (start, end) of each token in seconds, framed in the picture; None: they are not known.
+        color_map: of matplotlib, for the weights.
+        maximum: the weight of the darkest colour, raised to the largest weight where that is more; None: the largest.
+
+    Returns:
+        A figure, wider for a longer sound.
+
+    Raises:
+        ShapeError: weights, tokens and spectrogram do not fit one another, or hold numbers that are not finite.
+        ArgumentError: ``seconds`` is not above 0.
+        UnknownNameError: no such colour map.
+        MissingPartError: matplotlib is not installed.
+    """
+    matrix, sound = as_array("weights", weights, 2), as_array("spectrogram", spectrogram, 2)
+    for name, numbers in (("weights", matrix), ("spectrogram", sound)):
+        if not np.isfinite(numbers).all():
+            raise ShapeError(f"{name} must be finite")
+    rows, positions = matrix.shape
+    if rows != len(tokens):
+        raise ShapeError(f"weights must have one row for each token; it has {rows}, and there are {len(tokens)} tokens")
+    if not positions or not sound.size:
+        raise ShapeError("weights and spectrogram must have at least one position and one frame")
+    if rows > MOST_TOKENS:
+        raise ShapeError(f"tokens must be at most {MOST_TOKENS:,} to be drawn; there are {rows:,}")
+    if not (math.isfinite(seconds) and seconds > 0):
+        raise ArgumentError(f"seconds must be the duration of one position, above 0; it is {seconds!r}")
+    if segments is not None and len(segments) != rows:
+        raise ShapeError(f"segments must have one entry for each of {rows} tokens; it has {len(segments)}")
+    end = positions * seconds
+    labels = [visible(token) for token in tokens]
+    heading = "" if title is None else wrapped(title, 90)
+    lettering = Lettering([*labels, heading])
+    height = max(0.6, ROW * rows)
+    width = min(max(NARROWEST, SECOND * end + 1.5), WIDEST)
+    figure = new_sheet(width, height + 2.6 + 0.2 * heading.count("\n"), layout="constrained")
+    above, below = figure.subplots(2, 1, sharex=True, height_ratios=[1.3, height])
+    above.set_label("spectrogram")
+    below.set_label("alignment")
+    above.imshow(
+        sound, aspect="auto", origin="lower", cmap="gray_r", extent=(0, end, 0, sound.shape[0]), interpolation="nearest"
+    )
+    above.set_ylabel("band", fontsize=8)
+    above.tick_params(labelsize=7.5)
+    largest = float(matrix.max(initial=0.0))
+    drawn = below.imshow(
+        matrix if rows else np.zeros((1, positions)),
+        aspect="auto",
+        origin="upper",
+        cmap=colors_named(color_map),
+        vmin=0.0,
+        vmax=max(largest, maximum or 0.0) or 1.0,
+        extent=(0, end, max(rows, 1) - 0.5, -0.5),
+        interpolation="nearest",
+    )
+    below.set_yticks(range(rows), [lettering.drawable(label) for label in labels], fontsize=8)
+    for label in below.get_yticklabels():
+        lettering.letter(label)
+    below.set_xlabel("seconds", fontsize=9)
+    below.tick_params(axis="x", labelsize=8)
+    below.set_xlim(0, end)
+    for row, (start, stop) in enumerate(segments or ()):
+        below.plot(
+            [start, stop, stop, start, start],
+            [row - 0.45, row - 0.45, row + 0.45, row + 0.45, row - 0.45],
+            color=LINK_COLOR,
+            linewidth=1.0,
+            label="true time" if row == 0 else None,
+        )
+    if segments:
+        below.legend(loc="upper right", fontsize=7.5, frameon=False, labelcolor=LINK_COLOR, handlelength=1.0)
+    scale = figure.colorbar(drawn, ax=below, label="weight", aspect=12)
+    scale.ax.tick_params(labelsize=7.5)
+    if heading:
+        lettering.letter(figure.suptitle("", fontsize=10), heading)
+    return figure

@@ -1,0 +1,261 @@
+"""Runs of the task transcribe: training, resumption, evaluation, prediction, pictures, the commands, bad input."""
+
+import io
+import json
+import shutil
+import signal
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+import torch
+from safetensors.torch import load_file
+
+import regard
+from regard.data.speech.sounds import Sound
+from regard.data.speech.utterances import Utterance
+from regard.errors import ArgumentError, DataError, KindError, ShapeError
+from regard.records import FrameAxis
+from regard.tasks.sound_inputs import HeardSound
+from regard.tasks.transcribe.config import DataConfig, ModelConfig, TranscriptionTrainingConfig
+from regard.tasks.transcribe.evaluation import alignment_times
+from regard.tasks.transcribe.task import TASK
+from regard.tasks.transcribe.trained_transcriber import mean_seconds
+from regard.tasks.transcribe.word_errors import error_rates
+from regard.training.config import RunConfig
+from regard.training.reporter import SilentReporter
+from regard.training.run import train as train_run
+from regard.training.run_folder import RunFolder
+from signal_at import SignalAt
+from tone_corpus import HOP, WIDTH, write_tones
+
+SMALL = {
+    "convolutions": 1, "channels": 8, "hidden": 48, "pyramid_layers": 1, "encoder_layers": 0, "embedding": 24,
+    "decoder_hidden": 48, "score_features": 32, "location_width": 5, "location_channels": 3, "dropout": 0.0,
+    "time_masks": 0, "feature_masks": 0,
+}  # fmt: skip
+TRANSFORMER = {
+    "encoder": "transformer", "convolutions": 2, "channels": 4, "hidden": 24, "heads": 2, "feedforward": 32,
+    "encoder_layers": 1, "decoder_layers": 1, "dropout": 0.0, "longest_mask": 2, "widest_mask": 1,
+}  # fmt: skip
+
+
+def config_of(files, data=None, model=None, **training):
+    places = {"train": str(files["train"]), "validation": str(files["validation"]), "sound_column": "audio"}
+    data = {**places, "text_column": "text", "tokenizer": "word", "hop_seconds": HOP, **(data or {})}
+    chosen = {"epochs": 2, "batch_size": 8, "learning_rate": 0.01, "threads": 1, "accelerator": "cpu", "join": 2,
+              "stretch": 0.1, "patience": 0, **training}  # fmt: skip
+    return RunConfig("transcribe", DataConfig(**data), ModelConfig(**(SMALL if model is None else model)),
+                     TranscriptionTrainingConfig(**chosen))  # fmt: skip
+
+
+def train(config, path, resume=False, reporter=None):
+    folder = RunFolder.open(path) if resume else RunFolder.create(path)
+    return train_run(TASK, config, folder, resume=resume, reporter=reporter or SilentReporter())
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    return write_tones(tmp_path_factory.mktemp("tones"), {"train": 120, "validation": 10, "test": 12})
+
+
+@pytest.fixture(scope="module")
+def trained(files, tmp_path_factory):
+    """A run that has learnt its task."""
+    path = tmp_path_factory.mktemp("runs") / "learnt"
+    train(config_of(files, epochs=12, join=1, stretch=0.0), path)
+    return regard.load(path)
+
+
+def test_it_learns_to_write(trained, files):
+    found = trained.evaluate(str(files["test"]), sound_column="audio", text_column="text")
+    assert found.wer < 0.7  # 0.5 was seen; a guess is wrong in three of four words, besides their number
+    assert found.wer == (found.substitutions + found.deletions + found.insertions) / found.words
+    assert found.words == sum(len(text.split()) for text in found.references)
+    assert found.alignment_error > 0
+    assert 0 < found.attention_on_words < 1
+
+
+def test_the_alignment_error_is_in_seconds():
+    """Planted weights: a word in the middle of its time is right, one that is 0.2 s late is 0.2 s off."""
+    weights = np.zeros((2, 10))
+    weights[0, 1:3] = 0.5  # 0.1 to 0.3 s, in the middle 0.2 s
+    weights[1, 7] = 1.0  # 0.7 to 0.8 s, in the middle 0.75 s
+    assert mean_seconds(weights, 0.1) == pytest.approx([0.2, 0.75])
+    known = Utterance(Path("a.npy"), "ba do", "a.tsv: row 1", ((0.1, 0.3), (0.5, 0.6)))
+    distance, share = alignment_times([known], [weights], 0.1)
+    assert distance == pytest.approx((0.0 + 0.2) / 2)
+    assert share == pytest.approx(0.5)
+    half = replace(known, segments=((0.2, 0.25), (0.7, 0.9)))
+    assert alignment_times([half], [weights], 0.1) == pytest.approx(((0.025 + 0.05) / 2, (0.25 + 1.0) / 2))
+    assert alignment_times([replace(known, segments=None)], [weights], 0.1) is None
+    with pytest.raises(DataError, match=r"a\.tsv: row 1: .* has 1 times for 2 words"):
+        alignment_times([replace(known, segments=((0.1, 0.2),))], [weights], 0.1)
+
+
+def test_a_sound_and_its_annotations_cover_the_same_time():
+    sound = HeardSound("a", np.arange(22.0, dtype=np.float32).reshape(11, 2), HOP, 4)
+    assert sound.annotations == 3
+    axis = sound.axis()
+    assert (len(axis), axis.seconds) == (3, pytest.approx(0.04))
+    assert axis.spectrogram.shape == (2, 12)
+    assert axis.spectrogram[:, :11].tolist() == sound.features.T.tolist()
+    assert axis.labels == ("0.00 s", "0.04 s", "0.08 s")
+
+
+@pytest.mark.parametrize("options", [{"beam": 1}, {"beam": 4, "window": 0.3}, {"batch_size": 3}])
+def test_options_of_a_prediction(trained, files, options):
+    sounds = sorted(files["test"].parent.glob("test-*.npy"))[:5]
+    found = trained.predict(sounds, **options)
+    assert [one.sound.name for one in found] == [str(path) for path in sounds]
+    assert all(one.weights.shape == (len(one.tokens), one.sound.annotations) for one in found)
+    assert trained.model.decoder.window is None  # as before
+    if options == {"batch_size": 3}:
+        assert [one.text for one in found] == [one.text for one in trained.predict(sounds)]
+
+
+def test_a_prediction_as_json_pictures_and_records(trained, files, tmp_path):
+    (found,) = trained.predict([files["test"].parent / "test-0.npy"])
+    content = json.loads(json.dumps(found.to_dict()))
+    assert content["transcription"] == found.text
+    assert content["seconds"] == pytest.approx(4 * HOP)
+    assert [word["word"] for word in content["words"]] == found.text.split()
+    (picture,) = trained.draw([found], tmp_path)
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    document = trained.document(found)
+    (record,) = document.records
+    assert isinstance(record.keys, FrameAxis)
+    assert record.keys.seconds == pytest.approx(4 * HOP)
+    np.testing.assert_allclose(record.weights[0], found.weights.numpy(), atol=1e-5)
+    steps = trained.attentions(found)[0].steps(0)
+    assert steps.key_labels[1] == "0.04 s"
+
+
+def test_the_transformer_trains_and_shows_all_its_attentions(files, tmp_path):
+    train(config_of(files, {"tokenizer": "char"}, TRANSFORMER, epochs=2), tmp_path / "run")
+    trained = regard.load(tmp_path / "run")
+    (found,) = trained.predict([files["test"].parent / "test-0.npy"])
+    records = trained.document(found).records
+    assert [record.kind for record in records][:1] == ["self"]
+    if found.tokens:
+        assert [record.kind for record in records] == ["self", "causal", "cross"]
+    with pytest.raises(ArgumentError, match="window is for a recurrent decoder"):
+        trained.predict([files["test"].parent / "test-0.npy"], window=0.5)
+
+
+def test_a_run_that_was_interrupted_ends_as_one_that_was_not(files, tmp_path):
+    config = config_of(
+        files, model={**SMALL, "dropout": 0.2, "time_masks": 1, "normalization": "corpus"}, checkpoint_steps=2
+    )
+    train(config, tmp_path / "whole")
+    assert train(config, tmp_path / "cut", reporter=SignalAt(9, signal.SIGTERM)).interrupted
+    train(config, tmp_path / "cut", resume=True)
+    one, other = (load_file(RunFolder(tmp_path / name).model) for name in ("whole", "cut"))
+    assert one.keys() == other.keys()
+    assert all(torch.equal(tensor, other[name]) for name, tensor in one.items())
+
+
+def test_inputs_of_every_kind(trained):
+    features = np.random.default_rng(2).normal(size=(40, WIDTH)).astype(np.float32)
+    (found,) = trained.predict([features])
+    assert found.sound.annotations == 10
+    buffer = io.BytesIO()
+    np.save(buffer, features)
+    opened = trained.opened("a.npy", buffer.getvalue())
+    assert opened.name == "a.npy"
+    assert trained.predict([opened])[0].text == found.text
+    wav = io.BytesIO()
+    soundfile.write(wav, np.zeros(900), 8000, format="WAV")
+    for bad, error, reason in (
+        (wav.getvalue(), ShapeError, "has 40 features a frame, and the model reads 6"),
+        (Sound(np.zeros(900, np.float32), 8000), ShapeError, "has 40 features"),
+        (Sound(np.zeros(0, np.float32), 8000), ShapeError, "must have finite samples"),
+        (features[:, :3], ShapeError, "has 3 features"),
+        (features * np.nan, ShapeError, "finite"),
+        (features[0], ShapeError, "must be real numbers"),
+        ("none.wav", DataError, "none.wav: no such file"),
+        ("", DataError, "names no file"),
+        (7, KindError, "must be a path"),
+    ):
+        with pytest.raises(error, match=reason):
+            trained.predict([bad])
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        ({"train": None}, "nothing to train on"),
+        ({"bundled": 5}, "exclude each other"),
+        ({"bands": 0}, "bands must be"),
+        ({"rate": 8000, "highest": 5000.0}, "half the rate"),
+        ({"sound_column": "text"}, "must not be the column"),
+    ],
+)
+def test_options_that_do_not_fit_are_refused(files, data, reason):
+    with pytest.raises(ArgumentError, match=reason):
+        config_of(files, data)
+
+
+@pytest.mark.parametrize(
+    ("model", "reason"),
+    [
+        ({"location_width": 4}, "odd"),
+        ({"hidden": 25}, "even"),
+        ({"encoder": "transformer", "pyramid_layers": 1}, "pyramid_layers must be 0"),
+        ({"encoder": "transformer", "normalizer": "smoothing"}, "normalizer has no meaning"),
+        ({"score": "dot", "hidden": 24, "decoder_hidden": 20}, "decoder_hidden must be hidden"),
+        ({"encoder": "transformer", "hidden": 24, "heads": 5}, "heads must divide"),
+    ],
+)
+def test_models_that_do_not_fit_are_refused(model, reason):
+    with pytest.raises(ArgumentError, match=reason):
+        ModelConfig(**model)
+
+
+def test_bad_rows_end_the_start_of_a_run_and_leave_no_folder(files, tmp_path):
+    shutil.copytree(files["train"].parent, tmp_path / "data")
+    (tmp_path / "data/train-7.npy").write_bytes(b"no numbers")
+    here = {part: tmp_path / "data" / path.name for part, path in files.items()}
+    with pytest.raises(DataError, match=r"train\.tsv: row 8: .*train-7\.npy: is not a whole"):
+        train(config_of(here), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_commands(files, tmp_path, run_command, monkeypatch):
+    """Trained on generated speech for a moment: train, evaluate, predict and view, with a sound file."""
+    monkeypatch.chdir(tmp_path)
+    options = ["--bundled", 20, "--convolutions", 1, "--channels", 2, "--hidden", 8, "--decoder-hidden", 8,
+               "--embedding", 8, "--score-features", 4, "--bands", 12, "--rate", 8000, "--epochs", 1, "--threads", 1,
+               "--tokenizer", "word", "--max-length", 8]  # fmt: skip
+    monkeypatch.setattr("regard.tasks.transcribe.experiment.BUNDLED_VALIDATION", 4)
+    monkeypatch.setattr("regard.tasks.transcribe.experiment.BUNDLED_TEST", 3)
+    code, printed, _ = run_command("train", "transcribe", *options, "--run", "r")
+    assert code == 0
+    assert "alignment error" in printed
+    sound = tmp_path / "runs/r/corpus/sounds/test-000000.wav"
+    code, printed, _ = run_command("predict", "runs/r", sound, "--json", "--pictures", "pictures")
+    assert code == 0
+    assert json.loads(printed)["sound"] == str(sound)
+    code, printed, _ = run_command("evaluate", "runs/r", "bundled", "--limit", 2)
+    assert code == 0
+    assert printed.startswith("bundled: 2 sounds")
+    code, _, errors = run_command("predict", "runs/r", "none.wav")
+    assert code == 2 or code == 1
+    assert errors.strip().splitlines() == ["regard: error: none.wav: no such file; check the path"]
+    code, _, errors = run_command("train", "transcribe", *options, "--run", "r", "--overwrite")
+    assert code == 0, errors
+
+
+def test_error_rates_add_up_edits_before_they_are_divided():
+    found = error_rates(["a b c", "x"], ["a c", "x y z"])
+    assert (found.insertions, found.deletions, found.words) == (1, 2, 5)
+    assert found.wer == 3 / 5
+    assert found.cer == (2 + 4) / (3 + 5)
+    assert error_rates([""], ["a b"]).wer == 1.0
+    assert error_rates([], []).wer == 0.0
+    with pytest.raises(ArgumentError, match="2 transcriptions and 1 references"):
+        error_rates(["a", "b"], ["a"])
+    with pytest.raises(ArgumentError, match=r"references\[0\] has no word"):
+        error_rates(["a"], [" "])
