@@ -167,11 +167,13 @@ def test_damaged_bytes_are_read_or_refused(format, data):
     try:
         found = read_image(bytes(content), "row 3", most_pixels=10_000)
     except DataError as error:
-        assert str(error).startswith("row 3: an image of")
-        assert "\n" not in str(error)
+        message = str(error)
+        shape = None
     else:
-        assert found.dtype == np.uint8
-        assert found.ndim == 3
+        message, shape = "row 3: an image of", found.shape
+    assert message.startswith("row 3: an image of")
+    assert "\n" not in message
+    assert shape is None or (len(shape) == 3 and found.dtype == np.uint8)
 
 
 def test_class_maps_are_numbers():
@@ -184,5 +186,5 @@ def test_class_maps_are_numbers():
     assert np.array_equal(read_class_map(file.getvalue()), numbers)
     assert np.array_equal(read_class_map(encoded(numbers.astype(np.uint16) * 1000)), numbers.astype(np.uint16) * 1000)
     assert np.array_equal(read_class_map(encoded(numbers > 5)), numbers > 5)
-    with pytest.raises(DataError, match="row 3: .*one number for each pixel"):
+    with pytest.raises(DataError, match=r"row 3: .*one number for each pixel"):
         read_class_map(encoded(colours()), "row 3")
