@@ -16,10 +16,12 @@ from regard.models.search import Hypothesis, SearchableDecoder, beam, greedy, re
 from regard.models.text_classifier import Classified, TextClassifier, TextClassifierConfig
 from regard.models.transformer_pointer_generator import TransformerPointerConfig, TransformerPointerGenerator
 from regard.models.transformer_translator import TransformerConfig, TransformerTranslator
-from regard.models.translator import Loss, Translator, TranslatorOutput
+from regard.models.text_predictor import Loss, TranslatorOutput, TextPredictor
+from regard.models.translator import Translator
 from regard.models.vocabulary_loss import vocabulary_loss
 
 __all__ = [
+    "TextPredictor",
     "Translator",
     "TransformerTranslator",
     "TransformerConfig",

@@ -11,11 +11,11 @@ from regard.errors import ArgumentError, UnknownNameError
 from regard.models.encoders import Encoded
 from regard.models.recurrent_decoder import Step
 from regard.models.token_input import POSITIONS, TokenInput, layer_config
+from regard.models.text_predictor import TranslatorOutput
 from regard.models.translator import (
     TIES,
     DecodedRow,
     Translator,
-    TranslatorOutput,
     check_vocabularies,
     output_matrix,
     token_embedding,

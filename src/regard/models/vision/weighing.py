@@ -1,0 +1,19 @@
+"""What weighs the output of a residual block: nothing, its channels, or its channels and positions."""
+
+from torch import nn
+
+from regard.errors import UnknownNameError
+from regard.models.vision.convolutional_grid import Channels
+
+WEIGHINGS = ("none", "se", "cbam")
+
+
+def weighing(name: str) -> Channels | None:
+    """Makes what weighs a map of so many channels; None: nothing.
+
+    Args:
+        name: ``"none"``, ``"se"`` (Hu et al. 2018) or ``"cbam"`` (Woo et al. 2018).
+    """
+    if name not in WEIGHINGS:
+        raise UnknownNameError("weigh", name, WEIGHINGS)
+    return None
