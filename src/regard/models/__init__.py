@@ -14,9 +14,9 @@ from regard.models.recurrent_pointer_generator import RecurrentPointerConfig, Re
 from regard.models.recurrent_translator import RecurrentTranslator, TranslatorConfig
 from regard.models.search import Hypothesis, SearchableDecoder, beam, greedy, replace_unknown, sample
 from regard.models.text_classifier import Classified, TextClassifier, TextClassifierConfig
+from regard.models.text_predictor import Loss, TextPredictor, TranslatorOutput
 from regard.models.transformer_pointer_generator import TransformerPointerConfig, TransformerPointerGenerator
 from regard.models.transformer_translator import TransformerConfig, TransformerTranslator
-from regard.models.text_predictor import Loss, TranslatorOutput, TextPredictor
 from regard.models.translator import Translator
 from regard.models.vocabulary_loss import vocabulary_loss
 

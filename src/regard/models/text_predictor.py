@@ -97,7 +97,7 @@ class TextPredictor(nn.Module, ABC):
             return greedy(self, encoded, **ids)
         return beam(self, encoded, width=width, length_penalty=length_penalty, **ids)
 
-    def prediction_loss(
+    def loss_of(
         self, predicted: TranslatorOutput, target: Tensor, target_lengths: Tensor, label_smoothing: float = 0.0
     ) -> Loss:
         """The loss of a prediction of known targets.

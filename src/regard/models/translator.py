@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from regard.errors import ArgumentError
 from regard.models.encoders import Encoded
 from regard.models.search import Hypothesis
-from regard.models.text_predictor import Loss, TranslatorOutput, TextPredictor
+from regard.models.text_predictor import Loss, TextPredictor, TranslatorOutput
 
 TIES = ("none", "target", "all")
 """Embeddings that share their weights: none; target embedding and output matrix; the source embedding too."""
@@ -125,7 +125,7 @@ class Translator(TextPredictor):
             sampling_probability=sampling_probability,
             need_weights=False,
         )
-        return self.prediction_loss(predicted, target, target_lengths, label_smoothing)
+        return self.loss_of(predicted, target, target_lengths, label_smoothing)
 
 
 def check_vocabularies(config: Any) -> None:

@@ -72,8 +72,6 @@ class Augmentation:
 
     def _brightness(self, images: Tensor) -> Tensor:
         shape = len(images), 1, 1, 1
-        contrast, brightness = (
-            1 + self.jitter * (2 * torch.rand(shape, device=images.device) - 1) for _ in range(2)
-        )
+        contrast, brightness = (1 + self.jitter * (2 * torch.rand(shape, device=images.device) - 1) for _ in range(2))
         mean = images.mean((1, 2, 3), keepdim=True)
         return ((images - mean) * contrast + mean * brightness).clamp(0, 1)

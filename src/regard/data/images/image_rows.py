@@ -69,9 +69,7 @@ def captioned_images(source: str | Path, *, limit: int | None = None) -> list[Im
         key = row.picture.path if isinstance(row.picture, PictureFile) else row.picture
         if key in found:
             before = found[key]
-            row = ImageRow(
-                before.picture, before.texts + row.texts, before.objects or row.objects, before.place
-            )
+            row = ImageRow(before.picture, before.texts + row.texts, before.objects or row.objects, before.place)
         elif limit is not None and len(found) == limit:
             break
         found[key] = row
@@ -96,9 +94,7 @@ def labelled_images(source: str | Path, *, limit: int | None = None) -> list[Ima
     _check_limit(limit)
     if Path(source).is_dir():
         files = class_images(Path(source))
-        return [
-            ImageRow(PictureFile(str(path)), (path.parent.name,), (), str(path)) for path in files[:limit]
-        ]
+        return [ImageRow(PictureFile(str(path)), (path.parent.name,), (), str(path)) for path in files[:limit]]
     rows = []
     for place, record in table_records(source):
         label = record.get(LABEL)

@@ -9,7 +9,7 @@ from torch import Tensor
 from regard.errors import ArgumentError
 from regard.models.encoders import Encoded
 from regard.models.search import Hypothesis
-from regard.models.text_predictor import Loss, TranslatorOutput, TextPredictor
+from regard.models.text_predictor import Loss, TextPredictor, TranslatorOutput
 from regard.models.vision.grid_encoder import GridConfig, GridEncoder
 
 
@@ -103,7 +103,7 @@ class Captioner(TextPredictor):
             label_smoothing: ε in [0, 1].
         """
         predicted = self(images, owners, target, target_lengths)
-        return self.prediction_loss(predicted, target, target_lengths, label_smoothing)
+        return self.loss_of(predicted, target, target_lengths, label_smoothing)
 
     @torch.no_grad()
     def caption(

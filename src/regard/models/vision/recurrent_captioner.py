@@ -147,5 +147,3 @@ def _decoder(config: RecurrentCaptionerConfig, annotation_dim: int) -> Recurrent
     return BahdanauDecoder(
         embedding, output, attention, annotation_dim, annotation_dim, *sizes, choice, gated=config.gated
     )
-
-

@@ -1,6 +1,5 @@
 """What weighs the output of a residual block: nothing, its channels, or its channels and positions."""
 
-from torch import nn
 
 from regard.errors import UnknownNameError
 from regard.models.vision.convolutional_grid import Channels
