@@ -144,6 +144,7 @@ def _kernel(
         value = value.to(query.dtype)
     if not query.shape == key.shape == value.shape:
         query, key, value = _of_one_width(query, key, value)
+    query, key, value = _with_adjacent_features(query), _with_adjacent_features(key), _with_adjacent_features(value)
     output = F.scaled_dot_product_attention(query, key, value, attn_mask, problem.dropout, is_causal, scale=scale)
     if output.requires_grad and _loses_digits(output):
         return None
@@ -169,6 +170,12 @@ def _of_one_width(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Te
     elif width < value_dim:
         query, key = F.pad(query, (0, value_dim - width)), F.pad(key, (0, value_dim - width))
     return query, key, value
+
+
+def _with_adjacent_features(tensor: Tensor) -> Tensor:
+    """The tensor with the features of a position side by side in memory, as the kernel with linear memory wants them:
+    PyTorch falls back to quadratic memory for any other order, such as that of a feature map."""
+    return tensor if tensor.stride(-1) == 1 else tensor.clone(memory_format=torch.contiguous_format)
 
 
 def _loses_digits(output: Tensor) -> bool:
