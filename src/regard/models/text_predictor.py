@@ -39,7 +39,8 @@ class Loss(NamedTuple):
     """The loss of a batch.
 
     Attributes:
-        total: the training loss: mean over target tokens, with label smoothing, REINFORCE and what else a model adds; differentiable.
+        total: the training loss: mean over target tokens, with label smoothing, REINFORCE and what else a
+            model adds; differentiable.
         nll: mean −log p(token) in nats, without smoothing or gradient; the perplexity is exp(nll).
         tokens: number of predicted tokens (int64 scalar, ``eos`` counted, ``bos`` and padding not).
     """

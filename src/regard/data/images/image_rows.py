@@ -140,6 +140,8 @@ def table_records(source: str | Path) -> Iterator[tuple[str, Mapping[str, Any]]]
         DataError: the table cannot be read, or has no rows.
     """
     path = Path(source)
+    if not path.exists():
+        raise DataError(f"{path}: no such file or folder; check the path")
     if path.suffix.lower() not in TABLES:
         if path.is_dir():
             raise DataError(f"{path}: is a folder; name the table inside it ({', '.join(TABLES)})")

@@ -1,4 +1,4 @@
-"""The bundled corpora of images: scenes with captions that name their objects, and with one object each, to classify."""
+"""The bundled corpora of images: scenes with captions that name their objects, and with one large object, to classify."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -72,7 +72,7 @@ def _relation(first: SceneObject, second: SceneObject) -> str:
 
 
 def captioned_scene(random: np.random.Generator, side: int = SIDE) -> dict[str, Any]:
-    """A scene of one to three objects as a row of a corpus: ``image``, ``captions`` and ``objects`` with their boxes."""
+    """A scene of one to three objects as a row of a corpus: ``image``, ``captions``, and ``objects`` with boxes."""
     count = int(random.integers(1, MOST_NAMED + 1))
     kinds = random.choice(len(SHAPES) * len(COLORS), count, replace=False).tolist()
     scene = _scene([(SHAPES[kind % len(SHAPES)], list(COLORS)[kind // len(SHAPES)]) for kind in kinds], random, side)

@@ -51,6 +51,8 @@ class Captioner(TextPredictor):
 
     config: CaptionerConfig
     encoder: GridEncoder
+    max_length: int | None = None
+    """Tokens of the longest caption that the model can write; None: no limit."""
 
     @property
     def grid(self) -> tuple[int, int]:
@@ -60,6 +62,10 @@ class Captioner(TextPredictor):
     def encode(self, images: Tensor) -> Encoded:
         """Annotations of ``[batch, height, width, 3]``, uint8 or floating-point from 0 to 1."""
         return self.encoder(images)
+
+    def longest(self, max_length: int) -> int:
+        """The largest number of tokens that a search may choose, of so many that are wanted."""
+        return max_length if self.max_length is None else min(max_length, self.max_length - 1)
 
     @abstractmethod
     def decode(self, encoded: Encoded, target: Tensor, target_lengths: Tensor | None = None) -> TranslatorOutput:
@@ -121,6 +127,7 @@ class Captioner(TextPredictor):
         self.eval()
         try:
             encoded = self.encode(images)
-            return self.search(encoded, width=width, length_penalty=length_penalty, max_length=max_length)
+            longest = self.longest(max_length)
+            return self.search(encoded, width=width, length_penalty=length_penalty, max_length=longest)
         finally:
             self.train(training)

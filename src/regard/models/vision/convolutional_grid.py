@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from torch import Tensor, nn
 
 from regard.errors import ArgumentError, ShapeError
+from regard.nn.batch_norm import BatchNorm2d
 
 Channels = Callable[[int], nn.Module]
 """Makes a module that weighs a map of so many channels, ``[batch, channels, height, width]``: SE, CBAM."""
@@ -36,14 +37,15 @@ class ConvolutionalGrid(nn.Module):
         super().__init__()
         if not channels or min(channels) < 1 or blocks < 0 or patch < 1:
             raise ArgumentError(
-                f"channels and patch must be at least 1, blocks at least 0; they are {list(channels)}, {patch}, {blocks}"
+                f"channels and patch must be at least 1, blocks at least 0; they are {list(channels)}, {patch} and "
+                f"{blocks}"
             )
         self.dim = channels[-1]
         self.stride = patch * 2 ** (len(channels) - 1)
         stages: list[nn.Module] = []
         before, window = 3, patch
         for width in channels:
-            stages += [nn.Conv2d(before, width, window, window, bias=False), nn.BatchNorm2d(width), nn.ReLU()]
+            stages += [nn.Conv2d(before, width, window, window, bias=False), BatchNorm2d(width), nn.ReLU()]
             stages += [ResidualBlock(width, None if weigh is None else weigh(width)) for _ in range(blocks)]
             before, window = width, 2
         self.stages = nn.Sequential(*stages)
@@ -77,10 +79,10 @@ class ResidualBlock(nn.Module):
         super().__init__()
         self.layers = nn.Sequential(
             nn.Conv2d(channels, channels, 3, padding=1, bias=False),
-            nn.BatchNorm2d(channels),
+            BatchNorm2d(channels),
             nn.ReLU(),
             nn.Conv2d(channels, channels, 3, padding=1, bias=False),
-            nn.BatchNorm2d(channels),
+            BatchNorm2d(channels),
         )
         self.weigh = weigh
         # At first a block passes its input on, so that deep networks start like shallow ones (Goyal et al. 2017, 5.1).

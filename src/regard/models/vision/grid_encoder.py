@@ -63,7 +63,7 @@ class GridConfig:
         return [self.grid_dim // 2 ** (self.stages - 1 - stage) for stage in range(self.stages)]
 
     @property
-    def min_numbers(self) -> int:
+    def grid_numbers(self) -> int:
         """A lower bound of the number of parameters of the grid, of the right order of magnitude."""
         return 0 if self.backbone else 18 * self.blocks * self.grid_dim**2
 

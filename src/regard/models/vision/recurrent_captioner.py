@@ -68,8 +68,7 @@ class RecurrentCaptionerConfig(CaptionerConfig):
     @property
     def min_numbers(self) -> int:
         """A lower bound of the number of parameters, of the right order of magnitude."""
-        grid = 0 if self.backbone else 18 * self.blocks * self.grid_dim**2
-        return grid + self.target_vocabulary * self.embedding_dim + self.layers * self.hidden_dim**2
+        return self.grid_numbers + self.target_vocabulary * self.embedding_dim + self.layers * self.hidden_dim**2
 
 
 class RecurrentCaptioner(Captioner):

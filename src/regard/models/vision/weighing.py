@@ -1,8 +1,8 @@
 """What weighs the output of a residual block: nothing, its channels, or its channels and positions."""
 
-
 from regard.errors import UnknownNameError
 from regard.models.vision.convolutional_grid import Channels
+from regard.nn import CBAM, SqueezeExcitation
 
 WEIGHINGS = ("none", "se", "cbam")
 
@@ -15,4 +15,4 @@ def weighing(name: str) -> Channels | None:
     """
     if name not in WEIGHINGS:
         raise UnknownNameError("weigh", name, WEIGHINGS)
-    return None
+    return {"none": None, "se": SqueezeExcitation, "cbam": CBAM}[name]
