@@ -83,5 +83,3 @@ def _read(source: Any, place: str) -> tuple[str, NDArray[np.uint8]]:
         f"{place} must be the path of an image, its bytes, or pixels uint8 [height, width, 3]; it is a "
         f"{type(source).__name__}"
     )
-
-

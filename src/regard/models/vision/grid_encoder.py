@@ -1,6 +1,7 @@
 """The encoder of images: a grid of annotations, from scratch or of a network of another package."""
 
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 from torch import Tensor, nn
@@ -96,6 +97,29 @@ class GridEncoder(nn.Module):
             self.rows, self.columns = (side // self.network.stride for side in self.size)
         self.dim = self.network.dim
         self.dropout = Dropout(dropout)
+
+    def load_backbone(self, path: str | Path) -> None:
+        """Load the weights of the backbone from a file, see `Backbone.load`.
+
+        Raises:
+            ArgumentError: there is no backbone.
+            DataError: the weights do not fit.
+        """
+        self._backbone.load(path)
+
+    def freeze_backbone(self) -> None:
+        """Keep the weights of the backbone as they are.
+
+        Raises:
+            ArgumentError: there is no backbone.
+        """
+        self._backbone.freeze()
+
+    @property
+    def _backbone(self) -> Backbone:
+        if not isinstance(self.network, Backbone):
+            raise ArgumentError("there is no backbone; the network was made from scratch")
+        return self.network
 
     def forward(self, images: Tensor) -> Encoded:
         """The annotations of a batch of images.

@@ -57,9 +57,7 @@ class ImageClassifierConfig(GridConfig):
             return
         for name in ("image_height", "image_width"):
             if getattr(self, name) < 1 or self.patch < 1 or getattr(self, name) % self.patch:
-                raise ArgumentError(
-                    f"patch must divide {name}, which is {getattr(self, name)}; it is {self.patch}"
-                )
+                raise ArgumentError(f"patch must divide {name}, which is {getattr(self, name)}; it is {self.patch}")
         for name in ("backbone", "weigh"):
             if getattr(self, name) not in ("", "none"):
                 raise ArgumentError(f"{name} is of network 'cnn'; network is 'vit'")

@@ -25,8 +25,6 @@ def draw_captions(folder: Path, found: Iterable[Caption], prefix: str = "caption
         weights = one.word_weights
         if weights is None or not one.words:
             continue
-        figure = image_overlays(
-            one.image.shown, weights, one.word_texts, one.grid, box=one.image.box, title=one.text
-        )
+        figure = image_overlays(one.image.shown, weights, one.word_texts, one.grid, box=one.image.box, title=one.text)
         paths.append(save(figure, folder / f"{prefix}-{number}.png"))
     return paths

@@ -7,9 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.data.images.image_rows import NamedObject
+from regard.data.images.object_cells import Box, cells_inside
 from regard.tasks.caption.caption_metrics import plain_words
-
-Box = tuple[float, float, float, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,21 +100,3 @@ def names_said(words: Sequence[str], known: set[tuple[str, ...]]) -> Iterator[tu
                 place += length - 1
                 break
         place += 1
-
-
-def cells_inside(boxes: Sequence[Box], grid: tuple[int, int], covered: Box) -> NDArray[np.bool_]:
-    """Which cells of a grid have their middle inside of one of the boxes: ``[rows · columns]``.
-
-    Args:
-        boxes: x0, y0, x1, y1 of each, in pixels of the image.
-        grid: rows and columns.
-        covered: the part of the image that the grid covers.
-    """
-    rows, columns = grid
-    x0, y0, x1, y1 = covered
-    across = x0 + (np.arange(columns) + 0.5) * (x1 - x0) / columns
-    down = y0 + (np.arange(rows) + 0.5) * (y1 - y0) / rows
-    inside = np.zeros((rows, columns), np.bool_)
-    for left, top, right, bottom in boxes:
-        inside |= ((down >= top) & (down <= bottom))[:, None] & ((across >= left) & (across <= right))
-    return inside.ravel()
