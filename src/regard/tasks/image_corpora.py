@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from regard.data.images.image_rows import ImageRow, class_images
 from regard.data.images.pixel_table import pixel_table
 from regard.data.images.scene_captions import write_scenes
-from regard.tasks.run_data import held_out_size, located, located_files, test_source, warn_of_training_data
+from regard.tasks.run_data import held_out_size, located, located_files, warn_of_training_data
 from regard.tasks.run_files import bundled_path
 from regard.training.run_folder import RunFolder
 
@@ -93,7 +93,9 @@ def image_source(config: Any, folder: RunFolder, part: str) -> str:
 
 def image_test_source(folder: RunFolder, config: Any) -> str | None:
     """What a run is evaluated on when its training is over: its test data or the bundled corpus's; None: nothing."""
-    return test_source(folder, config, SUFFIX)
+    if config.bundled and not config.test:
+        return str(bundled_path(folder, "test", SUFFIX))
+    return located(folder, config.test)
 
 
 def located_images(folder: RunFolder, config: Any) -> dict[str, tuple[Path, ...]]:

@@ -43,16 +43,15 @@ def located_files(folder: RunFolder, sources: Mapping[str, str | None]) -> dict[
     }
 
 
-def test_source(folder: RunFolder, data: Any, suffix: str = ".tsv") -> str | None:
+def test_source(folder: RunFolder, data: Any) -> str | None:
     """What a run is evaluated on when its training is over: its test data or the bundled corpus's; None: nothing.
 
     Args:
         folder: the run folder.
         data: the configuration of the run's data.
-        suffix: of the files of the bundled corpus.
     """
     if data.bundled and not data.test:
-        return str(bundled_path(folder, "test", suffix))
+        return str(bundled_path(folder, "test"))
     return located(folder, data.test)
 
 

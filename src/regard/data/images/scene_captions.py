@@ -1,4 +1,4 @@
-"""The bundled corpora of images: scenes with captions that name their objects, and with one large object, to classify."""
+"""The bundled corpora of images: scenes with captions that name their objects, and scenes with one large object."""
 
 import json
 from collections.abc import Iterator, Mapping

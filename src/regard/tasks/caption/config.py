@@ -71,7 +71,7 @@ class ModelConfig:
     """The model of a run, without the size of its vocabulary."""
 
     attention: Literal["soft", "hard", "transformer", "none"] = "soft"
-    """soft or hard (Show, Attend and Tell), transformer (a Transformer decoder), or none (only the mean of the grid)."""
+    """soft or hard (Show, Attend and Tell), transformer (a Transformer decoder) or none (only the mean of the grid)."""
     grid: int = 256
     """Features of an annotation; each stage of the network has twice as many as the one before."""
     stages: int = 3

@@ -20,6 +20,7 @@ class CaptionTask(Task):
     """Saying in words what an image shows."""
 
     name = "caption"
+    input_kind = "image"
     summary = "Say in words what an image shows: soft or hard attention to its parts, or a Transformer."
     metrics = (Metric("bleu4", "BLEU-4"), Metric("bleu1", "BLEU-1"), Metric("cider", "CIDEr", digits=3))
     files = ("tokenizer.json", *(f"corpus/{part}.jsonl" for part in PARTS))

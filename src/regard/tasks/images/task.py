@@ -20,6 +20,7 @@ class ImagesTask(Task):
     """Telling the labels of images."""
 
     name = "images"
+    input_kind = "image"
     summary = "Tell the label of an image: a Vision Transformer, or a convolutional network with SE or CBAM."
     metrics = (Metric("accuracy", "accuracy", digits=4), Metric("macro_f1", "macro F1", digits=4))
     files = ("labels.json", *(f"corpus/{part}.jsonl" for part in PARTS))

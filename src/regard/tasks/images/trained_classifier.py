@@ -104,10 +104,12 @@ class TrainedImageClassifier(Trained):
             return None if pooled is None else pooled.numpy()
         matrix = rollout(self._records(layers, image)).weights
         assert matrix is not None
+        read = np.full(len(matrix[0]), 1 / len(matrix[0]))  # what the output is the weighted mean of
         if pooled is not None:
-            top = pooled.numpy() @ matrix[0]
-        else:
-            top = matrix[0, 0] if self._leading else matrix[0].mean(0)
+            read = pooled.numpy()
+        elif self._leading:
+            read = np.eye(len(matrix[0]))[0]
+        top = read @ matrix[0]
         cells = top[self._leading :]
         return (cells / max(float(cells.sum()), 1e-12)).astype(np.float32)
 
@@ -160,9 +162,10 @@ class TrainedImageClassifier(Trained):
             found.append(ModelAttention("pooling", layers, "cross", query, axis, calls[layers:]))
         return found
 
-    def document(self, prediction: Prediction) -> Document:
+    def document(self, prediction: Prediction, attentions: Sequence[ModelAttention] | None = None) -> Document:
         """The attention of each layer, and with a Vision Transformer its rollout at the end."""
-        records = [attention.record() for attention in self.attentions(prediction)]
+        attentions = self.attentions(prediction) if attentions is None else attentions
+        records = [attention.record() for attention in attentions]
         if self._layers:
             records.append(rollout(records[: self._layers]))
         return Document(self.folder.path.name, tuple(records), texts=prediction.texts())
