@@ -18,6 +18,22 @@ from regard.models.text_predictor import Loss, TextPredictor, TranslatorOutput
 from regard.models.transformer_pointer_generator import TransformerPointerConfig, TransformerPointerGenerator
 from regard.models.transformer_translator import TransformerConfig, TransformerTranslator
 from regard.models.translator import Translator
+from regard.models.vision.backbones import Backbone
+from regard.models.vision.captioner import Captioner, CaptionerConfig
+from regard.models.vision.convolutional_grid import ConvolutionalGrid
+from regard.models.vision.grid_encoder import GridConfig, GridEncoder
+from regard.models.vision.image_classifier import (
+    ClassifiedImages,
+    ImageClassifier,
+    ImageClassifierConfig,
+    VisionTransformer,
+)
+from regard.models.vision.recurrent_captioner import (
+    RecurrentCaptioner,
+    RecurrentCaptionerConfig,
+    doubly_stochastic_loss,
+)
+from regard.models.vision.transformer_captioner import TransformerCaptioner, TransformerCaptionerConfig
 from regard.models.vocabulary_loss import vocabulary_loss
 
 __all__ = [
@@ -43,6 +59,21 @@ __all__ = [
     "TextClassifier",
     "TextClassifierConfig",
     "Classified",
+    "Captioner",
+    "CaptionerConfig",
+    "RecurrentCaptioner",
+    "RecurrentCaptionerConfig",
+    "TransformerCaptioner",
+    "TransformerCaptionerConfig",
+    "doubly_stochastic_loss",
+    "ImageClassifier",
+    "ImageClassifierConfig",
+    "ClassifiedImages",
+    "VisionTransformer",
+    "ConvolutionalGrid",
+    "GridEncoder",
+    "GridConfig",
+    "Backbone",
     "RecurrentEncoder",
     "Encoded",
     "RecurrentDecoder",

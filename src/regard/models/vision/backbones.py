@@ -128,7 +128,12 @@ class _LastMap(nn.Module):
 
             return hook
 
-        named = [(name, module) for name, module in network.named_modules() if name]
+        # An adaptive pooling makes a map of a fixed size, which has no finer positions than its input.
+        named = [
+            (name, module)
+            for name, module in network.named_modules()
+            if name and not isinstance(module, nn.AdaptiveAvgPool2d)
+        ]
         handles = [module.register_forward_hook(note(name)) for name, module in named]
         training = network.training
         try:
@@ -183,7 +188,11 @@ class _Features(nn.Module):
         self.network = network
 
     def forward(self, images: Tensor) -> Tensor:
-        return self.network(images)[-1]
+        found = self.network(images)[-1]
+        features = getattr(self.network, "feature_info", None)
+        # Some Transformers give their features at the end.
+        last = features is not None and found.dim() == 4 and found.shape[3] == features.channels()[-1] != found.shape[1]
+        return found.permute(0, 3, 1, 2) if last else found
 
 
 def _from_torchvision(package: Any, name: str, size: tuple[int, int]) -> nn.Module:
