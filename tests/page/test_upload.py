@@ -30,7 +30,8 @@ def test_an_uploaded_image_gives_what_the_run_predicts(image_run, name, first):
     assert found["answer"]["text"] == expected.text
     assert [one["label"] for one in found["answer"]["ranked"]] == [label for label, _ in expected.ranked()]
     assert found["first"] == first
-    assert found["payload"]["records"][first]["keys"]["kind"] == "grid"
+    records, axes = found["payload"]["records"], found["payload"]["axes"]
+    assert axes[records[first]["keys"]]["kind"] == "grid"
     assert example["answer"]["text"] == trained.predict([path.with_name("test-1.png")])[0].text
 
 

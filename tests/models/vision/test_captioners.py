@@ -35,9 +35,11 @@ def batch():
     return images, torch.tensor([0, 1, 1]), target, torch.tensor([5, 3, 4])
 
 
-def test_the_equations_of_show_attend_and_tell():
+@pytest.mark.parametrize("query_token", [False, True])
+def test_the_equations_of_show_attend_and_tell(query_token):
     """One step after the other in float64, from the parameters alone (Xu et al. 2015, eq. 1 to 7, 13)."""
-    model = RecurrentCaptioner(replace(KINDS["soft"][1], dropout=0.0)).double().eval()
+    config = replace(KINDS["soft"][1], dropout=0.0, query_token=query_token)
+    model = RecurrentCaptioner(config).double().eval()
     images, owners, target, lengths = batch()
     found = model(images, owners, target, lengths)
     decoder, rnn, score = model.decoder, model.decoder.recurrence.rnn, model.decoder.attention.score
@@ -46,13 +48,12 @@ def test_the_equations_of_show_attend_and_tell():
         a = features[owners[row]].flatten(1).T  # L D
         h, c = torch.tanh(decoder.bridge.weight @ a.mean(0) + decoder.bridge.bias).chunk(2)
         for step in range(lengths[row] - 1):
-            e = torch.stack(
-                [score.weight @ torch.tanh(score.query_projection(h) + score.key_projection(cell)) for cell in a]
-            )
+            y = decoder.embedding.weight[target[row, step]]
+            query = score.query_projection(torch.cat([h, y]) if query_token else h)
+            e = torch.stack([score.weight @ torch.tanh(query + score.key_projection(cell)) for cell in a])
             alpha = e.softmax(0)
             beta = torch.sigmoid(decoder.gate.weight[0] @ h + decoder.gate.bias)
             z = beta * (alpha @ a)
-            y = decoder.embedding.weight[target[row, step]]
             gates = rnn.weight_ih_l0 @ torch.cat([y, z]) + rnn.bias_ih_l0 + rnn.weight_hh_l0 @ h + rnn.bias_hh_l0
             i, f, g, o = gates.chunk(4)
             c = f.sigmoid() * c + i.sigmoid() * g.tanh()

@@ -41,6 +41,8 @@ class RecurrentCaptionerConfig(CaptionerConfig):
     """``additive`` (as in the paper; ``concat`` is the same), ``dot``, ``scaled_dot`` or ``general``."""
     gated: bool = True
     """Whether a number in (0, 1) multiplies the context of each step (§4.2.1)."""
+    query_token: bool = True
+    """Whether the attention depends on the last word, too; in the paper it depends on the state before that word."""
     doubly_stochastic: float = 0.0
     """soft: λ of ``λ Σ_i (1 − Σ_t α_ti)²``, which makes the decoder attend to every part of the image (eq. 14)."""
     hard_estimator: str = "reinforce"
@@ -78,10 +80,13 @@ class RecurrentCaptioner(Captioner):
 
         a_i = grid(image)_i                              annotation of cell i
         c_0, h_0 = tanh(W mean_i a_i)                    §3.1.2
-        α_t = softmax_i(score(h_{t−1}, a_i))             eq. 4 and 5
+        α_t = softmax_i(score([h_{t−1}; E y_{t−1}], a_i))   eq. 4 and 5, where the query is h_{t−1} alone
         z_t = β_t Σ_i α_ti a_i,  β_t = σ(f · h_{t−1})     eq. 13 and §4.2.1
         h_t = LSTM([E y_{t−1}; z_t], h_{t−1})            eq. 1 to 3
         p(y_t) = softmax(L tanh(W [h_t; E y_{t−1}; z_t]))   eq. 7, with a hidden layer
+
+    Without ``query_token`` the query is that of the paper. The state h_{t−1} has not read the word y_{t−1}, so after
+    "red" the paper's attention cannot turn to the object that is red before the word after that.
 
     With hard attention one cell is drawn from α_t while training (eq. 8), and the largest is taken afterwards; the
     gradient is REINFORCE with a moving baseline and an entropy bonus (eq. 11 and 12).
@@ -141,8 +146,17 @@ def _decoder(config: RecurrentCaptionerConfig, annotation_dim: int) -> Recurrent
     sizes = config.hidden_dim, config.layers, config.cell, config.readout, config.dropout
     if config.attention == "none":
         return BottleneckDecoder(embedding, output, annotation_dim, *sizes)
-    attention = Attention.create(config.score, config.hidden_dim, annotation_dim)
+    query_dim = config.hidden_dim + (config.embedding_dim if config.query_token else 0)
+    attention = Attention.create(config.score, query_dim, annotation_dim)
     choice = HardChoice(config.hard_estimator) if config.attention == "hard" else None
     return BahdanauDecoder(
-        embedding, output, attention, annotation_dim, annotation_dim, *sizes, choice, gated=config.gated
+        embedding,
+        output,
+        attention,
+        annotation_dim,
+        annotation_dim,
+        *sizes,
+        choice,
+        gated=config.gated,
+        query_token=config.query_token,
     )

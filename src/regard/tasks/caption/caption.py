@@ -67,5 +67,5 @@ class Caption(Prediction):
         if self.word_weights is not None:
             # In pixels of the image itself, not of the smaller one that is shown.
             found["box"] = [round(edge / self.image.scale, 2) for edge in self.image.box]
-            found["weights"] = np.round(self.word_weights.reshape(-1, *self.grid), 5).tolist()
+            found["weights"] = np.round(self.word_weights.reshape(len(self.words), *self.grid), 5).tolist()
         return found

@@ -67,7 +67,7 @@ def _bleu(captions: list[str], references: list[list[str]]) -> tuple[tuple[float
     values, signature = [], ""
     for order in ORDERS:
         metric = BLEU(max_ngram_order=order, tokenize="none", force=True, smooth_method="none")
-        values.append(metric.corpus_score(captions, columns).score)
+        values.append(min(100.0, metric.corpus_score(captions, columns).score))  # rounding gives a little more
         signature = str(metric.get_signature())
     return (values[0], values[1], values[2], values[3]), signature
 

@@ -60,7 +60,7 @@ class DataConfig:
 
 
 _OF_RECURRENT = (
-    "cell", "readout", "gated", "doubly_stochastic", "hard_estimator", "entropy_weight", "embedding",
+    "cell", "readout", "gated", "query_token", "doubly_stochastic", "hard_estimator", "entropy_weight", "embedding",
 )  # fmt: skip
 _OF_TRANSFORMER = ("heads", "feedforward")
 _OF_SCRATCH = ("grid", "stages", "blocks", "patch", "weigh")
@@ -103,6 +103,9 @@ class ModelConfig:
     """additive (= concat), dot, general or scaled_dot. Default: additive; transformer: scaled_dot."""
     gated: bool = True
     """soft, hard: a number from 0 to 1 multiplies the context of each step."""
+    query_token: bool = True
+    """soft, hard: the attention depends on the last word, too; --no-query-token: only on the state before it, as in the
+    paper."""
     doubly_stochastic: float = 0.0
     """soft: weight of the term that makes the decoder attend to every part of the image."""
     hard_estimator: Literal["reinforce", "straight_through"] = "reinforce"
@@ -128,7 +131,7 @@ class ModelConfig:
             if self.attention != of:
                 self._check_kind((name,), f"attention {self.attention!r}")
         if self.attention == "none":
-            self._check_kind(("score", "gated"), "attention 'none'")
+            self._check_kind(("score", "gated", "query_token"), "attention 'none'")
         defaults = {"embedding": self.hidden if transformer else 256, "layers": 2 if transformer else 1}
         for name, value in defaults.items():
             if getattr(self, name) is None:

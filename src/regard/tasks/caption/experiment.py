@@ -157,6 +157,7 @@ def build_model(config: CaptionRun, vocabulary: int) -> Captioner:
         readout=model.readout,
         score=model.score or "additive",
         gated=model.gated,
+        query_token=model.query_token,
         hard_estimator=model.hard_estimator,
         entropy_weight=model.entropy_weight,
         doubly_stochastic=model.doubly_stochastic,
