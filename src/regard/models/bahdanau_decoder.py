@@ -38,8 +38,8 @@ class BahdanauDecoder(RecurrentDecoder):
             must be a `regard.scores.LocationAware`.
         gated: whether the context is multiplied by ``β_t = σ(f · s_{t−1} + b)``, one number for each step, which says
             how much the next word depends on the annotations at all (Xu et al. 2015, §4.2.1).
-        query_token: whether the query is ``[s_{t−1}; y_{t−1}]``: the state before a step has not read the last word yet,
-            so without it the attention cannot depend on it. The attention then has queries of ``hidden_dim +
+        query_token: whether the query is ``[s_{t−1}; y_{t−1}]``: the state before a step has not read the last word
+            yet, so without it the attention cannot depend on it. The attention then has queries of ``hidden_dim +
             embedding_dim`` features.
     """
 

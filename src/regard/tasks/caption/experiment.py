@@ -88,7 +88,7 @@ class CaptionExperiment(Experiment):
             {"image": row.picture.name, "caption": text, "true": list(row.texts)}
             for row, text in zip(self.corpora.validation_rows[:SAMPLES], texts, strict=False)
         ]
-        metrics = {"bleu4": scores.bleu[3], "bleu1": scores.bleu[0], "cider": scores.cider}
+        metrics = {"cider": scores.cider, "bleu4": scores.bleu[3], "bleu1": scores.bleu[0]}
         return ValidationResult(total / max(1, tokens), metrics, samples)
 
     def _predict(self, rank: int, world_size: int) -> tuple[float, int, dict[int, str]]:

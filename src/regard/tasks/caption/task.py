@@ -22,7 +22,8 @@ class CaptionTask(Task):
     name = "caption"
     input_kind = "image"
     summary = "Say in words what an image shows: soft or hard attention to its parts, or a Transformer."
-    metrics = (Metric("bleu4", "BLEU-4"), Metric("bleu1", "BLEU-1"), Metric("cider", "CIDEr", digits=3))
+    # CIDEr first: BLEU-4 is exactly 0 as long as no four words in a row are right, and would choose the first model.
+    metrics = (Metric("cider", "CIDEr", digits=3), Metric("bleu4", "BLEU-4"), Metric("bleu1", "BLEU-1"))
     files = ("tokenizer.json", *(f"corpus/{part}.jsonl" for part in PARTS))
     results = ("evaluation-*.tsv", "pictures/caption-*.png", "corpus/test-[0-9]*.png")
     data_config = config.DataConfig
