@@ -36,7 +36,7 @@ MADE = {}
 def config_of(name, **training):
     """The configuration of a run, by its name here."""
     if name == "caption-transformer":
-        training = {"epochs": 8, **training}  # until it says something
+        training = {"epochs": 15, "learning_rate": 0.02, "patience": 0, **training}  # until it says something
     if name in CAPTIONERS:
         model = CaptionModel(**NETWORK, **CAPTIONERS[name])
         data = CaptionData(bundled=23, max_length=11)

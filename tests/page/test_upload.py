@@ -1,5 +1,7 @@
 """Files on the page: what is uploaded gives what the run predicts, and what is refused."""
 
+import itertools
+
 import pytest
 
 import regard
@@ -10,7 +12,11 @@ from regard.page.models import open_model
 BYTES = {"Content-Type": "application/octet-stream"}
 
 
-def upload(client, content, query="model=0&pane=a&number=1", headers=BYTES):
+NUMBERS = itertools.count(1)
+
+
+def upload(client, content, query=None, headers=BYTES):
+    query = query or f"model=0&pane=a&number={next(NUMBERS)}"
     return client.ask(f"upload?{query}", content, method="POST", headers=headers)
 
 
@@ -24,7 +30,7 @@ def test_an_uploaded_image_gives_what_the_run_predicts(image_run, name, first):
         assert model["accepts"] == "image"
         assert model["has_example_file"] is True
         found = upload(client, path.read_bytes()).json
-        example = upload(client, b"", "model=0&pane=a&number=2&example=1").json
+        example = upload(client, b"", "model=0&pane=b&number=2&example=1").json
         steps = {"reading": found["reading"], "record": 0, "head": 0, "pane": "a", "number": 1}
         assert client.ask("steps", steps).status == 200
     assert found["answer"]["text"] == expected.text

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from regard.data.images.image_rows import ImageRow, class_images
 from regard.data.images.pixel_table import pixel_table
+from regard.data.images.saving import save_png
 from regard.data.images.scene_captions import write_scenes
 from regard.tasks.run_data import held_out_size, located, located_files, warn_of_training_data
 from regard.tasks.run_files import bundled_path
@@ -65,10 +66,8 @@ def open_parts(config: Any, folder: RunFolder, open_images: Open, kind: str) -> 
 
 def write_examples(folder: RunFolder, open_images: Open) -> None:
     """Write the first test scenes as ``corpus/test-1.png``, ... into the run folder."""
-    from PIL import Image
-
     for number, row in enumerate(open_images(str(bundled_path(folder, "test", SUFFIX)), limit=EXAMPLES), start=1):
-        Image.fromarray(row.picture.pixels()).save(folder.path / "corpus" / f"test-{number}.png")
+        save_png(folder.path / "corpus" / f"test-{number}.png", row.picture.pixels())
 
 
 def write_bundled_test(folder: str, kind: str) -> str:

@@ -10,6 +10,7 @@ from PIL import Image
 
 from image_files import colours, encoded
 from regard.data.images.reading import image_size, read_class_map, read_image
+from regard.data.images.saving import save_png
 from regard.errors import DataError
 
 TURNS = {
@@ -188,3 +189,10 @@ def test_class_maps_are_numbers():
     assert np.array_equal(read_class_map(encoded(numbers > 5)), numbers > 5)
     with pytest.raises(DataError, match=r"row 3: .*one number for each pixel"):
         read_class_map(encoded(colours()), "row 3")
+
+
+def test_saved_pixels_are_read_back(tmp_path):
+    save_png(tmp_path / "a.png", colours())
+    assert np.array_equal(read_image(tmp_path / "a.png"), colours())
+    save_png(tmp_path / "a.png", colours()[:, :, 0])
+    assert np.array_equal(read_class_map(tmp_path / "a.png"), colours()[:, :, 0])
