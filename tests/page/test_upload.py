@@ -46,7 +46,7 @@ def test_what_cannot_be_read_is_said(image_run):
         reply = upload(client, b"no image")
         assert (reply.status, "is not an image that can be read" in reply.json["error"]) == (422, True)
         assert upload(client, b"").status == 422
-        assert "reads no text; choose a file with an image" in client.read("a text").json["error"]
+        assert "reads no text; choose a file with an image" in client.read("a text", pane="z").json["error"]
         assert upload(client, b"x", "model=1&pane=a&number=1").status == 400
         assert upload(client, b"x", "model=0&number=1").status == 400
         assert upload(client, b"x", headers={"Content-Type": "application/json"}).status == 415

@@ -2,6 +2,7 @@
 
 from abc import abstractmethod
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -45,11 +46,11 @@ class Captioner(TextPredictor):
     """A model that predicts captions of images.
 
     Attributes:
-        config: the configuration.
+        config: the configuration, a `CaptionerConfig`.
         encoder: images → annotations of a grid.
     """
 
-    config: CaptionerConfig
+    config: Any
     encoder: GridEncoder
     max_length: int | None = None
     """Tokens of the longest caption that the model can write; None: no limit."""
