@@ -23,7 +23,7 @@ def scene_captions(scene: Scene, random: np.random.Generator, count: int = CAPTI
     """Captions that name every object of a scene by its colour and shape, and say where it is; all of them are true.
 
     Args:
-        scene: one to three objects, of which no two have the same colour and shape.
+        scene: one to three objects, of which no two have the same colour.
         random: generator of random numbers.
         count: captions, which may be equal.
     """
@@ -72,10 +72,14 @@ def _relation(first: SceneObject, second: SceneObject) -> str:
 
 
 def captioned_scene(random: np.random.Generator, side: int = SIDE) -> dict[str, Any]:
-    """A scene of one to three objects as a row of a corpus: ``image``, ``captions``, and ``objects`` with boxes."""
+    """A scene of one to three objects as a row of a corpus: ``image``, ``captions``, and ``objects`` with boxes.
+
+    Colours differ, so that a colour tells which object is meant; shapes may be equal.
+    """
     count = int(random.integers(1, MOST_NAMED + 1))
-    kinds = random.choice(len(SHAPES) * len(COLORS), count, replace=False).tolist()
-    scene = _scene([(SHAPES[kind % len(SHAPES)], list(COLORS)[kind // len(SHAPES)]) for kind in kinds], random, side)
+    colors = [list(COLORS)[number] for number in random.choice(len(COLORS), count, replace=False)]
+    shapes = [SHAPES[number] for number in random.choice(len(SHAPES), count)]
+    scene = _scene(list(zip(shapes, colors, strict=True)), random, side)
     return {
         "image": scene.to_dict(),
         "captions": scene_captions(scene, random),

@@ -27,7 +27,7 @@ COLORS: dict[str, tuple[int, int, int]] = {
 SIDE = 64
 """Pixels of a side of a scene."""
 
-SMALL, LARGE = (6.0, 7.5), (10.0, 13.0)
+SMALL, LARGE = (7.0, 8.5), (11.0, 14.0)
 """Radius of small and of large objects, in pixels: from, to."""
 
 FINE = 4
