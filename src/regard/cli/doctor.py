@@ -20,6 +20,10 @@ PARTS = {
     "jiwer": "speech",
     "starlette": "page",
     "uvicorn": "page",
+    "pillow": "images",
+    "pycocoevalcap": "images",
+    "timm": "backbones",
+    "torchvision": "backbones",
     "tensorboard": "tensorboard",
     "numba": "cpu",
 }

@@ -74,7 +74,7 @@ def command(
             raise ArgumentError(f"{name} must be one of {', '.join(filter(None, known))}; it is {value!r}")
     with options_named({"device": "--device"}):
         opened = open_model(model, device)
-    reading = opened.read(text) if opened.takes == "text" else opened.read_file(Path(text).name, _content(text))
+    reading = opened.read(text) if opened.accepts == "text" else opened.read_file(_content(text))
     if not reading.document.records:
         why = "the model wrote nothing" if reading.attends else "the model has no attention"
         why = why if text.strip() else "the text has no tokens"

@@ -25,6 +25,9 @@ from regard.models.speech.transcriber import (
 from regard.models.text_classifier import TextClassifier, TextClassifierConfig
 from regard.models.transformer_pointer_generator import TransformerPointerConfig, TransformerPointerGenerator
 from regard.models.transformer_translator import TransformerConfig, TransformerTranslator
+from regard.models.vision.image_classifier import ImageClassifier, ImageClassifierConfig
+from regard.models.vision.recurrent_captioner import RecurrentCaptioner, RecurrentCaptionerConfig
+from regard.models.vision.transformer_captioner import TransformerCaptioner, TransformerCaptionerConfig
 
 FILE_NAME = "model.safetensors"
 MODELS: dict[str, tuple[type[Any], type[Any]]] = {
@@ -37,6 +40,9 @@ MODELS: dict[str, tuple[type[Any], type[Any]]] = {
     "recurrent_transcriber": (RecurrentTranscriber, RecurrentTranscriberConfig),
     "transformer_transcriber": (TransformerTranscriber, TransformerTranscriberConfig),
     "sound_classifier": (SoundClassifier, SoundClassifierConfig),
+    "recurrent_captioner": (RecurrentCaptioner, RecurrentCaptionerConfig),
+    "transformer_captioner": (TransformerCaptioner, TransformerCaptionerConfig),
+    "image_classifier": (ImageClassifier, ImageClassifierConfig),
 }
 """Name in the file → (model, its configuration)."""
 

@@ -11,8 +11,9 @@ from regard import masks
 from regard.errors import ArgumentError
 from regard.models.encoders import Encoded
 from regard.models.recurrent_decoder import Step
+from regard.models.text_predictor import TextPredictor, TranslatorOutput
 from regard.models.token_input import TokenInput
-from regard.models.translator import DecodedRow, Translator, TranslatorOutput
+from regard.models.translator import DecodedRow, Translator
 from regard.nn import KeyValueCache, KeyValues, Packing, TransformerDecoder
 
 
@@ -37,11 +38,10 @@ class TransformerState:
         return replace(self, caches=[cache.select(index) for cache in self.caches])
 
 
-class TransformerDecoding(Translator):
-    """A translator whose decoder is a Transformer; a subclass encodes its kind of source.
+class TransformerPredictor(TextPredictor):
+    """Predicts a text with a Transformer decoder; a subclass encodes its kind of source.
 
-    The weights over the source that it gives are the mean over the heads of the layer `aligned_layer`. Scheduled
-    sampling needs one step after the other, so the Transformer has none.
+    The weights over the source that it gives are the mean over the heads of the layer `aligned_layer`.
 
     Attributes:
         target_input: embeds the target tokens.
@@ -60,9 +60,6 @@ class TransformerDecoding(Translator):
     def attends(self) -> bool:
         return True
 
-    @abstractmethod
-    def encode(self, source: Tensor, lengths: Tensor) -> Encoded: ...
-
     def start(self, encoded: Encoded) -> TransformerState:
         memory = self.decoder.remember(encoded.annotations, encoded.lengths)
         return TransformerState(memory, [KeyValueCache() for _ in memory])
@@ -79,6 +76,40 @@ class TransformerDecoding(Translator):
         assert weights is not None
         return DecodedRow(rows, replace(state, caches=caches), weights.mean(1)[:, 0])
 
+    def decode(
+        self, encoded: Encoded, target: Tensor, target_lengths: Tensor | None = None, *, need_weights: bool = True
+    ) -> TranslatorOutput:
+        """Predict each token of known targets from the annotations and the tokens before it.
+
+        Args:
+            encoded: the annotations.
+            target: ``int64 [batch, target]``, from ``bos`` to ``eos``.
+            target_lengths: ``int64 [batch]``, tokens of each target; None: all.
+            need_weights: whether the weights are wanted.
+        """
+        embedded = self.target_input(target[:, :-1])
+        batch, length = embedded.shape[:2]
+        packing, visible = Packing.full(batch, length), masks.causal()
+        if target_lengths is not None:
+            # The last token of a target predicts nothing.
+            packing = Packing((target_lengths - 1).clamp(min=0), length)
+        memory = self.decoder.remember(encoded.annotations, encoded.lengths)
+        rows, _, weights = self.decoder.run(
+            packing.pack(embedded), packing, memory, visible, None, self.aligned_layer if need_weights else None
+        )
+        weights = None if weights is None else weights.mean(dim=1)
+        return TranslatorOutput(packing.pad(rows), weights, None, self.output)
+
+
+class TransformerDecoding(TransformerPredictor, Translator):
+    """A translator whose decoder is a Transformer.
+
+    Scheduled sampling needs one step after the other, so the Transformer has none.
+    """
+
+    @abstractmethod
+    def encode(self, source: Tensor, lengths: Tensor) -> Encoded: ...
+
     def forward(
         self,
         source: Tensor,
@@ -92,20 +123,3 @@ class TransformerDecoding(Translator):
         if sampling_probability:
             raise ArgumentError("sampling_probability must be 0: a Transformer decodes all tokens at once")
         return self.decode(self.encode(source, source_lengths), target, target_lengths, need_weights=need_weights)
-
-    def decode(
-        self, encoded: Encoded, target: Tensor, target_lengths: Tensor | None = None, *, need_weights: bool = True
-    ) -> TranslatorOutput:
-        """`forward` for a source that is encoded already."""
-        embedded = self.target_input(target[:, :-1])
-        batch, length = embedded.shape[:2]
-        packing, visible = Packing.full(batch, length), masks.causal()
-        if target_lengths is not None:
-            # The last token of a target predicts nothing.
-            packing = Packing((target_lengths - 1).clamp(min=0), length)
-        memory = self.decoder.remember(encoded.annotations, encoded.lengths)
-        rows, _, weights = self.decoder.run(
-            packing.pack(embedded), packing, memory, visible, None, self.aligned_layer if need_weights else None
-        )
-        weights = None if weights is None else weights.mean(dim=1)
-        return TranslatorOutput(packing.pad(rows), weights, None, self.output)

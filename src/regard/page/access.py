@@ -13,11 +13,11 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 MOST_BYTES = 256 * 1024
 """Largest body of a request, in bytes."""
 
-UPLOAD = "/upload"
-"""The path of requests whose body holds a file."""
+MOST_UPLOADED = 32 * 1024 * 1024
+"""Largest file that is uploaded, in bytes."""
 
-MOST_UPLOAD_BYTES = 12 * 1024 * 1024
-"""Largest body of these: a file of 8 MiB in base 64, and the rest of the JSON."""
+UPLOAD = "/upload"
+"""The path, after the token, whose body is a file."""
 
 POLICY = (
     "default-src 'self'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; connect-src 'self'; "
@@ -41,7 +41,8 @@ class Access:
 
     A request passes if its ``Host`` is this server by address or as ``localhost`` (so a name that another site lets
     point to this machine does not), its ``Origin``, where there is one, is the same place, its path begins with the
-    token, its method is GET, HEAD or POST, and its body is JSON of at most `MOST_BYTES` (a file: `MOST_UPLOAD_BYTES`).
+    token, its method is GET, HEAD or POST, and its body is JSON of at most `MOST_BYTES`, or for `UPLOAD` bytes of at
+    most `MOST_UPLOADED`. Neither kind of body is one that a form of another page can send.
 
     Args:
         app: gets the requests that pass, with the token taken off the path.
@@ -81,10 +82,6 @@ class Access:
         inner = {**scope, "path": path, "raw_path": path.encode("utf-8", "surrogateescape"), "root_path": ""}
         await self.app(inner, _Body(body, receive), send_with_headers)
 
-    def _most_bytes(self, scope: Scope) -> int:
-        path = scope["path"].encode("utf-8", "surrogateescape")
-        return MOST_UPLOAD_BYTES if path == b"/" + self.token + UPLOAD.encode() else MOST_BYTES
-
     def _refusal(self, scope: Scope) -> tuple[int, str] | None:
         """The status and the reason why a request does not pass."""
         found: dict[str, list[str]] = {}
@@ -105,13 +102,21 @@ class Access:
             return 405, f"there is no method {scope['method']} here"
         if scope["method"] == "POST":
             kind = found.get("content-type", [""])[0].split(";")[0].strip().lower()
-            if kind != "application/json":
-                return 415, "the body must be application/json"
-        length = found.get("content-length", ["0"])[0]
-        most = self._most_bytes(scope)
+            wanted = "application/octet-stream" if self._uploads(scope) else "application/json"
+            if kind != wanted:
+                return 415, f"the body must be {wanted}"
+        length, most = found.get("content-length", ["0"])[0], self._most_bytes(scope)
         if not length.isdecimal() or int(length) > most:
             return 413, f"the body has more than {most:,} bytes"
         return None
+
+    def _uploads(self, scope: Scope) -> bool:
+        return scope["method"] == "POST" and scope["path"].encode("utf-8", "surrogateescape") == (
+            b"/" + self.token + UPLOAD.encode()
+        )
+
+    def _most_bytes(self, scope: Scope) -> int:
+        return MOST_UPLOADED if self._uploads(scope) else MOST_BYTES
 
 
 class _Body:
@@ -129,7 +134,7 @@ class _Body:
 
 
 async def _body(receive: Receive, most: int) -> bytes | None:
-    """The body of a request; None if it has more bytes than ``most`` or the connection ended."""
+    """The body of a request; None if it has more than ``most`` bytes or the connection ended."""
     parts, size = [], 0
     while True:
         message = await receive()

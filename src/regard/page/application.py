@@ -1,12 +1,10 @@
 """The page as a Starlette application: its files, and what its script asks for."""
 
-import base64
-import binascii
 import json
 import secrets
 import sys
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -99,29 +97,31 @@ class Page:
         text, pane, count = _text(body, "text"), _text(body, "pane"), _whole(body, "number")
         model = self.models[number]
 
-        return await self._read(model, pane, count, lambda: model.read(text))
+        def compute() -> dict[str, Any]:
+            reading = model.read(text)
+            return {"answer": reading.answer.to_dict(), **self._shown(reading)}
+
+        return await self._answer(pane[:80], count, compute, model)
 
     async def upload(self, request: Request) -> Response:
         """The answer of a model to a file, and its attention.
 
-        The body has ``model``, ``pane`` and ``number`` as that of `read`, the ``name`` of the file, and its content in
-        base 64 as ``data``.
+        The body is the content of the file, or empty for the model's own example; the address has ``model``, ``pane``
+        and ``number`` as the body of `read` has them, and ``example=1`` for the example.
         """
-        body = await _body(request)
-        model = self.models[_whole(body, "model", len(self.models))]
-        name, pane, count = _text(body, "name"), _text(body, "pane"), _whole(body, "number")
-        try:
-            content = base64.b64decode(_text(body, "data"), validate=True)
-        except (binascii.Error, ValueError) as error:
-            raise HTTPException(400, "data must be the content of a file in base 64") from error
-        return await self._read(model, pane, count, lambda: model.read_file(name, content))
+        asked: dict[str, Any] = dict(request.query_params)
+        for name in ("model", "number"):
+            asked[name] = int(asked[name]) if str(asked.get(name, "")).isdecimal() else asked.get(name)
+        number = _whole(asked, "model", len(self.models))
+        pane, count = _text(asked, "pane"), _whole(asked, "number")
+        model = self.models[number]
+        content = None if asked.get("example") == "1" else await request.body()
 
-    async def _read(self, model: ServedModel, pane: str, number: int, read: Callable[[], Reading]) -> Response:
         def compute() -> dict[str, Any]:
-            reading = read()
+            reading = model.read_file(content)
             return {"answer": reading.answer.to_dict(), **self._shown(reading)}
 
-        return await self._answer(pane[:80], number, compute, model)
+        return await self._answer(pane[:80], count, compute, model)
 
     async def steps(self, request: Request) -> Response:
         """The worked calculation of a head; the body has ``reading``, ``record``, ``head``, ``pane`` and ``number``."""

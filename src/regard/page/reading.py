@@ -1,25 +1,23 @@
-"""What a model makes of a text or a file on the page: an answer, the attention behind it, worked steps."""
+"""What a model makes of a text on the page: an answer, the attention behind it, and worked steps on request."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import PurePath
 from typing import Any
 
 from regard.errors import ArgumentError
 from regard.records import Document, StepsRecord
+from regard.training.task import InputKind
 
 MOST_CHARACTERS = 10_000
 """Characters of the longest text that is read."""
 
-MOST_FILE_BYTES = 8 * 1024 * 1024
-"""Bytes of the largest file that is read."""
-
-MOST_NAME = 200
-"""Characters of the name of a file."""
-
 MOST_WEIGHTS = 40_000_000
 """Weights of all heads and layers that are kept for one text."""
+
+
+A_FILE: dict[str, str] = {"image": "an image", "sound": "a sound"}
+"""What a file holds, in words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +44,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Reading:
-    """A text, or a file, that a model has read.
+    """A text that a model has read.
 
     Attributes:
         answer: the model's answer.
@@ -66,29 +64,31 @@ class Reading:
 
 
 class ServedModel(ABC):
-    """A model that reads texts, images or sounds.
+    """A model that reads texts.
 
     Attributes:
         name: what the page calls it.
         path: where it lies.
         task: one or two words, such as ``"translate"``.
         facts: what it is, in a few words, such as ``"Luong attention"``.
-        takes: ``"text"``, ``"image"`` or ``"sound"``; the last two are files.
-        placeholder: what to type, or what to choose.
+        placeholder: what to type.
         example: a text to try; "" where none is known.
+        accepts: what it reads: ``"text"``, or the content of a file: ``"image"`` or ``"sound"``.
+        has_example_file: whether there is a file to try.
     """
 
     name: str
     path: str
     task: str
     facts: str
-    takes: str = "text"
     placeholder: str
     example: str = ""
+    accepts: InputKind = "text"
+    has_example_file: bool = False
 
-    def to_dict(self) -> dict[str, str]:
+    def to_dict(self) -> dict[str, Any]:
         """What the page shows of the model."""
-        names = ("name", "task", "facts", "takes", "placeholder", "example")
+        names = ("name", "task", "facts", "placeholder", "example", "accepts", "has_example_file")
         return {name: getattr(self, name) for name in names}
 
     def read(self, text: str) -> Reading:
@@ -97,37 +97,34 @@ class ServedModel(ABC):
         Raises:
             RegardError: the model cannot read it; the message says why.
         """
-        if self.takes != "text":
-            raise ArgumentError(f"{self.name} reads files of the kind {self.takes}, and no text; choose one")
+        if self.accepts != "text":
+            raise ArgumentError(f"{self.name} reads no text; choose a file with {A_FILE[self.accepts]}")
         if len(text) > MOST_CHARACTERS:
             raise ArgumentError(
                 f"the text has {len(text):,} characters, more than the {MOST_CHARACTERS:,} that are read; shorten it"
             )
         return self._read(text)
 
-    def read_file(self, name: str, content: bytes) -> Reading:
-        """The answer and the attention for an image or a sound.
+    def read_file(self, content: bytes | None) -> Reading:
+        """The answer and the attention for a file.
 
         Args:
-            name: of the file; its folder is not shown.
-            content: its bytes.
+            content: of the file; None: the file to try.
 
         Raises:
             RegardError: the model cannot read it; the message says why.
         """
-        if self.takes == "text":
-            raise ArgumentError(f"{self.name} reads texts, and no files; type one")
-        if len(content) > MOST_FILE_BYTES:
-            raise ArgumentError(
-                f"the file has {len(content):,} bytes, more than the {MOST_FILE_BYTES:,} that are read; choose another"
-            )
-        return self._read_file(PurePath(name.replace("\\", "/")).name[:MOST_NAME] or "file", content)
+        if self.accepts == "text":
+            raise ArgumentError(f"{self.name} reads texts, no files; type a text")
+        if content is None and not self.has_example_file:
+            raise ArgumentError(f"there is no file to try; choose a file with {A_FILE[self.accepts]}")
+        return self._read_file(content)
 
     @abstractmethod
     def _read(self, text: str) -> Reading: ...
 
-    def _read_file(self, name: str, content: bytes) -> Reading:
-        raise NotImplementedError
+    def _read_file(self, content: bytes | None) -> Reading:
+        raise NotImplementedError(f"{type(self).__name__} accepts {self.accepts!r} and has no _read_file")
 
 
 def check_weights(tokens: int, weights: int) -> None:

@@ -1,17 +1,23 @@
 """A trained run of regard as a model of the page."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from regard.errors import ArgumentError, RunError
+from regard.explanations.model_attention import ModelAttention
 from regard.models.language_model import LanguageModelConfig
 from regard.models.recurrent_translator import TranslatorConfig
 from regard.models.speech.encoders import SpeechEncoderConfig
 from regard.models.text_classifier import TextClassifierConfig
 from regard.models.transformer_translator import TransformerConfig
+from regard.models.vision.grid_encoder import GridConfig
+from regard.models.vision.image_classifier import ImageClassifierConfig
+from regard.models.vision.recurrent_captioner import RecurrentCaptionerConfig
+from regard.models.vision.transformer_captioner import TransformerCaptionerConfig
 from regard.page.reading import MOST_CHARACTERS, Answer, Reading, ServedModel, check_weights
-from regard.records import AttentionRecord, Document, TokenAxis
+from regard.records import AttentionRecord, StepsRecord
 from regard.tasks import registry
 from regard.tasks.sound_inputs import HeardSound
 from regard.training.task import Trained
@@ -21,6 +27,8 @@ LABELS = {
     "language": "Next token",
     "classify": "Label",
     "summarize": "Summary",
+    "images": "Label",
+    "caption": "Caption",
     "transcribe": "Transcription",
     "sounds": "Label",
 }
@@ -31,6 +39,8 @@ PLACEHOLDERS = {
     "language": "The beginning of a text",
     "classify": "A text to classify",
     "summarize": "An article to summarize",
+    "images": "An image to classify",
+    "caption": "An image to describe",
     "transcribe": "A sound to transcribe",
     "sounds": "A sound to classify",
 }
@@ -62,40 +72,45 @@ class RunModel(ServedModel):
         self.name = self.trained.folder.path.resolve().name
         self.task = self.trained.task.name
         self.facts = _facts(self.trained)
-        self.takes = self.trained.task.takes
-        self.placeholder = PLACEHOLDERS.get(self.task, f"A {self.takes}")
-        self.example = _example(self.trained) if self.takes == "text" else ""
+        self.placeholder = PLACEHOLDERS.get(self.task, "A text")
+        self.accepts = self.trained.task.input_kind
+        self.example = _example(self.trained) if self.accepts == "text" else ""
+        self.example_file = None if self.accepts == "text" else _example_file(self.trained)
+        self.has_example_file = self.example_file is not None
 
     def _read(self, text: str) -> Reading:
         self._check_length(text)
         return self._reading(text, bool(text.strip()))
 
-    def _read_file(self, name: str, content: bytes) -> Reading:
-        given = self.trained.opened(name, content)
-        if isinstance(given, HeardSound):
-            _check_sound(self.trained, given)
-        return self._reading(given, True)
+    def _read_file(self, content: bytes | None) -> Reading:
+        source = str(self.example_file) if content is None else content
+        if self.accepts == "sound":
+            (sound,) = self.trained.hear([source])  # pyright: ignore[reportAttributeAccessIssue]
+            _check_sound(self.trained, sound)
+            return self._reading(sound, True)
+        return self._reading(source, True)
 
-    def _reading(self, given: Any, holds_something: bool) -> Reading:
+    def _reading(self, source: Any, has_content: bool) -> Reading:
         trained = self.trained
         options = trained.task.prediction_config(**OPTIONS.get(self.task, {}))
-        (prediction,) = trained.predict_with([given], options)
+        (prediction,) = trained.predict_with([source], options)
         attentions = trained.attentions(prediction)
-        records = tuple(one.record() for one in attentions)
+        document = replace(trained.document(prediction, attentions), title=self.name)
+        records = document.records
         # What options of the command line could change is cut off.
         notes = tuple(line.split("; --")[0] for line in trained.remarks([prediction], options))
         attends = bool(records) or getattr(trained.model, "attends", False)
-        if holds_something and not attends:
+        if has_content and not attends:
             notes += ("This model has no attention.",)
         ranked = prediction.ranked()
         shown = "" if self.task == "language" else prediction.text
         answer = Answer(LABELS.get(self.task, "Output"), shown, ranked, notes)
         return Reading(
             answer,
-            Document(self.name, records, texts=prediction.texts()),
-            lambda record, head: attentions[record].steps(head),
+            document,
+            lambda record, head: _steps(attentions, record, head),
             first=_first(trained, records),
-            view="text" if records and _pools_tokens(records[-1]) else None,
+            view="text" if self.accepts == "text" and records and records[-1].name == "pooling" else None,
             attends=attends,
         )
 
@@ -131,12 +146,16 @@ def _check_sound(trained: Trained, sound: HeardSound) -> None:
     check_weights(sound.annotations, layers * config.heads * sound.annotations**2)
 
 
-def _pools_tokens(record: AttentionRecord) -> bool:
-    return record.name == "pooling" and isinstance(record.keys, TokenAxis)
+def _steps(attentions: Sequence[ModelAttention], record: int, head: int) -> StepsRecord:
+    if record >= len(attentions):
+        raise ArgumentError("rollout is a product of all layers; choose one of the layers to see its calculation")
+    return attentions[record].steps(head)
 
 
 def _first(trained: Trained, records: Sequence[AttentionRecord]) -> int:
     """The place of the attention that explains an output best: to the source in the layer that aligns, or the last."""
+    if records and records[-1].name.startswith("rollout"):
+        return len(records) - 1
     crossing = [place for place, record in enumerate(records) if record.kind == "cross"]
     model = getattr(trained.model, "translator", trained.model)
     layer = getattr(model, "aligned_layer", 0)
@@ -156,6 +175,26 @@ def _example(trained: Trained) -> str:
     return ""
 
 
+EXAMPLE_FILES = ("corpus/test-1.png", "corpus/test-1.wav")
+"""In a run on a generated corpus: an example of its test part."""
+
+
+def _example_file(trained: Trained) -> Path | None:
+    """A file to try: of the generated corpus, or the first that the run predicted when it was validated; or None."""
+    for name in EXAMPLE_FILES:
+        if (trained.folder.path / name).is_file():
+            return trained.folder.path / name
+    try:
+        samples = trained.folder.read_samples()
+    except RunError:
+        return None
+    for sample in samples[:1]:
+        path = sample.get(trained.task.input_kind)
+        if isinstance(path, str) and Path(path).is_file():
+            return Path(path)
+    return None
+
+
 def _facts(trained: Trained) -> str:
     """What a model is, in a few words."""
     config: Any = trained.model.config
@@ -169,7 +208,20 @@ def _facts(trained: Trained) -> str:
     if isinstance(config, SpeechEncoderConfig):
         encoder = "Transformer" if config.encoder == "transformer" else f"pyramidal {config.encoder.upper()}"
         return f"{encoder}, {config.reduction} frames an annotation"
+    if isinstance(config, TransformerCaptionerConfig):
+        return f"Transformer, {config.layers} layers × {config.heads} heads, on {_grid(config)}"
+    if isinstance(config, RecurrentCaptionerConfig):
+        return f"{config.cell.upper()}, {config.attention.replace('none', 'no')} attention to {_grid(config)}"
+    if isinstance(config, ImageClassifierConfig):
+        if config.network == "vit":
+            return f"Vision Transformer, {config.layers} layers × {config.heads} heads, {config.pooling} pooling"
+        weighed = {"none": "", "se": " with squeeze-and-excitation", "cbam": " with CBAM"}[config.weigh]
+        return f"{_grid(config)}{weighed}, {config.pooling} pooling"
     if isinstance(config, TranslatorConfig):
         named = {"none": "no", "bahdanau": "Bahdanau", "luong": "Luong", "hard": "hard"}
         return f"{config.cell.upper()}, {named[config.attention]} attention"
     return type(trained.model).__name__
+
+
+def _grid(config: GridConfig) -> str:
+    return config.backbone or "a convolutional network"

@@ -9,6 +9,7 @@ from regard.pictures.confusion import confusion_matrix
 from regard.pictures.curves import bleu_by_length, training_curves
 from regard.pictures.fonts import MissingGlyphWarning
 from regard.pictures.head_grid import HeadMap, head_grid
+from regard.pictures.image_overlay import image_overlays, overlay
 from regard.pictures.positions import position_table
 from regard.pictures.saving import save
 from regard.pictures.sound_alignment import sound_alignment
@@ -27,6 +28,8 @@ __all__ = [
     "HeadMap",
     "head_grid",
     "sound_alignment",
+    "image_overlays",
+    "overlay",
     "save",
     "MissingGlyphWarning",
 ]

@@ -43,6 +43,14 @@ BUILT_IN = {
         "regard.tasks.sounds.task:TASK",
         "Tell the label of a sound: the encoder of transcribe, with attention pooling.",
     ),
+    "images": (
+        "regard.tasks.images.task:TASK",
+        "Tell the label of an image: a Vision Transformer, or a convolutional network with SE or CBAM.",
+    ),
+    "caption": (
+        "regard.tasks.caption.task:TASK",
+        "Say in words what an image shows: soft or hard attention to its parts, or a Transformer.",
+    ),
 }
 """Name → (module:attribute, summary)."""
 

@@ -2,7 +2,7 @@
 
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +57,7 @@ def heard(inputs: Sequence[Any], data: SoundDataConfig, width: int, reduction: i
     """The inputs of a prediction, as a model hears them.
 
     Args:
-        inputs: each a path of a sound or of a ``.npy`` file of features, the content of a sound file (bytes), a
+        inputs: each a path of a sound or of a ``.npy`` file of features, the content of such a file (bytes), a
             `Sound`, features ``[frames, width]``, or what this function gave.
         data: how features are made.
         width: features that the model reads.
@@ -69,24 +69,6 @@ def heard(inputs: Sequence[Any], data: SoundDataConfig, width: int, reduction: i
         ShapeError: features of another width.
     """
     return [_heard(number, one, data, width, reduction) for number, one in enumerate(inputs)]
-
-
-def opened_sound(name: str, content: bytes, data: SoundDataConfig, width: int, reduction: int) -> HeardSound:
-    """The content of a file of this name, as a model hears it; the other arguments are those of `heard`.
-
-    Raises:
-        DataError: the file cannot be used.
-        ShapeError: features of another width.
-    """
-    if name.lower().endswith(FEATURES_SUFFIX):
-        with tempfile.TemporaryDirectory(prefix="regard-") as folder:
-            path = Path(folder) / "features.npy"
-            path.write_bytes(content)
-            (found,) = heard([read_features(path, name)], data, width, reduction)
-    else:
-        sound = read_sound(content, data.rate, name)
-        (found,) = heard([sound], data, width, reduction)
-    return replace(found, name=name)
 
 
 def _heard(number: int, given: Any, data: SoundDataConfig, width: int, reduction: int) -> HeardSound:
@@ -103,7 +85,10 @@ def _heard(number: int, given: Any, data: SoundDataConfig, width: int, reduction
         else:
             features = data.front_end(read_sound(path, data.rate).samples)
     elif isinstance(given, (bytes, bytearray)):
-        features = data.front_end(read_sound(bytes(given), data.rate, name).samples)
+        if bytes(given[:6]) == b"\x93NUMPY":
+            features = _features_of_content(bytes(given), name)
+        else:
+            features = data.front_end(read_sound(bytes(given), data.rate, name).samples)
     elif isinstance(given, Sound):
         if given.samples.ndim != 1 or not given.samples.size or not np.isfinite(given.samples).all():
             raise ShapeError(f"{name} must have finite samples [samples], and some")
@@ -122,6 +107,13 @@ def _heard(number: int, given: Any, data: SoundDataConfig, width: int, reduction
             f"{'feature files' if width != data.bands else 'sounds'}?"
         )
     return HeardSound(name, features, data.hop_seconds, reduction)
+
+
+def _features_of_content(content: bytes, name: str) -> NDArray[np.float32]:
+    with tempfile.TemporaryDirectory(prefix="regard-") as folder:
+        path = Path(folder) / "features.npy"
+        path.write_bytes(content)
+        return read_features(path, name)
 
 
 def _given_features(name: str, given: NDArray[Any]) -> NDArray[np.float32]:

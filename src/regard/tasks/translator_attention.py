@@ -1,15 +1,17 @@
 """The attentions of a translator: those of its encoder, its decoder, and between them."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
 
 from regard.attention.recording import RecordedCall, recorded_calls
 from regard.explanations.model_attention import ModelAttention
+from regard.models.encoders import Encoded
 from regard.models.pointer_generator import PointerGenerator
 from regard.models.recurrent_decoder import RecurrentDecoder
-from regard.models.transformer_decoding import TransformerDecoding
+from regard.models.text_predictor import TextPredictor
+from regard.models.transformer_decoding import TransformerPredictor
 from regard.models.translator import Translator
 from regard.records import Axis, TokenAxis
 
@@ -58,26 +60,47 @@ def source_attention(
         target_axis: labels of the target.
         chosen: as for `translator_attention`.
     """
+    device = next(model.parameters()).device
+    ids, lengths = source.to(device), torch.tensor([source.shape[1]], device=device)
+    return decoder_attention(model, lambda: model.encode(ids, lengths), target, source_axis, target_axis, chosen)
+
+
+def decoder_attention(
+    model: TextPredictor,
+    encode: Callable[[], Encoded],
+    target: Sequence[int],
+    source_axis: Axis,
+    target_axis: TokenAxis,
+    chosen: Tensor | None = None,
+) -> list[ModelAttention]:
+    """`source_attention` for a model that predicts a text from annotations of anything.
+
+    Args:
+        model: the model, in evaluation mode.
+        encode: gives the annotations of one source.
+        target: as for `source_attention`.
+        source_axis: as for `source_attention`.
+        target_axis: as for `source_attention`.
+        chosen: as for `source_attention`.
+    """
     translator = model.translator if isinstance(model, PointerGenerator) else model
     prefix = "" if translator is model else "translator."
     device = next(model.parameters()).device
-    ids = source.to(device)
-    lengths = torch.tensor([source.shape[1]], device=device)
     with torch.inference_mode(), recorded_calls() as calls:
-        encoded = model.encode(ids, lengths)
+        encoded = encode()
         layers = len(calls)  # a recurrent encoder has no attention
         if target:
             # The last token is read by no step.
             known = torch.tensor([[model.config.bos, *target]], device=device)
             if isinstance(model, PointerGenerator):
                 model.decode(encoded, model.known(known), None)
-            elif isinstance(model, TransformerDecoding):
+            elif isinstance(model, TransformerPredictor):
                 model.decode(encoded, known)
             else:
                 decoder = model.decoder
                 assert isinstance(decoder, RecurrentDecoder)
                 decoder.decode(known[:, :-1], model.start(encoded))
-    if not isinstance(translator, TransformerDecoding):
+    if not isinstance(translator, TransformerPredictor):
         return _recurrent(f"{prefix}decoder.attention", calls, source_axis, target_axis, chosen)
     found = [
         ModelAttention(f"{prefix}encoder.layers.{layer}.self_attn", layer, "self", source_axis, source_axis, [call])

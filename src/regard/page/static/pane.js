@@ -5,34 +5,28 @@ import { mount } from "./viewer.js";
 
 const DELAY = 200; // milliseconds without a key before a text is read
 
-const ACCEPTED = { sound: ".wav,.flac,.ogg,.mp3,.npy,audio/*", image: "image/*" };
+const UPLOAD_LIMIT = 32 * 1024 * 1024; // bytes, as the server has it
 
-const MOST_FILE_BYTES = 8 * 1024 * 1024;
+/** What a file input says and takes. */
+export const FILES = {
+  image: { label: "Image", accept: "image/*" },
+  sound: { label: "Sound", accept: "audio/*,.wav,.flac,.npy" },
+};
+
+/** Stands for the file that the server has as an example of a model. */
+export const EXAMPLE = Symbol("example");
 
 let panes = 0;
 
-/** The name of a file and its content in base 64, as the server wants them. */
-async function contentOf(file) {
-  if (file.size > MOST_FILE_BYTES) throw new Error(`The file is too large: at most ${MOST_FILE_BYTES >> 20} MiB are read.`);
-  const url = await new Promise((resolve, reject) => {
-    const reader = new FileReader();
-    reader.onload = () => resolve(reader.result);
-    reader.onerror = () => reject(new Error("The file cannot be read."));
-    reader.readAsDataURL(file);
-  });
-  return { name: file.name, data: url.slice(url.indexOf(",") + 1) };
+/** What the server answers to a body; throws an Error with its message. */
+function ask(path, body, signal) {
+  return post(path, "application/json", JSON.stringify(body), signal);
 }
 
-/** What the server answers to a body; throws an Error with its message. */
-async function ask(path, body, signal) {
+async function post(path, type, body, signal) {
   let response;
   try {
-    response = await fetch(path, {
-      method: "POST",
-      headers: { "Content-Type": "application/json" },
-      body: JSON.stringify(body),
-      signal,
-    });
+    response = await fetch(path, { method: "POST", headers: { "Content-Type": type }, body, signal });
   } catch (error) {
     if (signal?.aborted) return null;
     throw new Error("The server does not answer. Is the command still running?");
@@ -47,22 +41,22 @@ export class Pane {
   /**
    * @param {object[]} models what the server has
    * @param {number} model the place of the one to begin with
-   * @param {{remove: (pane: Pane) => void, file: (pane: Pane, file: File) => void, choose: () => void}} events
+   * @param {(pane: Pane) => void} onRemove
+   * @param {() => void} onChoose called when the pane shows another model
    */
-  constructor(models, model, events) {
+  constructor(models, model, onRemove, onChoose = () => {}) {
     this.models = models;
     this.model = model;
     this.id = `${crypto.randomUUID()}`;
     this.number = 0;
     this.text = "";
-    this.upload = null;
-    this.onFile = events.file;
-    this.onChoose = events.choose;
+    this.file = null;
+    this.onChoose = onChoose;
     this.found = null;
     this.viewer = null;
     this.waiting = null;
     this.controller = null;
-    this.element = this.build(++panes, events.remove);
+    this.element = this.build(++panes, onRemove);
   }
 
   build(number, onRemove) {
@@ -88,16 +82,16 @@ export class Pane {
     this.area.dir = "auto";
     this.area.spellcheck = false;
     this.area.addEventListener("input", () => this.type(this.area.value));
-    this.own = make("label", "own-text", "Text", this.area);
-    this.own.hidden = true;
-
-    this.file = make("input");
-    this.file.type = "file";
-    this.file.addEventListener("change", () => {
-      if (this.file.files.length) this.onFile(this, this.file.files[0]);
+    this.ownText = make("label", "own-text", "Text", this.area);
+    this.fileInput = make("input");
+    this.fileInput.type = "file";
+    this.fileInput.addEventListener("change", () => {
+      if (this.fileInput.files.length) this.send(this.fileInput.files[0]);
     });
-    this.chooserName = make("span");
-    this.chooser = make("label", "own-text", this.chooserName, this.file);
+    this.ownFileName = make("span", "", "File");
+    this.ownFile = make("label", "own-file", this.ownFileName, this.fileInput);
+    this.own = make("div", "own", this.ownText, this.ownFile);
+    this.own.hidden = true;
 
     this.message = make("p", "message");
     this.error = make("p", "error");
@@ -107,7 +101,7 @@ export class Pane {
     this.answer.setAttribute("aria-live", "polite");
     this.view = make("div", "view");
     this.worked = this.buildWorked();
-    const element = make("section", "pane", make("div", "progress"), head, this.own, this.chooser, this.message, this.error);
+    const element = make("section", "pane", make("div", "progress"), head, this.own, this.message, this.error);
     element.append(this.answer, this.view, this.worked);
     this.element = element;
     this.describe();
@@ -141,39 +135,48 @@ export class Pane {
     this.element.setAttribute("aria-label", model.name);
     this.facts.textContent = model.facts;
     this.area.placeholder = model.placeholder;
-    this.chooser.hidden = !this.takesFile();
-    this.file.accept = ACCEPTED[model.takes] ?? "";
-    this.chooserName.textContent = model.placeholder;
-    if (this.takesFile()) {
-      if (!this.upload) this.clear(`Choose a file to see what ${model.name} makes of it.`);
-    } else if (!this.text.trim()) this.clear(`Type a text to see what ${model.name} makes of it.`);
+    const files = FILES[this.accepts];
+    this.ownText.hidden = Boolean(files);
+    this.ownFile.hidden = !files;
+    if (files) {
+      this.ownFileName.textContent = files.label;
+      this.fileInput.accept = files.accept;
+    }
+    const what = files ? `Choose a file (${files.label.toLowerCase()})` : "Type a text";
+    if (!this.hasInput) this.clear(`${what} to see what ${model.name} makes of it.`);
   }
 
-  /** Whether the model reads files, and no text. */
-  takesFile() {
-    return this.models[this.model].takes !== "text";
+  /** "text", "image" or "sound". */
+  get accepts() {
+    return this.models[this.model].accepts;
+  }
+
+  get hasExampleFile() {
+    return this.models[this.model].has_example_file;
+  }
+
+  get hasInput() {
+    return this.accepts === "text" ? Boolean(this.text.trim()) : this.file !== null;
   }
 
   choose(model) {
-    const kind = this.models[this.model].takes;
     this.model = model;
-    if (this.models[model].takes !== kind) this.upload = null;
     this.clear("");
     this.describe();
     this.onChoose();
     this.read();
   }
 
-  /** Read a file that was chosen. */
-  take(file) {
-    this.upload = file;
-    this.read();
+  /** Read a file, if the model reads files. */
+  send(file) {
+    this.file = file;
+    if (this.accepts !== "text") this.read();
   }
 
   /** Read a text when no key was typed for a moment. */
   type(text) {
     this.text = text;
-    if (this.takesFile()) return;
+    if (this.accepts !== "text") return;
     this.number += 1; // no earlier answer is painted from now on
     this.controller?.abort();
     clearTimeout(this.waiting);
@@ -185,23 +188,29 @@ export class Pane {
     clearTimeout(this.waiting);
     this.controller?.abort();
     const number = ++this.number;
-    if (this.takesFile() ? !this.upload : !this.text.trim()) {
+    if (!this.hasInput) {
       this.element.setAttribute("aria-busy", "false");
       this.describe();
       return;
     }
     this.controller = new AbortController();
     this.element.setAttribute("aria-busy", "true");
-    const request = { model: this.model, pane: this.id, number };
     try {
-      const found = this.takesFile()
-        ? await ask("upload", { ...request, ...(await contentOf(this.upload)) }, this.controller.signal)
-        : await ask("read", { ...request, text: this.text }, this.controller.signal);
+      const found = await this.ask(number, this.controller.signal);
       if (found && number === this.number) this.paint(found);
     } catch (error) {
       if (number === this.number) this.fail(error);
     }
     if (number === this.number) this.element.setAttribute("aria-busy", "false");
+  }
+
+  ask(number, signal) {
+    const asked = { model: this.model, pane: this.id, number };
+    if (this.accepts === "text") return ask("read", { ...asked, text: this.text }, signal);
+    const isExample = this.file === EXAMPLE;
+    if (!isExample && this.file.size > UPLOAD_LIMIT) throw new Error("The file has more than 32 MB; choose a smaller one.");
+    const query = new URLSearchParams({ ...asked, ...(isExample ? { example: 1 } : {}) });
+    return post(`upload?${query}`, "application/octet-stream", isExample ? "" : this.file, signal);
   }
 
   paint(found) {

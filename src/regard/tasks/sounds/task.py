@@ -24,7 +24,7 @@ class SoundsTask(Task):
     metrics = (Metric("accuracy", "accuracy", digits=4), Metric("macro_f1", "macro F1", digits=4))
     files = ("labels.json", *(f"corpus/{part}.tsv" for part in PARTS))
     results = ("evaluation-*.tsv", "pictures/confusion-*.png", "pictures/sound-[0-9]*.png", "corpus/sounds/*.wav")
-    takes = "sound"
+    input_kind = "sound"
     data_config = config.DataConfig
     model_config = config.ModelConfig
     training_config = config.SoundsTrainingConfig

@@ -19,7 +19,7 @@ from regard.explanations.model_attention import ModelAttention
 from regard.models.speech.sound_classifier import SoundClassifier
 from regard.records import TokenAxis
 from regard.tasks.run_data import chunks, load_files_and_model, on_device
-from regard.tasks.sound_inputs import HeardSound, heard, opened_sound
+from regard.tasks.sound_inputs import HeardSound, heard
 from regard.tasks.sounds.config import EvaluationConfig, PredictionConfig
 from regard.tasks.sounds.task import TASK, SoundsRun, labels_path
 from regard.training.run_folder import RunFolder
@@ -91,10 +91,6 @@ class TrainedListener(Trained):
         sounds = self.hear(inputs)
         logits, weights = self.outputs(sounds, options.batch_size, need_weights=self.model.attends)
         return [self._label(sound, logits[row], weights[row] if weights else None) for row, sound in enumerate(sounds)]
-
-    def opened(self, name: str, content: bytes) -> HeardSound:
-        config = self.model.config
-        return opened_sound(name, content, self.config.data, config.width, config.reduction)
 
     def hear(self, inputs: Sequence[Any]) -> list[HeardSound]:
         """The inputs as the model hears them; for what may be given see `regard.tasks.sound_inputs.heard`."""

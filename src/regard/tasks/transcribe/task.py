@@ -27,7 +27,7 @@ class TranscribeTask(Task):
     )
     files = ("tokenizer.json", *(f"corpus/{part}.tsv" for part in PARTS))
     results = ("evaluation-*.txt", "pictures/sound-[0-9]*.png", "corpus/sounds/*.wav")
-    takes = "sound"
+    input_kind = "sound"
     data_config = config.DataConfig
     model_config = config.ModelConfig
     training_config = config.TranscriptionTrainingConfig

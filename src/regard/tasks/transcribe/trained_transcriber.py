@@ -23,7 +23,7 @@ from regard.models.translator import longest_translation
 from regard.records import TokenAxis
 from regard.tasks.run_data import chunks, load_files_and_model, on_device
 from regard.tasks.run_files import tokenizer_path
-from regard.tasks.sound_inputs import HeardSound, heard, opened_sound
+from regard.tasks.sound_inputs import HeardSound, heard
 from regard.tasks.transcribe.config import EvaluationConfig, PredictionConfig
 from regard.tasks.transcribe.task import TASK, TranscriptionRun
 from regard.tasks.translator_attention import source_attention
@@ -132,10 +132,6 @@ class TrainedTranscriber(Trained):
             window=options.window,
             batch_size=options.batch_size,
         )
-
-    def opened(self, name: str, content: bytes) -> HeardSound:
-        config = self.model.config
-        return opened_sound(name, content, self.config.data, config.width, config.reduction)
 
     def hear(self, inputs: Sequence[Any]) -> list[HeardSound]:
         """The inputs as the model hears them; for what may be given see `regard.tasks.sound_inputs.heard`."""

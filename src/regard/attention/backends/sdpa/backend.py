@@ -144,6 +144,7 @@ def _kernel(
         value = value.to(query.dtype)
     if not query.shape == key.shape == value.shape:
         query, key, value = _of_one_width(query, key, value)
+    query, key, value = _with_adjacent_features(query), _with_adjacent_features(key), _with_adjacent_features(value)
     output = F.scaled_dot_product_attention(query, key, value, attn_mask, problem.dropout, is_causal, scale=scale)
     if output.requires_grad and not _are_surely_small(query, key, scale, attn_mask) and _loses_digits(output):
         return None
@@ -183,6 +184,12 @@ def _are_surely_small(query: Tensor, key: Tensor, scale: float, attn_mask: Tenso
         return False
     longest = [float(vectors.detach().float().norm(dim=-1).amax()) for vectors in (query, key)]
     return abs(scale) * longest[0] * longest[1] + math.log(key.shape[2]) < LARGEST_SUM
+
+
+def _with_adjacent_features(tensor: Tensor) -> Tensor:
+    """The tensor with the features of a position side by side in memory, as the kernel with linear memory wants them:
+    PyTorch falls back to quadratic memory for any other order, such as that of a feature map."""
+    return tensor if tensor.stride(-1) == 1 else tensor.clone(memory_format=torch.contiguous_format)
 
 
 def _loses_digits(output: Tensor) -> bool:

@@ -1,0 +1,25 @@
+"""Batch normalization of feature maps that may have one value for each channel."""
+
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+
+class BatchNorm2d(nn.BatchNorm2d):
+    """`torch.nn.BatchNorm2d` that also takes one value for each channel while training.
+
+    Ioffe & Szegedy 2015. A batch of one with one position has no variance: `torch.nn.BatchNorm2d` raises an error for
+    it. Here it is normalized by the running statistics, as in evaluation, and leaves them as they are. So a block that
+    pools its whole input to one position trains with any batch. All other inputs, and the names of the parameters, are
+    those of the parent.
+
+    Args:
+        num_features, eps, momentum, affine, track_running_stats: as in `torch.nn.BatchNorm2d`.
+    """
+
+    def forward(self, input: Tensor) -> Tensor:
+        tracked = self.running_mean is not None and self.running_var is not None
+        if self.training and tracked and input.dim() == 4 and input.shape[0] * input.shape[2] * input.shape[3] == 1:
+            return F.batch_norm(
+                input, self.running_mean, self.running_var, self.weight, self.bias, False, 0.0, self.eps
+            )
+        return super().forward(input)

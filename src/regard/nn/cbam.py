@@ -1,0 +1,137 @@
+"""The convolutional block attention module: a gate for each channel, then a gate for each position."""
+
+import torch
+from torch import Tensor, nn
+
+from regard.nn.feature_maps import check_feature_map, check_odd, reduced_channels
+from regard.shapes import whole_number
+
+
+class ChannelGate(nn.Module):
+    """The channel attention of CBAM: the same perceptron reads the means and the maxima of all channels.
+
+    ::
+
+        M_c(F) = σ(W1 ReLU(W0 F_avg) + W1 ReLU(W0 F_max))
+
+    Woo et al. 2018, "CBAM: Convolutional Block Attention Module", eq. 2. W0 and W1 are the weights of ``reduce`` and
+    ``expand``; the two are shared by both terms, and r is our ``reduction``.
+
+    Args:
+        channels: of the feature map.
+        reduction: ``channels // reduction`` units are between the two layers, at least 1; 16 as in the paper.
+        hidden: these units, instead of ``reduction``.
+
+    Raises:
+        ArgumentError: a number is below 1.
+    """
+
+    def __init__(self, channels: int, reduction: int = 16, *, hidden: int | None = None):
+        super().__init__()
+        units = reduced_channels(channels, reduction, hidden)
+        self.channels = channels
+        self.reduce = nn.Linear(channels, units, bias=False)
+        self.expand = nn.Linear(units, channels, bias=False)
+
+    def gate(self, features: Tensor) -> Tensor:
+        """M_c: ``[batch, channels, 1, 1]`` in (0, 1); arguments and errors as for `forward`."""
+        check_feature_map("features", features, self.channels)
+        pooled = torch.stack((features.mean((2, 3)), features.amax((2, 3))))  # 2 B C
+        return self.expand(self.reduce(pooled).relu()).sum(0).sigmoid()[:, :, None, None]
+
+    def forward(self, features: Tensor) -> Tensor:
+        """The feature map with its channels scaled.
+
+        Args:
+            features: ``[batch, channels, height, width]``.
+
+        Returns:
+            the same shape.
+
+        Raises:
+            ShapeError, KindError: another shape or dtype.
+        """
+        return features * self.gate(features)
+
+
+class SpatialGate(nn.Module):
+    """The spatial attention of CBAM: a convolution reads the mean and the maximum over the channels.
+
+    ::
+
+        M_s(F) = σ(f([F_avg; F_max]))
+
+    Woo et al. 2018, eq. 3: f is a convolution of 7 × 7, ``convolution`` here.
+
+    Args:
+        channels: of the feature map.
+        kernel_size: of the convolution, odd; 7 as in the paper.
+
+    Raises:
+        ArgumentError: a number is below 1, or ``kernel_size`` is even.
+    """
+
+    def __init__(self, channels: int, kernel_size: int = 7):
+        super().__init__()
+        self.channels = whole_number("channels", channels, 1)
+        size = check_odd("kernel_size", kernel_size)
+        self.convolution = nn.Conv2d(2, 1, size, padding=size // 2, bias=False)
+
+    def gate(self, features: Tensor) -> Tensor:
+        """M_s: ``[batch, 1, height, width]`` in (0, 1); arguments and errors as for `forward`."""
+        check_feature_map("features", features, self.channels)
+        pooled = torch.cat((features.mean(1, keepdim=True), features.amax(1, keepdim=True)), 1)  # B 2 H W
+        return self.convolution(pooled).sigmoid()
+
+    def forward(self, features: Tensor) -> Tensor:
+        """The feature map with its positions scaled.
+
+        Args:
+            features: ``[batch, channels, height, width]``.
+
+        Returns:
+            the same shape.
+
+        Raises:
+            ShapeError, KindError: another shape or dtype.
+        """
+        return features * self.gate(features)
+
+
+class CBAM(nn.Module):
+    """Channel attention, then spatial attention.
+
+    ::
+
+        F'  = M_c(F) ⊗ F
+        F'' = M_s(F') ⊗ F'
+
+    Woo et al. 2018, eq. 1, with `ChannelGate` for M_c and `SpatialGate` for M_s.
+
+    Args:
+        channels: of the feature map.
+        reduction: of the channel attention, 16 as in the paper.
+        kernel_size: of the spatial attention, odd; 7 as in the paper.
+
+    Raises:
+        ArgumentError: a number is below 1, or ``kernel_size`` is even.
+    """
+
+    def __init__(self, channels: int, reduction: int = 16, kernel_size: int = 7):
+        super().__init__()
+        self.channel = ChannelGate(channels, reduction)
+        self.spatial = SpatialGate(channels, kernel_size)
+
+    def forward(self, features: Tensor) -> Tensor:
+        """The feature map with its channels and its positions scaled.
+
+        Args:
+            features: ``[batch, channels, height, width]``.
+
+        Returns:
+            the same shape.
+
+        Raises:
+            ShapeError, KindError: another shape or dtype.
+        """
+        return self.spatial(self.channel(features))

@@ -1,0 +1,151 @@
+"""Attentional feature fusion: a gate of local and global context mixes two feature maps."""
+
+from torch import Tensor, nn
+
+from regard.errors import ShapeError
+from regard.nn.batch_norm import BatchNorm2d
+from regard.nn.feature_maps import check_feature_map, reduced_channels
+
+
+class MSCAM(nn.Module):
+    """The multi-scale channel attention module.
+
+    ::
+
+        L(X)  = B(PWConv2(ReLU(B(PWConv1(X)))))                 local context, for each position
+        g(X)  = the same with weights of its own, of X averaged over all positions
+        M(X)  = σ(L(X) + g(X))
+        X'    = X ⊗ M(X)
+
+    Dai et al. 2021, "Attentional Feature Fusion", eq. 1 to 3 and section 3.2. B is batch normalization, PWConv a
+    convolution of 1 × 1; ``local_context`` and ``global_context`` are L and g, and r is our ``reduction``. While
+    training, the global context of a batch of one is normalized by the running statistics, since one value has no
+    variance.
+
+    Args:
+        channels: of the feature map.
+        reduction: ``channels // reduction`` channels are between the two convolutions, at least 1; 4 unless told.
+        hidden: these channels, instead of ``reduction``.
+
+    Raises:
+        ArgumentError: a number is below 1.
+    """
+
+    def __init__(self, channels: int, reduction: int = 4, *, hidden: int | None = None):
+        super().__init__()
+        units = reduced_channels(channels, reduction, hidden)
+        self.channels = channels
+        self.local_context = _bottleneck(channels, units)
+        self.global_context = _bottleneck(channels, units)
+
+    def gate(self, features: Tensor) -> Tensor:
+        """M: ``[batch, channels, height, width]`` in (0, 1); arguments and errors as for `forward`."""
+        check_feature_map("features", features, self.channels)
+        return (self.local_context(features) + self.global_context(features.mean((2, 3), keepdim=True))).sigmoid()
+
+    def forward(self, features: Tensor) -> Tensor:
+        """The feature map, each of its numbers scaled.
+
+        Args:
+            features: ``[batch, channels, height, width]``.
+
+        Returns:
+            the same shape.
+
+        Raises:
+            ShapeError, KindError: another shape or dtype.
+        """
+        return features * self.gate(features)
+
+    def extra_repr(self) -> str:
+        return f"channels={self.channels}"
+
+
+class AFF(nn.Module):
+    """Attentional feature fusion of two feature maps of one shape.
+
+    ::
+
+        Z = M(X + Y) ⊗ X + (1 − M(X + Y)) ⊗ Y
+
+    Dai et al. 2021, eq. 4, where M is that of `MSCAM`. X is our ``first``, Y our ``second``: in a decoder the one of
+    the encoder at the same scale, and the upsampled one of the level below.
+
+    Args:
+        channels: of both feature maps.
+        reduction, hidden: as for `MSCAM`.
+
+    Raises:
+        ArgumentError: a number is below 1.
+    """
+
+    def __init__(self, channels: int, reduction: int = 4, *, hidden: int | None = None):
+        super().__init__()
+        self.attention = MSCAM(channels, reduction, hidden=hidden)
+
+    def forward(self, first: Tensor, second: Tensor) -> Tensor:
+        """Both feature maps as one.
+
+        Args:
+            first: ``[batch, channels, height, width]``.
+            second: the same shape.
+
+        Returns:
+            the same shape.
+
+        Raises:
+            ShapeError, KindError: another shape or dtype, or two shapes.
+        """
+        _check_pair(first, second, self.attention.channels)
+        return mixed(first, second, self.attention.gate(first + second))
+
+
+class IAFF(nn.Module):
+    """Iterative attentional feature fusion: the first fusion decides the gate of the second one.
+
+    ::
+
+        U = M1(X + Y) ⊗ X + (1 − M1(X + Y)) ⊗ Y
+        Z = M2(U) ⊗ X + (1 − M2(U)) ⊗ Y
+
+    Dai et al. 2021, eq. 4 and 5; M1 and M2 are two `MSCAM` with weights of their own, ``initial`` and ``attention``.
+
+    Args:
+        channels: of both feature maps.
+        reduction, hidden: as for `MSCAM`.
+
+    Raises:
+        ArgumentError: a number is below 1.
+    """
+
+    def __init__(self, channels: int, reduction: int = 4, *, hidden: int | None = None):
+        super().__init__()
+        self.initial = AFF(channels, reduction, hidden=hidden)
+        self.attention = MSCAM(channels, reduction, hidden=hidden)
+
+    def forward(self, first: Tensor, second: Tensor) -> Tensor:
+        """Both feature maps as one; arguments, result and errors as for `AFF.forward`."""
+        return mixed(first, second, self.attention.gate(self.initial(first, second)))
+
+
+def mixed(first: Tensor, second: Tensor, gate: Tensor) -> Tensor:
+    """``gate · first + (1 − gate) · second``."""
+    return second + gate * (first - second)
+
+
+def _check_pair(first: Tensor, second: Tensor, channels: int) -> None:
+    check_feature_map("first", first, channels)
+    check_feature_map("second", second, channels)
+    if first.shape != second.shape:
+        raise ShapeError(f"second must have the shape of first, {list(first.shape)}; it has shape {list(second.shape)}")
+
+
+def _bottleneck(channels: int, units: int) -> nn.Sequential:
+    # The biases of the convolutions would be subtracted again by the normalizations.
+    return nn.Sequential(
+        nn.Conv2d(channels, units, 1, bias=False),
+        BatchNorm2d(units),
+        nn.ReLU(inplace=True),
+        nn.Conv2d(units, channels, 1, bias=False),
+        BatchNorm2d(channels),
+    )

@@ -1,0 +1,141 @@
+"""The non-local block: each position of a feature map gets a weighted mean of all positions, in linear memory."""
+
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from regard.attention import attend
+from regard.attention.verbs import BackendName
+from regard.errors import UnknownNameError
+from regard.nn.feature_maps import as_feature_map, as_sequence, check_feature_map, reduced_channels
+from regard.shapes import accurate, whole_number
+
+Pairwise = Literal["embedded_gaussian", "gaussian", "dot", "concatenation"]
+PAIRWISE = ("embedded_gaussian", "gaussian", "dot", "concatenation")
+"""The pairwise functions f of the paper, eq. 2 to 5."""
+
+
+class NonLocal(nn.Module):
+    """A non-local block.
+
+    ::
+
+        y_i = 1 / C(x) · Σ_j f(x_i, x_j) g(x_j)
+        z_i = W_z y_i + x_i
+
+        embedded_gaussian   f = exp(θ(x_i) · φ(x_j))             C = Σ_j f
+        gaussian            f = exp(x_i · x_j)                   C = Σ_j f
+        dot                 f = θ(x_i) · φ(x_j)                  C = number of positions
+        concatenation       f = ReLU(w · [θ(x_i), φ(x_j)])       C = number of positions
+
+    Wang et al. 2018, "Non-local Neural Networks", eq. 1 to 6. Their θ, φ, g and W_z are ``query``, ``key``, ``value``
+    and ``output`` here, convolutions of 1 × 1; w is ``weight``, whose first half reads θ.
+
+    No form makes a matrix of positions × positions: the Gaussian ones are softmax attention and run through
+    `regard.attend`; ``dot`` is θ (φᵀ g), associated the other way; ``concatenation`` is a sum of terms that are linear
+    where they are not 0, so sums over the sorted keys give it.
+
+    Args:
+        channels: of the feature map.
+        hidden: channels of θ, φ and g. Default: half of ``channels``, as in section 3.3.
+        pairwise: the function f.
+        subsample: keys and values are the maxima of so many × so many positions (section 3.3: 2); 1: all positions.
+        zero: whether W_z begins as 0, so that a new block changes nothing (section 3.3); else as a new convolution.
+        backend: of `regard.attend`, for the Gaussian forms.
+
+    Raises:
+        ArgumentError: a number is below 1.
+        UnknownNameError: there is no such pairwise function.
+    """
+
+    def __init__(
+        self,
+        channels: int,
+        hidden: int | None = None,
+        pairwise: Pairwise = "embedded_gaussian",
+        *,
+        subsample: int = 1,
+        zero: bool = True,
+        backend: BackendName = "auto",
+    ):
+        super().__init__()
+        if pairwise not in PAIRWISE:
+            raise UnknownNameError("pairwise function", pairwise, PAIRWISE)
+        self.channels = channels
+        self.hidden = reduced_channels(channels, 2, hidden)
+        self.pairwise = pairwise
+        self.subsample = whole_number("subsample", subsample, 1)
+        self.backend: BackendName = backend
+        embeds = pairwise != "gaussian"
+        self.query = nn.Conv2d(channels, self.hidden, 1) if embeds else nn.Identity()
+        self.key = nn.Conv2d(channels, self.hidden, 1) if embeds else nn.Identity()
+        self.value = nn.Conv2d(channels, self.hidden, 1)
+        self.output = nn.Conv2d(self.hidden, channels, 1)
+        self.weight = nn.Parameter(torch.empty(2 * self.hidden)) if pairwise == "concatenation" else None
+        if self.weight is not None:
+            nn.init.normal_(self.weight, std=self.hidden**-0.5)
+        if zero:
+            nn.init.zeros_(self.output.weight)
+            if self.output.bias is not None:
+                nn.init.zeros_(self.output.bias)
+
+    def forward(self, features: Tensor) -> Tensor:
+        """The feature map with what each position gets of all others added.
+
+        Args:
+            features: ``[batch, channels, height, width]``.
+
+        Returns:
+            the same shape.
+
+        Raises:
+            ShapeError, KindError: another shape or dtype.
+            BackendError: the named backend cannot run this.
+        """
+        check_feature_map("features", features, self.channels)
+        query = as_sequence(self.query(features))  # B N D
+        key, value = (as_sequence(self._subsampled(part(features))) for part in (self.key, self.value))  # B M D
+        mixed = self._mixed(query, key, value)
+        return features + self.output(as_feature_map(mixed, *features.shape[2:]))
+
+    def _mixed(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        if self.pairwise == "dot":
+            return query @ (key.mT @ value / key.shape[1])
+        if self.pairwise == "concatenation":
+            assert self.weight is not None
+            of_query, of_key = self.weight.chunk(2)
+            return relu_of_sums(query @ of_query, key @ of_key, value) / key.shape[1]
+        return attend(query[:, None], key[:, None], value[:, None], score="dot", backend=self.backend)[:, 0]
+
+    def _subsampled(self, features: Tensor) -> Tensor:
+        # An incomplete window at the edge counts too, so that no position is left out.
+        return F.max_pool2d(features, self.subsample, ceil_mode=True) if self.subsample > 1 else features
+
+    def extra_repr(self) -> str:
+        return f"channels={self.channels}, pairwise={self.pairwise!r}, subsample={self.subsample}"
+
+
+def relu_of_sums(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    """``output_i = Σ_j ReLU(query_i + key_j) value_j`` without a matrix of pairs.
+
+    With the keys in descending order, the terms that are not 0 are the first ``n_i`` ones, and their sum is
+    ``query_i · Σ_{j ≤ n_i} value_j + Σ_{j ≤ n_i} key_j value_j``: two running sums, read at ``n_i``.
+
+    Args:
+        query: ``[batch, queries]``.
+        key: ``[batch, keys]``.
+        value: ``[batch, keys, dim]``.
+
+    Returns:
+        ``[batch, queries, dim]``. Half precision is summed in float32.
+    """
+    dtype = value.dtype
+    query, key, value = accurate(query), accurate(key), accurate(value)
+    key, order = key.sort(dim=1, descending=True)
+    value = value.gather(1, order[..., None].expand_as(value))
+    sums = F.pad(torch.cat((value, key[..., None] * value), -1).cumsum(1), (0, 0, 1, 0))  # B keys+1 2·dim
+    count = torch.searchsorted((-key).detach().contiguous(), query.detach().contiguous())  # keys above −query_i
+    of_value, of_key = sums.gather(1, count[..., None].expand(-1, -1, sums.shape[-1])).chunk(2, -1)
+    return (query[..., None] * of_value + of_key).to(dtype)

@@ -1,0 +1,112 @@
+"""Non-local blocks: the four pairwise functions of the paper in plain loops; no matrix of pairs."""
+
+import math
+
+import pytest
+import torch
+
+from largest_tensor import LargestTensor
+from regard.errors import ArgumentError, ShapeError, UnknownNameError
+from regard.nn import NonLocal
+from regard.nn.non_local import PAIRWISE, relu_of_sums
+
+B, C, H, W, D = 2, 7, 3, 5, 3
+
+
+def embedded(convolution, x):
+    """A convolution of 1 × 1 at one position, or x itself."""
+    if not isinstance(convolution, torch.nn.Conv2d):
+        return x
+    return convolution.weight[:, :, 0, 0] @ x + convolution.bias
+
+
+def pairwise(block, x_i, x_j):
+    theta, phi = embedded(block.query, x_i), embedded(block.key, x_j)
+    if block.pairwise in ("embedded_gaussian", "gaussian"):
+        return torch.exp(theta @ phi)  # eq. 2 and 3
+    if block.pairwise == "dot":
+        return theta @ phi  # eq. 4
+    return torch.relu(block.weight @ torch.cat((theta, phi)))  # eq. 5
+
+
+@pytest.mark.parametrize("name", PAIRWISE)
+def test_the_equations_of_wang_et_al(name):
+    block = NonLocal(C, D, name, zero=False).double()
+    x = torch.randn(B, C, H, W, dtype=torch.float64) / 2
+    found = block(x)
+    for b in range(B):
+        positions = x[b].flatten(1).T
+        for i, x_i in enumerate(positions):
+            f = [pairwise(block, x_i, x_j) for x_j in positions]
+            total = sum(f) if name.endswith("gaussian") else len(positions)
+            y = sum(one * embedded(block.value, x_j) for one, x_j in zip(f, positions, strict=True)) / total  # eq. 1
+            torch.testing.assert_close(found[b, :, i // W, i % W], embedded(block.output, y) + x_i)  # eq. 6
+
+
+@pytest.mark.parametrize("name", PAIRWISE)
+def test_a_new_block_changes_nothing(name):
+    x = torch.randn(B, C, H, W)
+    assert torch.equal(NonLocal(C, pairwise=name)(x), x)
+
+
+@pytest.mark.parametrize("name", PAIRWISE)
+@pytest.mark.parametrize("subsample", [1, 2])
+def test_gradients_and_subsampling(name, subsample):
+    block = NonLocal(C, D, name, subsample=subsample, zero=False, backend="reference").double()
+    x = torch.randn(B, C, H, W, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(lambda x, *_: block(x), (x, *block.parameters()))
+    assert block(torch.randn(1, C, 1, 1, dtype=torch.float64)).shape == (1, C, 1, 1)
+
+
+def test_subsampled_keys_are_maxima_of_the_embedded_map():
+    block = NonLocal(C, D, subsample=2, zero=False).double()
+    x = torch.randn(1, C, 3, 5, dtype=torch.float64)
+    cells = [[(y, x) for y in rows for x in columns] for rows in ((0, 1), (2,)) for columns in ((0, 1), (2, 3), (4,))]
+
+    def keys(convolution):
+        return [torch.stack([embedded(convolution, x[0, :, i, j]) for i, j in cell]).amax(0) for cell in cells]
+
+    theta = embedded(block.query, x[0, :, 1, 3])
+    weights = torch.stack([theta @ key for key in keys(block.key)]).softmax(0)
+    y = sum(w * value for w, value in zip(weights, keys(block.value), strict=True))
+    torch.testing.assert_close(block(x)[0, :, 1, 3], embedded(block.output, y) + x[0, :, 1, 3])
+
+
+@pytest.mark.parametrize("equal", [False, True])
+def test_sums_of_relu_by_sorting(equal):
+    a, b, v = torch.randn(B, 13), torch.randn(B, 17), torch.randn(B, 17, 5)
+    if equal:  # many ties, and pairs whose sum is exactly 0
+        a, b = a.round(), b.round()
+    expected = torch.einsum("bij,bjd->bid", (a[:, :, None] + b[:, None]).double().relu(), v.double())
+    torch.testing.assert_close(relu_of_sums(a, b, v).double(), expected, atol=1e-5, rtol=1e-5)
+    found = relu_of_sums(a.bfloat16(), b.bfloat16(), v.bfloat16())
+    assert found.dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize("name", PAIRWISE)
+def test_many_positions_make_no_matrix_of_pairs(name):
+    x = torch.randn(1, 4, 61, 67, requires_grad=True)  # 4,087 positions, 16.7 million pairs
+    block = NonLocal(4, 2, name, zero=False)
+    with LargestTensor() as largest:
+        block(x).sum().backward()
+    assert largest.numbers < 2_000_000
+
+
+def test_bad_use():
+    with pytest.raises(UnknownNameError, match="unknown pairwise function 'gausian'; did you mean 'gaussian'"):
+        NonLocal(C, pairwise="gausian")
+    with pytest.raises(ArgumentError, match="subsample must be at least 1"):
+        NonLocal(C, subsample=0)
+    with pytest.raises(ShapeError, match="with 7 channels"):
+        NonLocal(C)(torch.randn(B, C + 1, H, W))
+    with pytest.raises(UnknownNameError, match="backend 'sdpaa'"):
+        NonLocal(C, backend="sdpaa")(torch.randn(B, C, H, W))
+
+
+def test_a_nan_stays_in_its_image():
+    x = torch.randn(B, C, H, W)
+    x[1, 0, 0, 0] = math.nan
+    for name in PAIRWISE:
+        found = NonLocal(C, D, name, zero=False)(x)
+        assert found[0].isfinite().all()
+        assert found[1].isnan().any()
