@@ -1,0 +1,220 @@
+"""Reads an image of any common format as red, green and blue pixels, or says in one line why it cannot."""
+
+import io
+import os
+import threading
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from regard.errors import DataError, MissingPartError
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+MOST_PIXELS = 64_000_000
+"""Largest number of pixels of an image that is read: 192 MB when decoded."""
+
+FORMATS = ("PNG", "JPEG", "GIF", "BMP", "TIFF", "WEBP", "PPM")
+"""Formats that are read. Others are not opened at all: some of them (EPS) run an external program."""
+
+SUFFIXES = (".png", ".jpg", ".jpeg", ".gif", ".bmp", ".tif", ".tiff", ".webp", ".ppm", ".pgm", ".pbm")
+"""Suffixes of the files of these formats, in lower case."""
+
+_ORIENTATION = 0x0112  # tag of the Exif standard
+_SIXTEEN_BITS = ("I;16", "I;16L", "I;16B", "I;16N")
+
+ImageSource = str | os.PathLike[str] | bytes
+
+# Filters of warnings belong to the process: two threads must not change them at the same time.
+_WARNING_FILTERS = threading.Lock()
+
+
+def read_image(source: ImageSource, place: str | None = None, *, most_pixels: int = MOST_PIXELS) -> NDArray[np.uint8]:
+    """The pixels of an image, upright.
+
+    The orientation that a camera stored (Exif) is applied. Transparent pixels are shown on white, grey levels of 16
+    bits are divided by 257, of an animation the first picture is read. The size is checked before a pixel is decoded.
+
+    Args:
+        source: a file, or its bytes.
+        place: where the image is named, for messages: ``"train.jsonl: line 7"``; None: only the file is named.
+        most_pixels: largest height × width; Pillow's own limit, `PIL.Image.MAX_IMAGE_PIXELS`, holds as well.
+
+    Returns:
+        uint8 ``[height, width, 3]``: red, green, blue.
+
+    Raises:
+        DataError: the file does not exist, is no image of the `FORMATS`, is truncated or damaged, or is too large.
+        MissingPartError: Pillow is not installed.
+    """
+    name = image_name(source, place)
+    with _opened(source, name, most_pixels) as image:
+        return np.array(_as_rgb(_upright(image, name), name), np.uint8)
+
+
+def read_class_map(source: ImageSource, place: str | None = None, *, most_pixels: int = MOST_PIXELS) -> NDArray[Any]:
+    """The numbers of an image whose pixels are classes: grey levels of 8 or 16 bits, or indices of a palette.
+
+    Args:
+        source: a file, or its bytes.
+        place: where the image is named, for messages.
+        most_pixels: largest height × width.
+
+    Returns:
+        uint8 or uint16 ``[height, width]``, upright.
+
+    Raises:
+        DataError: as in `read_image`; or the image has colours.
+        MissingPartError: Pillow is not installed.
+    """
+    name = image_name(source, place)
+    with _opened(source, name, most_pixels) as image:
+        upright = _upright(image, name)
+        if upright.mode in _SIXTEEN_BITS:
+            return np.array(upright).astype(np.uint16)
+        if upright.mode in ("L", "P"):
+            return np.array(upright, np.uint8)
+        if upright.mode == "1":
+            return np.array(upright.convert("L"), np.uint8) // 255
+        raise DataError(
+            f"{name}: must have one number for each pixel, its class (grey levels or a palette); it is an image of the "
+            f"mode {upright.mode!r}"
+        )
+
+
+def image_size(source: ImageSource, place: str | None = None) -> tuple[int, int]:
+    """Height and width of an image, upright; the pixels are not decoded.
+
+    Raises:
+        DataError: as in `read_image`, as far as the head of the file tells.
+        MissingPartError: Pillow is not installed.
+    """
+    name = image_name(source, place)
+    with _opened(source, name, MOST_PIXELS, decode=False) as image:
+        width, height = image.size
+        # Pillow applies the orientation of a TIFF file itself, and of no other.
+        turned = image.format != "TIFF" and _orientation(image, name) >= 5
+        return (width, height) if turned else (height, width)
+
+
+def image_name(source: ImageSource, place: str | None = None) -> str:
+    """How messages name an image: by its place and its file."""
+    file = f"an image of {len(source)} bytes" if isinstance(source, bytes) else os.fspath(source)
+    return file if place is None else f"{place}: {file}"
+
+
+@contextmanager
+def _opened(source: ImageSource, name: str, most_pixels: int, *, decode: bool = True) -> "Iterator[Image.Image]":
+    try:
+        from PIL import Image
+    except ImportError as error:
+        raise MissingPartError("Pillow", "images") from error
+    with _content(source, name) as file:
+        try:
+            image = _head(file)
+        except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
+            limit = min(most_pixels, Image.MAX_IMAGE_PIXELS or most_pixels)
+            raise DataError(f"{name}: has more than {limit:,} pixels; make it smaller") from error
+        # The readers of Pillow raise many kinds of errors on damaged files; each means that there is no image.
+        except Exception as error:
+            raise DataError(
+                f"{name}: is not an image that can be read ({', '.join(FORMATS)}); check the file"
+            ) from error
+        with image:
+            width, height = image.size
+            if width * height > most_pixels:
+                raise DataError(f"{name}: has {width} × {height} pixels, more than {most_pixels:,}; make it smaller")
+            if not width * height:
+                raise DataError(f"{name}: has no pixels ({width} × {height})")
+            if decode:
+                try:
+                    image.load()
+                except Exception as error:
+                    reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+                    raise DataError(f"{name}: the image is truncated or damaged ({reason})") from error
+            yield image
+
+
+def _head(file: Any) -> "Image.Image":
+    from PIL import Image
+
+    with _WARNING_FILTERS, warnings.catch_warnings():
+        # Pillow warns of files that are damaged at places which it can do without, and of its own future.
+        warnings.simplefilter("ignore")
+        warnings.simplefilter("error", Image.DecompressionBombWarning)
+        return Image.open(file, formats=FORMATS)
+
+
+@contextmanager
+def _content(source: ImageSource, name: str) -> Iterator[Any]:
+    if isinstance(source, bytes):
+        if not source:
+            raise DataError(f"{name}: the image is empty")
+        yield io.BytesIO(source)
+        return
+    path = Path(source)
+    try:
+        if path.is_dir():
+            raise DataError(f"{name}: is a folder, not an image")
+        file = path.open("rb")
+    except FileNotFoundError as error:
+        raise DataError(f"{name}: no such file; check the path") from error
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise DataError(f"{name}: cannot be read ({reason}); check its permissions") from error
+    with file:
+        if not file.read(1):
+            raise DataError(f"{name}: the file is empty")
+        file.seek(0)
+        yield file
+
+
+def _orientation(image: "Image.Image", name: str) -> int:
+    try:
+        orientation = image.getexif().get(_ORIENTATION, 1)
+    except Exception as error:
+        raise DataError(f"{name}: the Exif data, which say how to turn the image, are damaged") from error
+    return orientation if isinstance(orientation, int) and 1 <= orientation <= 8 else 1
+
+
+def _upright(image: "Image.Image", name: str) -> "Image.Image":
+    from PIL import Image
+
+    transpose = Image.Transpose
+    turns = {
+        2: transpose.FLIP_LEFT_RIGHT,
+        3: transpose.ROTATE_180,
+        4: transpose.FLIP_TOP_BOTTOM,
+        5: transpose.TRANSPOSE,
+        6: transpose.ROTATE_270,
+        7: transpose.TRANSVERSE,
+        8: transpose.ROTATE_90,
+    }
+    turn = turns.get(_orientation(image, name))
+    return image if turn is None else image.transpose(turn)
+
+
+def _as_rgb(image: "Image.Image", name: str) -> "Image.Image":
+    from PIL import Image
+
+    if image.mode in _SIXTEEN_BITS:
+        # Pillow's own conversion cuts every level above 255.
+        return Image.fromarray((np.array(image).astype(np.uint16) // 257).astype(np.uint8)).convert("RGB")
+    if image.mode in ("I", "F"):
+        raise DataError(
+            f"{name}: has pixels of 32 bits, whose range is not known; save it with 8 or 16 bits for each colour"
+        )
+    try:
+        if image.has_transparency_data:
+            coloured = image.convert("RGBA")
+            white = Image.new("RGBA", coloured.size, (255, 255, 255, 255))
+            return Image.alpha_composite(white, coloured).convert("RGB")
+        return image if image.mode == "RGB" else image.convert("RGB")
+    except ValueError as error:
+        raise DataError(f"{name}: the mode {image.mode!r} cannot be turned into red, green and blue") from error
