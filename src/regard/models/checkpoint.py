@@ -18,6 +18,7 @@ from regard.models.recurrent_translator import RecurrentTranslator, TranslatorCo
 from regard.models.text_classifier import TextClassifier, TextClassifierConfig
 from regard.models.transformer_pointer_generator import TransformerPointerConfig, TransformerPointerGenerator
 from regard.models.transformer_translator import TransformerConfig, TransformerTranslator
+from regard.models.vision.segmenter import Segmenter, SegmenterConfig
 
 FILE_NAME = "model.safetensors"
 MODELS: dict[str, tuple[type[Any], type[Any]]] = {
@@ -27,6 +28,7 @@ MODELS: dict[str, tuple[type[Any], type[Any]]] = {
     "transformer_pointer_generator": (TransformerPointerGenerator, TransformerPointerConfig),
     "language_model": (LanguageModel, LanguageModelConfig),
     "text_classifier": (TextClassifier, TextClassifierConfig),
+    "segmenter": (Segmenter, SegmenterConfig),
 }
 """Name in the file → (model, its configuration)."""
 

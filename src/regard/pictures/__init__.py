@@ -11,6 +11,7 @@ from regard.pictures.fonts import MissingGlyphWarning
 from regard.pictures.head_grid import HeadMap, head_grid
 from regard.pictures.positions import position_table
 from regard.pictures.saving import save
+from regard.pictures.segments import PixelAttention, segments
 from regard.pictures.word_weights import word_weights
 
 __all__ = [
@@ -23,6 +24,8 @@ __all__ = [
     "position_table",
     "confusion_matrix",
     "word_weights",
+    "segments",
+    "PixelAttention",
     "HeadMap",
     "head_grid",
     "save",

@@ -35,6 +35,10 @@ BUILT_IN = {
         "regard.tasks.classify.task:TASK",
         "Tell the label of a text: a recurrent network or a Transformer, with attention pooling.",
     ),
+    "segment": (
+        "regard.tasks.segment.task:TASK",
+        "Tell the class of each pixel: a small network with channel, position and fusion attention.",
+    ),
 }
 """Name → (module:attribute, summary)."""
 
