@@ -23,7 +23,7 @@ PANEL = 3.6
 """Width of a panel; an image that is taller than wide gets this height."""
 
 OPACITY = 0.6
-"""Of the colours of classes over the image."""
+"""Of the colours over the image."""
 
 
 class PixelAttention(NamedTuple):
@@ -169,8 +169,8 @@ def _draw_attention(axes: Axes, attention: PixelAttention, pixels: NDArray[np.ui
     # The square root shows small weights as well; the colours are in proportion to the largest weight.
     strength = np.sqrt(weights / max(float(weights.max()), 1e-30))
     colors = np.asarray(color_map("inferno")(strength))
-    colors[..., 3] = 0.25 + 0.6 * strength
-    grey = (0.6 * pixels.mean(axis=2, keepdims=True)).repeat(3, axis=2).astype(np.uint8)
+    colors[..., 3] = OPACITY
+    grey = pixels.mean(axis=2, keepdims=True).repeat(3, axis=2).astype(np.uint8)
     _show(axes, grey, (0.0, float(width), float(height), 0.0))
     _show(axes, colors, (0.0, weights.shape[1] * across, weights.shape[0] * down, 0.0))
     axes.set_xlim(0, width)

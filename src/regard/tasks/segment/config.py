@@ -34,7 +34,7 @@ class DataConfig:
     """Number of generated scenes to train on, instead of train."""
     held_out: int = 100
     """Training images that are used for validation when there are no validation images; at most a tenth of them."""
-    classes: str = ""
+    classes: str | None = None
     """Names of the classes in the order of their numbers, separated by commas, or a text file with a name on each line.
     Default: their numbers."""
     ignore: int = -1
@@ -56,10 +56,10 @@ class DataConfig:
                 f"there is nothing to train on; give --train FOLDER, or --train bundled for {BUNDLED_SCENES:,} "
                 "generated scenes (--bundled says how many)"
             )
-        for name in ("train", "validation", "test"):
+        for name in ("train", "validation", "test", "classes"):
             if getattr(self, name) == "":
                 raise ArgumentError(f"{name} is empty; give a name, or leave it out")
-        if self.bundled and (self.classes or self.ignore != -1):
+        if self.bundled and (self.classes is not None or self.ignore != -1):
             raise ArgumentError("the generated scenes have classes of their own; leave out --classes and --ignore")
         check_at_least(self, 1, "held_out")
         check_between(self, -1, 65_535, "ignore")
@@ -148,17 +148,19 @@ class SegmentationTrainingConfig(TrainingConfig):
 class PredictionConfig:
     """How images are segmented, and what is drawn of them."""
 
-    pixel: str = ""
+    pixel: str | None = None
     """Pixel whose attention is drawn, as 'x,y' from the upper left corner. Default: the middle of the image."""
-    masks: str = ""
+    masks: str | None = None
     """Folder for the class map of each image, as PNG with the numbers of the classes. Default: none are written."""
     batch_size: int = 4
     """Images segmented at once."""
 
     def __post_init__(self) -> None:
         check_between(self, 1, MOST_BATCH, "batch_size")
-        if self.pixel:
+        if self.pixel is not None:
             pixel_of(self.pixel)
+        if self.masks == "":
+            raise ArgumentError("masks is empty; give the name of a folder, or leave it out")
 
 
 @dataclass(frozen=True, slots=True)

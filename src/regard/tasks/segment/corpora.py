@@ -117,12 +117,14 @@ def _classes(run: SegmentationRun, folder: RunFolder, table: NDArray[np.uint8], 
     return classes
 
 
-def class_names(given: str) -> tuple[str, ...]:
-    """The names that the option ``classes`` gives: separated by commas, or the lines of a text file.
+def class_names(given: str | None) -> tuple[str, ...]:
+    """The names that the option ``classes`` gives: separated by commas, or the lines of a text file; () for None.
 
     Raises:
         DataError: the file cannot be read.
     """
+    if given is None:
+        return ()
     if not given.endswith(".txt"):
         return tuple(name.strip() for name in given.split(",") if name.strip())
     try:

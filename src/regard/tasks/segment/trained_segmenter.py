@@ -67,7 +67,7 @@ class TrainedSegmenter(Trained):
 
     def predict_with(self, inputs: Sequence[str | os.PathLike[str]], options: PredictionConfig) -> list[Segmentation]:
         names = [_file_name(number, one) for number, one in enumerate(inputs)]
-        if options.masks:
+        if options.masks is not None:
             _require_writable(options.masks, names)
         found = []
         for first in range(0, len(names), options.batch_size):
@@ -78,13 +78,13 @@ class TrainedSegmenter(Trained):
                 self._segmentation(name, image, one, options.pixel)
                 for name, image, one in zip(part, images, classes, strict=True)
             ]
-        if options.masks:
+        if options.masks is not None:
             for one in found:
                 _write_mask(Path(options.masks) / f"{Path(one.image).stem}.png", one.classes)
         return found
 
     def remarks(self, predictions: Sequence[Prediction], options: PredictionConfig) -> list[str]:
-        return [f"class maps: {options.masks}"] if options.masks else []
+        return [f"class maps: {options.masks}"] if options.masks is not None else []
 
     def evaluate_with(self, data: Any, options: EvaluationConfig) -> Evaluation:
         from regard.tasks.segment.evaluation import evaluate
@@ -174,10 +174,10 @@ class TrainedSegmenter(Trained):
         return cell * width / self.classes.width, cell * height / self.classes.height
 
     def _segmentation(
-        self, name: str, image: NDArray[np.uint8], classes: NDArray[np.uint8], pixel: str
+        self, name: str, image: NDArray[np.uint8], classes: NDArray[np.uint8], pixel: str | None
     ) -> Segmentation:
         height, width = classes.shape
-        place = pixel_of(pixel) if pixel else (width // 2, height // 2)
+        place = pixel_of(pixel) if pixel is not None else (width // 2, height // 2)
         weights = self.pixel_weights(image, place, name).numpy() if self.attends else None
         shares = class_shares(torch.from_numpy(classes).long(), self.classes.names)
         return Segmentation(name, image, classes, shares, self.classes.names, place, weights, self.cell_of(image))
