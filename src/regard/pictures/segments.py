@@ -85,7 +85,7 @@ def segments(
         panels.append((f"attention of pixel {attention.pixel[0]}, {attention.pixel[1]}", pixels))
 
     figure = new_sheet(1.0, 1.0)
-    lettering = Lettering([*map(visible, names), visible(title or "")])
+    lettering = Lettering([*(visible(name) for name in names), visible(title or "")])
     across = PANEL * min(1.0, width / height)
     down = across * height / width
     axes = [figure.add_axes((0.0, 0.0, 1.0, 1.0), label=name) for name, _ in panels]

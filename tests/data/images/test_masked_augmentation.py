@@ -77,6 +77,14 @@ def test_colours_change_and_classes_do_not():
     assert (found - images).abs().mean() > 0.02
 
 
+def test_autocast_moves_no_pixel():
+    images, classes = torch.rand(1, 3, 61, 337), torch.randint(0, 200, (1, 61, 337))
+    with torch.autocast("cpu", torch.bfloat16):
+        found, known = augment(images, classes, Augmentation((61, 337)))
+    torch.testing.assert_close(found, images, atol=1e-4, rtol=0)
+    assert torch.equal(known, classes)
+
+
 def test_the_seed_decides():
     images, classes = coded()
     options = Augmentation((7, 9), 1.7, 0.3, True)

@@ -43,6 +43,12 @@ def augment(images: Tensor, classes: Tensor, options: Augmentation) -> tuple[Ten
     Returns:
         images ``[batch, 3, *options.size]`` and classes ``[batch, *options.size]``.
     """
+    # Autocast would round the places of pixels to 8 bits.
+    with torch.autocast(images.device.type, enabled=False):
+        return _augmented(images, classes, options)
+
+
+def _augmented(images: Tensor, classes: Tensor, options: Augmentation) -> tuple[Tensor, Tensor]:
     batch, height, width = classes.shape
     zoom = torch.exp((2 * _random(images, batch) - 1) * math.log(options.zoom))
     mirror = 1 - 2 * (_random(images, batch) < 0.5).to(images) if options.mirror else torch.ones_like(zoom)

@@ -104,7 +104,7 @@ class _Canvas:
         road = (self.y > horizon + 1) & (np.abs(self.x - side) < 2 + random.uniform(0.2, 0.35) * WIDTH * depth)
         self._paint(road, _ROAD, grey)
         for feet in sorted(random.uniform(horizon + 2, horizon + 0.5 * (HEIGHT - horizon), random.integers(2, 6))):
-            thing = random.choice([self._house, self._tree, self._pole])
+            thing = (self._house, self._tree, self._pole)[random.integers(3)]
             thing(random.uniform(0, WIDTH), feet, 0.6 + 1.2 * (feet - horizon) / (HEIGHT - horizon), green)
         for _ in range(random.integers(0, 3)):
             near = random.uniform(0.25, 0.9)

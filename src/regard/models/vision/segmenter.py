@@ -101,6 +101,10 @@ class Segmenter(nn.Module):
         config: the sizes.
     """
 
+    mean: Tensor
+    std: Tensor
+    context: nn.Identity | NonLocal | DualAttention
+
     def __init__(self, config: SegmenterConfig):
         super().__init__()
         self.config = config
@@ -219,7 +223,7 @@ def _fusion(name: str, channels: int) -> nn.Module:
     return {"sum": lambda: _Sum(), "aff": lambda: AFF(channels), "iaff": lambda: IAFF(channels)}[name]()
 
 
-def _context(name: str, channels: int) -> nn.Module:
+def _context(name: str, channels: int) -> nn.Identity | NonLocal | DualAttention:
     if name == "non_local":
         return NonLocal(channels)
     return DualAttention(channels, channels) if name == "dual" else nn.Identity()

@@ -53,7 +53,7 @@ class SegmentationExperiment(Experiment):
 
     def batches(self, rank: int, world_size: int) -> EpochBatches[Any]:
         return EpochBatches(
-            self.corpora.train,
+            self.corpora.train,  # pyright: ignore[reportArgumentType] (an array is a sequence of its rows)
             self.config.batch_size,
             joined,
             seed=self.config.seed,
