@@ -72,17 +72,17 @@ def test_a_position_that_attends_has_its_own_pixels_in_its_middle():
     """The middle of all pixels, weighed by their effect on a position's features, is the middle of its cell."""
     torch.manual_seed(3)
     middles = []
-    for _ in range(12):
-        model = Segmenter(small(**{**NONE, "context": "dual"}, levels=3, channels=6)).eval()
-        images = torch.rand(1, 3, 72, 88, requires_grad=True)
-        features = model._before_context(model._encoded(images))  # B C 9 11
-        (grad,) = torch.autograd.grad(features[0, :, 4, 5].sum(), images)
+    for _ in range(16):
+        model = Segmenter(small(**{**NONE, "context": "dual"}, levels=4, channels=4)).eval()
+        images = torch.rand(1, 3, 160, 224, requires_grad=True)
+        features = model._before_context(model._encoded(images))  # B C 20 28
+        (grad,) = torch.autograd.grad(features[0, :, 7, 21].sum(), images)
         mass = grad.square().sum((0, 1))
-        y = (mass.sum(1) * (torch.arange(72) + 0.5)).sum() / mass.sum()
-        x = (mass.sum(0) * (torch.arange(88) + 0.5)).sum() / mass.sum()
+        y = (mass.sum(1) * (torch.arange(160) + 0.5)).sum() / mass.sum()
+        x = (mass.sum(0) * (torch.arange(224) + 0.5)).sum() / mass.sum()
         middles.append(torch.stack((y, x)))
     middle = torch.stack(middles).mean(0)
-    assert (middle - torch.tensor([4.5 * 8, 5.5 * 8])).abs().max() < 1.5
+    assert (middle - torch.tensor([7.5 * 8, 21.5 * 8])).abs().max() < 1.5, middle
 
 
 @torch.no_grad()
