@@ -333,3 +333,34 @@ def test_two_tabs_do_not_replace_each_other(open_tab):
         threading.Timer(0.5, model.release.set).start()
         second.wait_for("second")
         first.wait_for("wait")
+
+
+def test_an_image_is_chosen_tried_and_read(open_tab, image_run):
+    """A file input instead of the text; the answer is that of the run; the view is an image."""
+    path = image_run("caption-soft")
+    trained = regard.load(path)
+    with serving(*open_models([path])) as client:
+        tab = open_tab(client)
+        page = tab.page
+        assert not page.locator("#input").is_visible()
+        assert page.evaluate("document.activeElement.id") == "file"
+        assert page.locator("#input-file label").inner_text() == "Image"
+        assert "Choose a file (image)" in page.locator(".message").inner_text()
+        page.set_input_files("#file", path / "corpus" / "test-3.png")
+        tab.wait_for(trained.predict([path / "corpus" / "test-3.png"])[0].text)
+        assert page.locator(".view canvas").count()
+        page.set_input_files("#file", {"name": "a.png", "mimeType": "image/png", "buffer": b"no image"})
+        page.locator(".error").filter(has_text="is not an image that can be read").wait_for(timeout=60_000)
+        tab.errors.clear()  # the browser logs the status 422
+
+
+def test_a_model_of_texts_and_one_of_images_side_by_side(open_tab, run_of, image_run):
+    with serving(*open_models([run_of("bahdanau"), image_run("images-vit")])) as client:
+        tab = open_tab(client)
+        page = tab.page
+        assert page.locator("#input").is_visible()
+        assert page.locator("#input-file").is_visible()
+        page.get_by_role("button", name="Try an example").click()
+        found = regard.load(image_run("images-vit")).predict([image_run("images-vit") / "corpus" / "test-1.png"])[0]
+        tab.wait_for(found.text, pane=1)
+        page.locator(".pane").nth(0).locator(".answer-text").wait_for(timeout=60_000)

@@ -17,6 +17,10 @@ PARTS = {
     "pyyaml": "train",
     "starlette": "page",
     "uvicorn": "page",
+    "pillow": "images",
+    "pycocoevalcap": "images",
+    "timm": "backbones",
+    "torchvision": "backbones",
     "tensorboard": "tensorboard",
     "numba": "cpu",
 }

@@ -3,6 +3,7 @@
 import hashlib
 import json
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,6 +31,35 @@ def fingerprint(*parts: object) -> str:
     return hashlib.sha256(repr((_LAYOUT, parts)).encode()).hexdigest()[:32]
 
 
+def cache_folder() -> Path:
+    """The folder of regard in the cache of Hugging Face datasets.
+
+    Raises:
+        MissingPartError: ``datasets`` is not installed.
+    """
+    require_datasets()
+    from datasets import config
+
+    return Path(config.HF_DATASETS_CACHE) / "regard"
+
+
+@contextmanager
+def writing_cache(folder: Path) -> Iterator[None]:
+    """Make the folder; a file that cannot be written there is one error that says what to do.
+
+    Raises:
+        DataError: the folder or a file in it cannot be written.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        yield
+    except (OSError, WriteError) as error:
+        raise DataError(
+            f"{folder}: the cache cannot be written ({getattr(error, 'strerror', None) or error}); "
+            "free some space there, or set HF_DATASETS_CACHE to another folder"
+        ) from error
+
+
 def cached_table(
     key: str, schema: "pa.Schema", batches: Callable[[dict[str, int]], Iterator["pa.RecordBatch"]]
 ) -> tuple["datasets.Dataset", dict[str, int]]:
@@ -48,19 +78,12 @@ def cached_table(
         DataError: the cache cannot be written.
     """
     import datasets
-    from datasets import config
 
-    folder = Path(config.HF_DATASETS_CACHE) / "regard"
+    folder = cache_folder()
     path, counts = folder / f"{key}.arrow", folder / f"{key}.json"
     if not (path.is_file() and counts.is_file()):
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
+        with writing_cache(folder):
             _write(path, counts, schema, batches)
-        except (OSError, WriteError) as error:
-            raise DataError(
-                f"{folder}: the cache cannot be written ({getattr(error, 'strerror', None) or error}); "
-                "free some space there, or set HF_DATASETS_CACHE to another folder"
-            ) from error
     table = datasets.Dataset.from_file(str(path))
     return datasets.Dataset(table.data, info=table.info, fingerprint=key), json.loads(counts.read_text())
 

@@ -1,4 +1,4 @@
-"""One attention of a model on a text: its record for pictures, and the worked steps of its heads."""
+"""One attention of a model on an input: its record for pictures, and the worked steps of its heads."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -12,20 +12,20 @@ from regard.attention.recording import RecordedCall
 from regard.errors import ArgumentError
 from regard.explanations.explain import explain_problem
 from regard.explanations.explanation import Explanation
-from regard.records import AttentionRecord, StepsRecord, TokenAxis
+from regard.records import AttentionRecord, Axis, StepsRecord
 from regard.records.steps_record import ORDER
 
 
 @dataclass(frozen=True, eq=False)
 class ModelAttention:
-    """One attention of a model, as it ran on one text.
+    """One attention of a model, as it ran on one input.
 
     Attributes:
         name: of the module, such as ``"decoder.layers.0.multihead_attn"``.
         layer: from 0.
         kind: ``"self"``, ``"causal"`` or ``"cross"``.
-        queries: the tokens that attend; as many as all calls have queries.
-        keys: the tokens that are attended to.
+        queries: what attends; as many positions as all calls have queries.
+        keys: what is attended to.
         calls: what ran, for a batch of one: one call for all queries, or one for each step of a decoder.
         weights: weights that the model used instead of those of ``calls``, ``[queries, keys]``: the choices of hard
             attention. None: those of ``calls``.
@@ -34,8 +34,8 @@ class ModelAttention:
     name: str
     layer: int
     kind: str
-    queries: TokenAxis
-    keys: TokenAxis
+    queries: Axis
+    keys: Axis
     calls: Sequence[RecordedCall]
     weights: Tensor | None = None
 
@@ -78,8 +78,8 @@ class ModelAttention:
         return StepsRecord(
             f"{self.name}, head {head}",
             matrices,
-            self.queries.tokens,
-            self.keys.tokens,
+            self.queries.labels,
+            self.keys.labels,
             "dot" if is_dot else type(problem.score).__name__,
             type(problem.normalizer).__name__.lower(),
             self.layer,

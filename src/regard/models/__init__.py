@@ -14,12 +14,30 @@ from regard.models.recurrent_pointer_generator import RecurrentPointerConfig, Re
 from regard.models.recurrent_translator import RecurrentTranslator, TranslatorConfig
 from regard.models.search import Hypothesis, SearchableDecoder, beam, greedy, replace_unknown, sample
 from regard.models.text_classifier import Classified, TextClassifier, TextClassifierConfig
+from regard.models.text_predictor import Loss, TextPredictor, TranslatorOutput
 from regard.models.transformer_pointer_generator import TransformerPointerConfig, TransformerPointerGenerator
 from regard.models.transformer_translator import TransformerConfig, TransformerTranslator
-from regard.models.translator import Loss, Translator, TranslatorOutput
+from regard.models.translator import Translator
+from regard.models.vision.backbones import Backbone
+from regard.models.vision.captioner import Captioner, CaptionerConfig
+from regard.models.vision.convolutional_grid import ConvolutionalGrid
+from regard.models.vision.grid_encoder import GridConfig, GridEncoder
+from regard.models.vision.image_classifier import (
+    ClassifiedImages,
+    ImageClassifier,
+    ImageClassifierConfig,
+    VisionTransformer,
+)
+from regard.models.vision.recurrent_captioner import (
+    RecurrentCaptioner,
+    RecurrentCaptionerConfig,
+    doubly_stochastic_loss,
+)
+from regard.models.vision.transformer_captioner import TransformerCaptioner, TransformerCaptionerConfig
 from regard.models.vocabulary_loss import vocabulary_loss
 
 __all__ = [
+    "TextPredictor",
     "Translator",
     "TransformerTranslator",
     "TransformerConfig",
@@ -41,6 +59,21 @@ __all__ = [
     "TextClassifier",
     "TextClassifierConfig",
     "Classified",
+    "Captioner",
+    "CaptionerConfig",
+    "RecurrentCaptioner",
+    "RecurrentCaptionerConfig",
+    "TransformerCaptioner",
+    "TransformerCaptionerConfig",
+    "doubly_stochastic_loss",
+    "ImageClassifier",
+    "ImageClassifierConfig",
+    "ClassifiedImages",
+    "VisionTransformer",
+    "ConvolutionalGrid",
+    "GridEncoder",
+    "GridConfig",
+    "Backbone",
     "RecurrentEncoder",
     "Encoded",
     "RecurrentDecoder",

@@ -6,9 +6,9 @@ import torch
 from torch import Tensor, nn
 
 from regard.models.encoders import Encoded
-from regard.models.hard_attention import HardChoice
+from regard.models.hard_attention import Choices, HardChoice
 from regard.models.readout import Readout
-from regard.models.recurrent_decoder import Choices, Decoded, DecoderState, RecurrentDecoder
+from regard.models.recurrent_decoder import Decoded, DecoderState, RecurrentDecoder
 from regard.nn import Attention, Memory
 
 
@@ -36,6 +36,11 @@ class BahdanauDecoder(RecurrentDecoder):
         choice: hard attention; None: soft attention, the context is the weighted mean of the annotations.
         covers: whether the score sees the sum of the weights of all earlier steps (See et al. 2017, eq. 11); the score
             must be a `regard.scores.LocationAware`.
+        gated: whether the context is multiplied by ``β_t = σ(f · s_{t−1} + b)``, one number for each step, which says
+            how much the next word depends on the annotations at all (Xu et al. 2015, §4.2.1).
+        query_token: whether the query is ``[s_{t−1}; y_{t−1}]``: the state before a step has not read the last word
+            yet, so without it the attention cannot depend on it. The attention then has queries of ``hidden_dim +
+            embedding_dim`` features.
     """
 
     def __init__(
@@ -52,11 +57,15 @@ class BahdanauDecoder(RecurrentDecoder):
         dropout: float = 0.0,
         choice: HardChoice | None = None,
         covers: bool = False,
+        gated: bool = False,
+        query_token: bool = False,
     ):
         super().__init__(embedding, output, annotation_dim, summary_dim, hidden_dim, layers, cell, dropout)
         self.attention = attention
         self.choice = choice
         self.covers = covers
+        self.query_token = query_token
+        self.gate = nn.Linear(hidden_dim, 1) if gated else None
         embedding_dim = embedding.embedding_dim
         self.readout = Readout((hidden_dim, embedding_dim, annotation_dim), embedding_dim, readout)
 
@@ -72,7 +81,8 @@ class BahdanauDecoder(RecurrentDecoder):
         coverage = state.covered if self.covers else None
         outputs, contexts, weights, choices = [], [], [], []
         for time in range(tokens.shape[1]):
-            context, weight = self.attention(hidden, memory, previous_weights=coverage)
+            query = torch.cat([hidden.to(embedded.dtype), embedded[:, time]], -1) if self.query_token else hidden
+            context, weight = self.attention(query, memory, previous_weights=coverage)
             if self.choice is not None:
                 choice = self.choice(weight)
                 weight = choice.weights
@@ -80,6 +90,8 @@ class BahdanauDecoder(RecurrentDecoder):
                 choices.append(choice)
             if coverage is not None:
                 coverage = coverage + weight
+            if self.gate is not None:
+                context = context * self.gate(hidden).sigmoid().to(context.dtype)
             hidden, layers = unrolled.step(time, context, layers)
             outputs.append(hidden)
             contexts.append(context)

@@ -18,7 +18,10 @@ from regard.models.recurrent_translator import RecurrentTranslator, TranslatorCo
 from regard.models.text_classifier import TextClassifier, TextClassifierConfig
 from regard.models.transformer_pointer_generator import TransformerPointerConfig, TransformerPointerGenerator
 from regard.models.transformer_translator import TransformerConfig, TransformerTranslator
+from regard.models.vision.image_classifier import ImageClassifier, ImageClassifierConfig
+from regard.models.vision.recurrent_captioner import RecurrentCaptioner, RecurrentCaptionerConfig
 from regard.models.vision.segmenter import Segmenter, SegmenterConfig
+from regard.models.vision.transformer_captioner import TransformerCaptioner, TransformerCaptionerConfig
 
 FILE_NAME = "model.safetensors"
 MODELS: dict[str, tuple[type[Any], type[Any]]] = {
@@ -28,6 +31,9 @@ MODELS: dict[str, tuple[type[Any], type[Any]]] = {
     "transformer_pointer_generator": (TransformerPointerGenerator, TransformerPointerConfig),
     "language_model": (LanguageModel, LanguageModelConfig),
     "text_classifier": (TextClassifier, TextClassifierConfig),
+    "recurrent_captioner": (RecurrentCaptioner, RecurrentCaptionerConfig),
+    "transformer_captioner": (TransformerCaptioner, TransformerCaptionerConfig),
+    "image_classifier": (ImageClassifier, ImageClassifierConfig),
     "segmenter": (Segmenter, SegmenterConfig),
 }
 """Name in the file → (model, its configuration)."""

@@ -27,6 +27,11 @@ class Encoded:
     lengths: Tensor
     summary: Tensor | None = None
 
+    def select(self, index: Tensor) -> "Encoded":
+        """The rows ``index [rows]``, in that order; a row may occur several times."""
+        summary = None if self.summary is None else self.summary[index]
+        return Encoded(self.annotations[index], self.lengths[index], summary)
+
 
 class RecurrentEncoder(nn.Module):
     """An embedding and a bidirectional LSTM or GRU.

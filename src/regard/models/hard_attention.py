@@ -78,6 +78,34 @@ class ReinforceBaseline(nn.Module):
         """Update the average with the mean log-probability of the tokens of a batch, in nats."""
         self.value.mul_(self.decay).add_(mean.to(self.value.dtype), alpha=1 - self.decay)
 
+    def loss(self, choices: "Choices", nll: Tensor, is_token: Tensor, entropy_weight: float) -> Tensor:
+        """`reinforce_loss` with this baseline, which is updated while the module is in training mode.
+
+        Args:
+            choices: the choices of hard attention.
+            nll: ``[batch, steps]``, −log p of each target token given the choices.
+            is_token: bool ``[batch, steps]``.
+            entropy_weight: λ_e.
+        """
+        found = reinforce_loss(
+            choices.log_probability, choices.entropy, -nll, is_token, self.value.clone(), entropy_weight=entropy_weight
+        )
+        if self.training:
+            self.update(-nll.sum() / is_token.sum().clamp(min=1))
+        return found
+
+
+class Choices(NamedTuple):
+    """The choices of hard attention, for REINFORCE.
+
+    Attributes:
+        log_probability: ``[batch, steps]``, of the chosen annotations; differentiable.
+        entropy: ``[batch, steps]`` in nats, of the distributions of the choices; differentiable.
+    """
+
+    log_probability: Tensor
+    entropy: Tensor
+
 
 def reinforce_loss(
     log_probability: Tensor,

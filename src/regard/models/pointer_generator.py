@@ -12,7 +12,8 @@ from regard.models.copying import CopyGate, copy_log_probabilities, copy_loss, c
 from regard.models.coverage import coverage_loss
 from regard.models.encoders import Encoded
 from regard.models.recurrent_decoder import Step
-from regard.models.translator import DecodedRow, Loss, Translator, TranslatorOutput, predicted_tokens
+from regard.models.text_predictor import Loss, TranslatorOutput, predicted_tokens
+from regard.models.translator import DecodedRow, Translator
 
 
 @dataclass(frozen=True)

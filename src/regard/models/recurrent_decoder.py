@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from regard.errors import ArgumentError
 from regard.models.encoders import Encoded
+from regard.models.hard_attention import Choices
 from regard.models.readout import Readout
 from regard.models.recurrence import LayerState, Recurrence
 from regard.nn import Dropout, Memory
@@ -55,18 +56,6 @@ class DecoderState:
             fed=None if self.fed is None else self.fed[index],
             coverage=None if self.coverage is None else self.coverage[index],
         )
-
-
-class Choices(NamedTuple):
-    """The choices of hard attention, for REINFORCE.
-
-    Attributes:
-        log_probability: ``[batch, steps]``, of the chosen annotations; differentiable.
-        entropy: ``[batch, steps]`` in nats, of the distributions of the choices; differentiable.
-    """
-
-    log_probability: Tensor
-    entropy: Tensor
 
 
 class Decoded(NamedTuple):

@@ -9,7 +9,8 @@ from regard.errors import ArgumentError
 from regard.models.encoders import Encoded
 from regard.models.pointer_generator import PointerGenerator
 from regard.models.recurrent_translator import RecurrentTranslator, TranslatorConfig
-from regard.models.translator import DecodedRow, TranslatorOutput
+from regard.models.text_predictor import TranslatorOutput
+from regard.models.translator import DecodedRow
 
 
 @dataclass(frozen=True, slots=True)

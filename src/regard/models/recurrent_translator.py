@@ -7,15 +7,15 @@ from torch import Tensor, nn
 from regard.errors import ArgumentError, UnknownNameError
 from regard.models.bahdanau_decoder import BahdanauDecoder
 from regard.models.encoders import Encoded, RecurrentEncoder
-from regard.models.hard_attention import ESTIMATORS, HardChoice, ReinforceBaseline, reinforce_loss
+from regard.models.hard_attention import ESTIMATORS, HardChoice, ReinforceBaseline
 from regard.models.luong_decoder import SCOPES, LuongDecoder
 from regard.models.readout import READOUTS
 from regard.models.recurrence import CELLS
 from regard.models.recurrent_decoder import BottleneckDecoder, DecoderState, RecurrentDecoder, Step
+from regard.models.text_predictor import TranslatorOutput
 from regard.models.translator import (
     TIES,
     Translator,
-    TranslatorOutput,
     check_vocabularies,
     output_matrix,
     token_embedding,
@@ -170,18 +170,7 @@ class RecurrentTranslator(Translator):
         """REINFORCE's part of the loss; the moving baseline is updated when the module is in training mode."""
         if predicted.choices is None or self.baseline is None:
             return None
-        reward = -nll
-        found = reinforce_loss(
-            predicted.choices.log_probability,
-            predicted.choices.entropy,
-            reward,
-            is_token,
-            self.baseline.value.clone(),
-            entropy_weight=self.config.entropy_weight,
-        )
-        if self.training:
-            self.baseline.update(reward.sum() / is_token.sum().clamp(min=1))
-        return found
+        return self.baseline.loss(predicted.choices, nll, is_token, self.config.entropy_weight)
 
 
 def _decoder(

@@ -9,8 +9,9 @@ from regard.errors import ArgumentError
 from regard.models.encoders import Encoded
 from regard.models.pointer_generator import PointerGenerator
 from regard.models.recurrent_pointer_generator import check_pointer
+from regard.models.text_predictor import TranslatorOutput
 from regard.models.transformer_translator import TransformerConfig, TransformerTranslator
-from regard.models.translator import DecodedRow, TranslatorOutput
+from regard.models.translator import DecodedRow
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,26 +1,15 @@
 """A Transformer that translates (Vaswani et al. 2017)."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
-from regard import masks
 from regard.errors import ArgumentError, UnknownNameError
 from regard.models.encoders import Encoded
-from regard.models.recurrent_decoder import Step
 from regard.models.token_input import POSITIONS, TokenInput, layer_config
-from regard.models.translator import (
-    TIES,
-    DecodedRow,
-    Translator,
-    TranslatorOutput,
-    check_vocabularies,
-    output_matrix,
-    token_embedding,
-)
-from regard.nn import KeyValueCache, KeyValues, LayerConfig, Packing, TransformerDecoder, TransformerEncoder
+from regard.models.transformer_decoding import TransformerDecoding
+from regard.models.translator import TIES, check_vocabularies, output_matrix, token_embedding
+from regard.nn import LayerConfig, TransformerDecoder, TransformerEncoder
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,33 +79,8 @@ class TransformerConfig:
         return vocabularies * self.dim + layers * 2 * self.dim * (self.dim + self.feedforward)
 
 
-@dataclass(frozen=True)
-class TransformerState:
-    """The state of the decoder for a batch of rows.
-
-    Attributes:
-        memory: for each layer the keys and values of the source.
-        caches: for each layer the keys and values of the target tokens so far.
-    """
-
-    memory: Sequence[KeyValues]
-    caches: Sequence[KeyValueCache]
-
-    def select(self, index: Tensor) -> "TransformerState":
-        """The rows ``index [rows]`` of this state, in that order; a row may occur several times."""
-        return replace(self.reorder(index), memory=[memory.select(index) for memory in self.memory])
-
-    def reorder(self, index: Tensor) -> "TransformerState":
-        """As `select`, if each new row has the same source as the row that it replaces: the memory is not copied."""
-        return replace(self, caches=[cache.select(index) for cache in self.caches])
-
-
-class TransformerTranslator(Translator):
+class TransformerTranslator(TransformerDecoding):
     """A Transformer that translates (Vaswani et al. 2017, figure 1).
-
-    The weights over the source that it gives are the mean over the heads of the second last decoder layer, which agree
-    with word alignments more than those of other layers (Garg et al. 2019, section 4.1). Scheduled sampling needs one
-    step after the other, so the Transformer has none.
 
     Args:
         config: the configuration.
@@ -136,56 +100,5 @@ class TransformerTranslator(Translator):
         self.max_length = config.max_length if config.position == "learned" else None
         self.aligned_layer = max(0, config.decoder_layers - 2)
 
-    @property
-    def attends(self) -> bool:
-        return True
-
     def encode(self, source: Tensor, lengths: Tensor) -> Encoded:
         return Encoded(self.encoder(self.source_input(source), lengths), lengths)
-
-    def start(self, encoded: Encoded) -> TransformerState:
-        memory = self.decoder.remember(encoded.annotations, encoded.lengths)
-        return TransformerState(memory, [KeyValueCache() for _ in memory])
-
-    def step(self, tokens: Tensor, state: TransformerState) -> Step:
-        row = self.decode_row(tokens, state)
-        logits = self.output(row.readout).float()
-        return Step(torch.log_softmax(logits, dim=-1), row.state, row.weights.float())
-
-    def decode_row(self, tokens: Tensor, state: TransformerState) -> DecodedRow:
-        """`step` before the output matrix."""
-        embedded = self.target_input(tokens[:, None], state.caches[0].length)
-        rows, caches, weights = self.decoder.step(embedded, state.memory, state.caches, self.aligned_layer)
-        assert weights is not None
-        return DecodedRow(rows, replace(state, caches=caches), weights.mean(1)[:, 0])
-
-    def forward(
-        self,
-        source: Tensor,
-        source_lengths: Tensor,
-        target: Tensor,
-        target_lengths: Tensor | None = None,
-        *,
-        sampling_probability: float = 0.0,
-        need_weights: bool = True,
-    ) -> TranslatorOutput:
-        if sampling_probability:
-            raise ArgumentError("sampling_probability must be 0: a Transformer decodes all tokens at once")
-        return self.decode(self.encode(source, source_lengths), target, target_lengths, need_weights=need_weights)
-
-    def decode(
-        self, encoded: Encoded, target: Tensor, target_lengths: Tensor | None = None, *, need_weights: bool = True
-    ) -> TranslatorOutput:
-        """`forward` for a source that is encoded already."""
-        embedded = self.target_input(target[:, :-1])
-        batch, length = embedded.shape[:2]
-        packing, visible = Packing.full(batch, length), masks.causal()
-        if target_lengths is not None:
-            # The last token of a target predicts nothing.
-            packing = Packing((target_lengths - 1).clamp(min=0), length)
-        memory = self.decoder.remember(encoded.annotations, encoded.lengths)
-        rows, _, weights = self.decoder.run(
-            packing.pack(embedded), packing, memory, visible, None, self.aligned_layer if need_weights else None
-        )
-        weights = None if weights is None else weights.mean(dim=1)
-        return TranslatorOutput(packing.pad(rows), weights, None, self.output)

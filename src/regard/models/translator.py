@@ -1,6 +1,6 @@
 """What every translator has: a loss, a search, and the parts of both that each one fills in."""
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from typing import Any, NamedTuple
 
 import torch
@@ -8,33 +8,11 @@ from torch import Tensor, nn
 
 from regard.errors import ArgumentError
 from regard.models.encoders import Encoded
-from regard.models.recurrent_decoder import Choices, Step
-from regard.models.search import Hypothesis, beam, greedy
-from regard.models.vocabulary_loss import VocabularyLoss, vocabulary_loss
+from regard.models.search import Hypothesis
+from regard.models.text_predictor import Loss, TextPredictor, TranslatorOutput
 
 TIES = ("none", "target", "all")
 """Embeddings that share their weights: none; target embedding and output matrix; the source embedding too."""
-
-
-class TranslatorOutput(NamedTuple):
-    """The prediction of a translator for given targets.
-
-    Attributes:
-        readout: ``[batch, target − 1, dim]``, the input of the output matrix.
-        weights: ``[batch, target − 1, source]``; None without attention, or where they were not asked for.
-        choices: the choices of hard attention by REINFORCE in training, else None.
-        output: the output matrix.
-    """
-
-    readout: Tensor
-    weights: Tensor | None
-    choices: Choices | None
-    output: nn.Linear
-
-    @property
-    def logits(self) -> Tensor:
-        """``[batch, target − 1, vocabulary]``, computed at each access: it is the largest tensor of the model."""
-        return self.output(self.readout)
 
 
 class DecodedRow(NamedTuple):
@@ -51,49 +29,20 @@ class DecodedRow(NamedTuple):
     weights: Tensor
 
 
-class Loss(NamedTuple):
-    """The loss of a batch.
-
-    Attributes:
-        total: the training loss: mean over target tokens, with label smoothing and REINFORCE; differentiable.
-        nll: mean −log p(token) in nats, without smoothing or gradient; the perplexity is exp(nll).
-        tokens: number of predicted tokens (int64 scalar, ``eos`` counted, ``bos`` and padding not).
-    """
-
-    total: Tensor
-    nll: Tensor
-    tokens: Tensor
-
-
-class Translator(nn.Module, ABC):
+class Translator(TextPredictor):
     """A model that predicts a target text, token by token, from a source text.
 
-    It has the methods ``start`` and ``step`` of a `regard.models.search.SearchableDecoder`.
-
     Attributes:
-        config: the configuration; it has ``source_vocabulary``, ``target_vocabulary``, ``pad``, ``bos`` and ``eos``.
+        config: the configuration; besides what a `TextPredictor` needs, it has ``source_vocabulary``.
         max_length: tokens of the longest source and target that the model can read; None: no limit.
     """
 
     config: Any
     max_length: int | None = None
 
-    @property
-    @abstractmethod
-    def attends(self) -> bool:
-        """Whether the decoder has weights over the source."""
-
     @abstractmethod
     def encode(self, source: Tensor, lengths: Tensor) -> Encoded:
         """Annotations of ``source [batch, source]`` with ``lengths [batch]``."""
-
-    @abstractmethod
-    def start(self, encoded: Encoded) -> Any:
-        """The decoder's state before the first token: a `regard.models.search.SearchState`."""
-
-    @abstractmethod
-    def step(self, tokens: Tensor, state: Any) -> Step:
-        """One search step: the last tokens ``[rows]`` → log-probabilities of the next token, state, weights."""
 
     @abstractmethod
     def forward(
@@ -139,14 +88,12 @@ class Translator(nn.Module, ABC):
             length_penalty: α of `regard.models.search.beam`; not used if ``width`` is 1.
             max_length: largest number of tokens of a translation.
         """
-        ids = {"bos": self.config.bos, "eos": self.config.eos, "forbidden": (self.config.pad,)}
         training = self.training
         self.eval()
         try:
-            encoded = self.encode(source, lengths)
-            if width == 1:
-                return greedy(self, encoded, max_length=max_length, **ids)
-            return beam(self, encoded, width=width, length_penalty=length_penalty, max_length=max_length, **ids)
+            return self.search(
+                self.encode(source, lengths), width=width, length_penalty=length_penalty, max_length=max_length
+            )
         finally:
             self.train(training)
 
@@ -178,50 +125,7 @@ class Translator(nn.Module, ABC):
             sampling_probability=sampling_probability,
             need_weights=False,
         )
-        labels, is_token = predicted_tokens(target, target_lengths)
-        tokens = is_token.sum()
-        found = self._cross_entropy(predicted, labels, is_token, label_smoothing)
-        total = found.total
-        extra = self._extra_loss(predicted, found.nll.view_as(labels), is_token)
-        if extra is not None:
-            total = total + extra
-        count = tokens.clamp(min=1)
-        return Loss(total / count, found.nll.sum() / count, tokens)
-
-    def _cross_entropy(
-        self, predicted: TranslatorOutput, labels: Tensor, is_token: Tensor, label_smoothing: float
-    ) -> VocabularyLoss:
-        """The summed cross-entropy of the labels ``[batch, target − 1]`` that are tokens."""
-        output = predicted.output
-        return vocabulary_loss(
-            predicted.readout.flatten(0, 1),
-            output.weight,
-            output.bias,
-            labels.masked_fill(~is_token, -1).flatten(),
-            label_smoothing=label_smoothing,
-            ignore=-1,
-        )
-
-    def _extra_loss(self, predicted: TranslatorOutput, nll: Tensor, is_token: Tensor) -> Tensor | None:
-        """A part of the loss, summed over the target tokens, besides the cross-entropy; None: there is none.
-
-        Args:
-            predicted: the prediction.
-            nll: ``[batch, target − 1]``, −log p of each token.
-            is_token: bool ``[batch, target − 1]``.
-        """
-        return None
-
-
-def predicted_tokens(target: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
-    """The tokens that are predicted: all but ``bos``, and bool ``[batch, target − 1]``, False for padding.
-
-    Args:
-        target: ``int64 [batch, target]``.
-        lengths: ``int64 [batch]``, tokens of each target.
-    """
-    labels = target[:, 1:]
-    return labels, torch.arange(labels.shape[1], device=labels.device) < (lengths - 1)[:, None]
+        return self.loss_of(predicted, target, target_lengths, label_smoothing)
 
 
 def check_vocabularies(config: Any) -> None:

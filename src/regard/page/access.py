@@ -13,6 +13,12 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 MOST_BYTES = 256 * 1024
 """Largest body of a request, in bytes."""
 
+MOST_UPLOADED = 32 * 1024 * 1024
+"""Largest file that is uploaded, in bytes."""
+
+UPLOAD = "/upload"
+"""The path, after the token, whose body is a file."""
+
 POLICY = (
     "default-src 'self'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; connect-src 'self'; "
     "object-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -35,7 +41,8 @@ class Access:
 
     A request passes if its ``Host`` is this server by address or as ``localhost`` (so a name that another site lets
     point to this machine does not), its ``Origin``, where there is one, is the same place, its path begins with the
-    token, its method is GET, HEAD or POST, and its body is JSON of at most `MOST_BYTES`.
+    token, its method is GET, HEAD or POST, and its body is JSON of at most `MOST_BYTES`, or for `UPLOAD` bytes of at
+    most `MOST_UPLOADED`. Neither kind of body is one that a form of another page can send.
 
     Args:
         app: gets the requests that pass, with the token taken off the path.
@@ -65,9 +72,10 @@ class Access:
         if refusal is not None:
             await _refuse(send_with_headers, *refusal)
             return
-        body = await _body(receive)
+        most = self._most_bytes(scope)
+        body = await _body(receive, most)
         if body is None:
-            await _refuse(send_with_headers, 413, f"the body has more than {MOST_BYTES:,} bytes")
+            await _refuse(send_with_headers, 413, f"the body has more than {most:,} bytes")
             return
         prefix = b"/" + self.token
         path = scope["path"].encode("utf-8", "surrogateescape")[len(prefix) :].decode("utf-8", "surrogateescape")
@@ -94,12 +102,21 @@ class Access:
             return 405, f"there is no method {scope['method']} here"
         if scope["method"] == "POST":
             kind = found.get("content-type", [""])[0].split(";")[0].strip().lower()
-            if kind != "application/json":
-                return 415, "the body must be application/json"
-        length = found.get("content-length", ["0"])[0]
-        if not length.isdecimal() or int(length) > MOST_BYTES:
-            return 413, f"the body has more than {MOST_BYTES:,} bytes"
+            wanted = "application/octet-stream" if self._uploads(scope) else "application/json"
+            if kind != wanted:
+                return 415, f"the body must be {wanted}"
+        length, most = found.get("content-length", ["0"])[0], self._most_bytes(scope)
+        if not length.isdecimal() or int(length) > most:
+            return 413, f"the body has more than {most:,} bytes"
         return None
+
+    def _uploads(self, scope: Scope) -> bool:
+        return scope["method"] == "POST" and scope["path"].encode("utf-8", "surrogateescape") == (
+            b"/" + self.token + UPLOAD.encode()
+        )
+
+    def _most_bytes(self, scope: Scope) -> int:
+        return MOST_UPLOADED if self._uploads(scope) else MOST_BYTES
 
 
 class _Body:
@@ -116,8 +133,8 @@ class _Body:
         return {"type": "http.request", "body": body, "more_body": False}
 
 
-async def _body(receive: Receive) -> bytes | None:
-    """The body of a request; None if it is too large or the connection ended."""
+async def _body(receive: Receive, most: int) -> bytes | None:
+    """The body of a request; None if it has more than ``most`` bytes or the connection ended."""
     parts, size = [], 0
     while True:
         message = await receive()
@@ -125,7 +142,7 @@ async def _body(receive: Receive) -> bytes | None:
             return None
         part = message.get("body", b"")
         size += len(part)
-        if size > MOST_BYTES:
+        if size > most:
             return None
         parts.append(part)
         if not message.get("more_body", False):

@@ -15,6 +15,7 @@ from starlette.responses import FileResponse, JSONResponse, Response
 from starlette.routing import Route
 
 from regard.errors import ArgumentError, RegardError
+from regard.page.access import UPLOAD
 from regard.page.newest_first import NewestFirst, ReplacedError
 from regard.page.reading import Reading, ServedModel
 from regard.records import Document
@@ -79,6 +80,7 @@ class Page:
             Route("/static/{name}", file),
             Route("/models", models),
             Route("/read", self.read, methods=["POST"]),
+            Route(UPLOAD, self.upload, methods=["POST"]),
             Route("/steps", self.steps, methods=["POST"]),
             Route("/tile", self.tile, methods=["POST"]),
         ]
@@ -97,6 +99,26 @@ class Page:
 
         def compute() -> dict[str, Any]:
             reading = model.read(text)
+            return {"answer": reading.answer.to_dict(), **self._shown(reading)}
+
+        return await self._answer(pane[:80], count, compute, model)
+
+    async def upload(self, request: Request) -> Response:
+        """The answer of a model to a file, and its attention.
+
+        The body is the content of the file, or empty for the model's own example; the address has ``model``, ``pane``
+        and ``number`` as the body of `read` has them, and ``example=1`` for the example.
+        """
+        asked: dict[str, Any] = dict(request.query_params)
+        for name in ("model", "number"):
+            asked[name] = int(asked[name]) if str(asked.get(name, "")).isdecimal() else asked.get(name)
+        number = _whole(asked, "model", len(self.models))
+        pane, count = _text(asked, "pane"), _whole(asked, "number")
+        model = self.models[number]
+        content = None if asked.get("example") == "1" else await request.body()
+
+        def compute() -> dict[str, Any]:
+            reading = model.read_file(content)
             return {"answer": reading.answer.to_dict(), **self._shown(reading)}
 
         return await self._answer(pane[:80], count, compute, model)

@@ -7,12 +7,17 @@ from typing import Any
 
 from regard.errors import ArgumentError
 from regard.records import Document, StepsRecord
+from regard.training.task import InputKind
 
 MOST_CHARACTERS = 10_000
 """Characters of the longest text that is read."""
 
 MOST_WEIGHTS = 40_000_000
 """Weights of all heads and layers that are kept for one text."""
+
+
+A_FILE: dict[str, str] = {"image": "an image", "sound": "a sound"}
+"""What a file holds, in words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +71,8 @@ class ServedModel(ABC):
         facts: what it is, in a few words, such as ``"Luong attention"``.
         placeholder: what to type.
         example: a text to try; "" where none is known.
+        accepts: what it reads: ``"text"``, or the content of a file: ``"image"`` or ``"sound"``.
+        has_example_file: whether there is a file to try.
     """
 
     name: str
@@ -74,10 +81,12 @@ class ServedModel(ABC):
     facts: str
     placeholder: str
     example: str = ""
+    accepts: InputKind = "text"
+    has_example_file: bool = False
 
-    def to_dict(self) -> dict[str, str]:
+    def to_dict(self) -> dict[str, Any]:
         """What the page shows of the model."""
-        names = ("name", "task", "facts", "placeholder", "example")
+        names = ("name", "task", "facts", "placeholder", "example", "accepts", "has_example_file")
         return {name: getattr(self, name) for name in names}
 
     def read(self, text: str) -> Reading:
@@ -86,14 +95,34 @@ class ServedModel(ABC):
         Raises:
             RegardError: the model cannot read it; the message says why.
         """
+        if self.accepts != "text":
+            raise ArgumentError(f"{self.name} reads no text; choose a file with {A_FILE[self.accepts]}")
         if len(text) > MOST_CHARACTERS:
             raise ArgumentError(
                 f"the text has {len(text):,} characters, more than the {MOST_CHARACTERS:,} that are read; shorten it"
             )
         return self._read(text)
 
+    def read_file(self, content: bytes | None) -> Reading:
+        """The answer and the attention for a file.
+
+        Args:
+            content: of the file; None: the file to try.
+
+        Raises:
+            RegardError: the model cannot read it; the message says why.
+        """
+        if self.accepts == "text":
+            raise ArgumentError(f"{self.name} reads texts, no files; type a text")
+        if content is None and not self.has_example_file:
+            raise ArgumentError(f"there is no file to try; choose a file with {A_FILE[self.accepts]}")
+        return self._read_file(content)
+
     @abstractmethod
     def _read(self, text: str) -> Reading: ...
+
+    def _read_file(self, content: bytes | None) -> Reading:
+        raise NotImplementedError(f"{type(self).__name__} accepts {self.accepts!r} and has no _read_file")
 
 
 def check_weights(tokens: int, weights: int) -> None:

@@ -1,20 +1,35 @@
 """A trained run of regard as a model of the page."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from regard.errors import ArgumentError, RunError
+from regard.explanations.model_attention import ModelAttention
 from regard.models.language_model import LanguageModelConfig
 from regard.models.recurrent_translator import TranslatorConfig
 from regard.models.text_classifier import TextClassifierConfig
 from regard.models.transformer_translator import TransformerConfig
+from regard.models.vision.grid_encoder import GridConfig
+from regard.models.vision.image_classifier import ImageClassifierConfig
+from regard.models.vision.recurrent_captioner import RecurrentCaptionerConfig
+from regard.models.vision.segmenter import SegmenterConfig
+from regard.models.vision.transformer_captioner import TransformerCaptionerConfig
 from regard.page.reading import MOST_CHARACTERS, Answer, Reading, ServedModel, check_weights
-from regard.records import AttentionRecord, Document
+from regard.records import AttentionRecord, StepsRecord
 from regard.tasks import registry
 from regard.training.task import Trained
 
-LABELS = {"translate": "Translation", "language": "Next token", "classify": "Label", "summarize": "Summary"}
+LABELS = {
+    "translate": "Translation",
+    "language": "Next token",
+    "classify": "Label",
+    "summarize": "Summary",
+    "images": "Label",
+    "caption": "Caption",
+    "segment": "Classes",
+}
 """Task → what its answer is."""
 
 PLACEHOLDERS = {
@@ -22,6 +37,9 @@ PLACEHOLDERS = {
     "language": "The beginning of a text",
     "classify": "A text to classify",
     "summarize": "An article to summarize",
+    "images": "An image to classify",
+    "caption": "An image to describe",
+    "segment": "An image to segment",
 }
 
 OPTIONS: Mapping[str, Mapping[str, Any]] = {"language": {"tokens": 0, "next": 8}}
@@ -49,28 +67,38 @@ class RunModel(ServedModel):
         self.task = self.trained.task.name
         self.facts = _facts(self.trained)
         self.placeholder = PLACEHOLDERS.get(self.task, "A text")
-        self.example = _example(self.trained)
+        self.accepts = self.trained.task.input_kind
+        self.example = _example(self.trained) if self.accepts == "text" else ""
+        self.example_file = None if self.accepts == "text" else _example_file(self.trained)
+        self.has_example_file = self.example_file is not None
 
     def _read(self, text: str) -> Reading:
-        trained = self.trained
         self._check_length(text)
+        return self._reading(text, bool(text.strip()))
+
+    def _read_file(self, content: bytes | None) -> Reading:
+        return self._reading(str(self.example_file) if content is None else content, True)
+
+    def _reading(self, source: str | bytes, has_content: bool) -> Reading:
+        trained = self.trained
         options = trained.task.prediction_config(**OPTIONS.get(self.task, {}))
-        (prediction,) = trained.predict_with([text], options)
+        (prediction,) = trained.predict_with([source], options)
         attentions = trained.attentions(prediction)
-        records = tuple(one.record() for one in attentions)
+        document = replace(trained.document(prediction, attentions), title=self.name)
+        records = document.records
         # What options of the command line could change is cut off.
         notes = tuple(line.split("; --")[0] for line in trained.remarks([prediction], options))
-        if text.strip() and not records and not getattr(trained.model, "attends", False):
+        if has_content and not records and not getattr(trained.model, "attends", False):
             notes += ("This model has no attention.",)
         ranked = prediction.ranked()
         shown = "" if self.task == "language" else prediction.text
         answer = Answer(LABELS.get(self.task, "Output"), shown, ranked, notes)
         return Reading(
             answer,
-            Document(self.name, records, texts=prediction.texts()),
-            lambda record, head: attentions[record].steps(head),
+            document,
+            lambda record, head: _steps(attentions, record, head),
             first=_first(trained, records),
-            view="text" if records and records[-1].name == "pooling" else None,
+            view="text" if self.accepts == "text" and records and records[-1].name == "pooling" else None,
         )
 
     def _check_length(self, text: str) -> None:
@@ -93,8 +121,16 @@ class RunModel(ServedModel):
         check_weights(tokens, layers * config.heads * tokens**2)
 
 
+def _steps(attentions: Sequence[ModelAttention], record: int, head: int) -> StepsRecord:
+    if record >= len(attentions):
+        raise ArgumentError("rollout is a product of all layers; choose one of the layers to see its calculation")
+    return attentions[record].steps(head)
+
+
 def _first(trained: Trained, records: Sequence[AttentionRecord]) -> int:
     """The place of the attention that explains an output best: to the source in the layer that aligns, or the last."""
+    if records and records[-1].name.startswith("rollout"):
+        return len(records) - 1
     crossing = [place for place, record in enumerate(records) if record.kind == "cross"]
     model = getattr(trained.model, "translator", trained.model)
     layer = getattr(model, "aligned_layer", 0)
@@ -114,6 +150,26 @@ def _example(trained: Trained) -> str:
     return ""
 
 
+EXAMPLE_FILES = ("corpus/test-1.png", "corpus/test-1.wav")
+"""In a run on a generated corpus: an example of its test part."""
+
+
+def _example_file(trained: Trained) -> Path | None:
+    """A file to try: of the generated corpus, or the first that the run predicted when it was validated; or None."""
+    for name in EXAMPLE_FILES:
+        if (trained.folder.path / name).is_file():
+            return trained.folder.path / name
+    try:
+        samples = trained.folder.read_samples()
+    except RunError:
+        return None
+    for sample in samples[:1]:
+        path = sample.get(trained.task.input_kind)
+        if isinstance(path, str) and Path(path).is_file():
+            return Path(path)
+    return None
+
+
 def _facts(trained: Trained) -> str:
     """What a model is, in a few words."""
     config: Any = trained.model.config
@@ -124,7 +180,24 @@ def _facts(trained: Trained) -> str:
     if isinstance(config, TextClassifierConfig):
         encoder = {"none": "embeddings", "transformer": "Transformer"}.get(config.encoder, config.encoder.upper())
         return f"{encoder}, {config.pooling} pooling"
+    if isinstance(config, TransformerCaptionerConfig):
+        return f"Transformer, {config.layers} layers × {config.heads} heads, on {_grid(config)}"
+    if isinstance(config, RecurrentCaptionerConfig):
+        return f"{config.cell.upper()}, {config.attention.replace('none', 'no')} attention to {_grid(config)}"
+    if isinstance(config, ImageClassifierConfig):
+        if config.network == "vit":
+            return f"Vision Transformer, {config.layers} layers × {config.heads} heads, {config.pooling} pooling"
+        weighed = {"none": "", "se": " with squeeze-and-excitation", "cbam": " with CBAM"}[config.weigh]
+        return f"{_grid(config)}{weighed}, {config.pooling} pooling"
+    if isinstance(config, SegmenterConfig):
+        parts = [config.gate, config.context.replace("_", "-"), config.fusion]
+        found = ", ".join(part for part in parts if part not in ("none", "sum"))
+        return f"{config.classes} classes, {found or 'no attention'}"
     if isinstance(config, TranslatorConfig):
         named = {"none": "no", "bahdanau": "Bahdanau", "luong": "Luong", "hard": "hard"}
         return f"{config.cell.upper()}, {named[config.attention]} attention"
     return type(trained.model).__name__
+
+
+def _grid(config: GridConfig) -> str:
+    return config.backbone or "a convolutional network"

@@ -9,6 +9,7 @@ from regard.pictures.confusion import confusion_matrix
 from regard.pictures.curves import bleu_by_length, training_curves
 from regard.pictures.fonts import MissingGlyphWarning
 from regard.pictures.head_grid import HeadMap, head_grid
+from regard.pictures.image_overlay import image_overlays, overlay
 from regard.pictures.positions import position_table
 from regard.pictures.saving import save
 from regard.pictures.segments import PixelAttention, segments
@@ -28,6 +29,8 @@ __all__ = [
     "PixelAttention",
     "HeadMap",
     "head_grid",
+    "image_overlays",
+    "overlay",
     "save",
     "MissingGlyphWarning",
 ]

@@ -60,6 +60,11 @@ class TokenAxis:
     def __len__(self) -> int:
         return len(self.tokens)
 
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """One text for each position."""
+        return self.tokens
+
 
 @dataclass(frozen=True, eq=False)
 class GridAxis:
@@ -107,6 +112,12 @@ class GridAxis:
     def __len__(self) -> int:
         return self.leading + self.rows * self.columns
 
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """One text for each position: the row and the column of a cell, from 0."""
+        cells = (f"{cell // self.columns}, {cell % self.columns}" for cell in range(self.rows * self.columns))
+        return (*(f"[{position}]" for position in range(self.leading)), *cells)
+
 
 @dataclass(frozen=True, eq=False)
 class FrameAxis:
@@ -147,6 +158,11 @@ class FrameAxis:
     def __len__(self) -> int:
         assert self.positions is not None, "set by __post_init__"
         return self.positions
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """One text for each position: the time at which it begins."""
+        return tuple(f"{position * self.seconds:.2f} s" for position in range(len(self)))
 
 
 Axis = TokenAxis | GridAxis | FrameAxis

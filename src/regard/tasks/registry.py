@@ -39,6 +39,14 @@ BUILT_IN = {
         "regard.tasks.segment.task:TASK",
         "Tell the class of each pixel: a small network with channel, position and fusion attention.",
     ),
+    "images": (
+        "regard.tasks.images.task:TASK",
+        "Tell the label of an image: a Vision Transformer, or a convolutional network with SE or CBAM.",
+    ),
+    "caption": (
+        "regard.tasks.caption.task:TASK",
+        "Say in words what an image shows: soft or hard attention to its parts, or a Transformer.",
+    ),
 }
 """Name → (module:attribute, summary)."""
 

@@ -1,17 +1,19 @@
 """The attentions of a translator: those of its encoder, its decoder, and between them."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
 
 from regard.attention.recording import RecordedCall, recorded_calls
 from regard.explanations.model_attention import ModelAttention
+from regard.models.encoders import Encoded
 from regard.models.pointer_generator import PointerGenerator
-from regard.models.recurrent_translator import RecurrentTranslator
-from regard.models.transformer_translator import TransformerTranslator
+from regard.models.recurrent_decoder import RecurrentDecoder
+from regard.models.text_predictor import TextPredictor
+from regard.models.transformer_decoding import TransformerPredictor
 from regard.models.translator import Translator
-from regard.records import TokenAxis
+from regard.records import Axis, TokenAxis
 
 
 def translator_attention(
@@ -37,24 +39,68 @@ def translator_attention(
     """
     if not source:
         return []
+    return source_attention(model, torch.tensor([list(source)]), target, source_axis, target_axis, chosen)
+
+
+def source_attention(
+    model: Translator,
+    source: Tensor,
+    target: Sequence[int],
+    source_axis: Axis,
+    target_axis: TokenAxis,
+    chosen: Tensor | None = None,
+) -> list[ModelAttention]:
+    """`translator_attention` for a source of any kind.
+
+    Args:
+        model: the model, in evaluation mode.
+        source: a batch of one whole source: ``[1, length, ...]``.
+        target: ids of the target, without ``bos`` and ``eos``.
+        source_axis: what the annotations of the source stand for.
+        target_axis: labels of the target.
+        chosen: as for `translator_attention`.
+    """
+    device = next(model.parameters()).device
+    ids, lengths = source.to(device), torch.tensor([source.shape[1]], device=device)
+    return decoder_attention(model, lambda: model.encode(ids, lengths), target, source_axis, target_axis, chosen)
+
+
+def decoder_attention(
+    model: TextPredictor,
+    encode: Callable[[], Encoded],
+    target: Sequence[int],
+    source_axis: Axis,
+    target_axis: TokenAxis,
+    chosen: Tensor | None = None,
+) -> list[ModelAttention]:
+    """`source_attention` for a model that predicts a text from annotations of anything.
+
+    Args:
+        model: the model, in evaluation mode.
+        encode: gives the annotations of one source.
+        target: as for `source_attention`.
+        source_axis: as for `source_attention`.
+        target_axis: as for `source_attention`.
+        chosen: as for `source_attention`.
+    """
     translator = model.translator if isinstance(model, PointerGenerator) else model
     prefix = "" if translator is model else "translator."
     device = next(model.parameters()).device
-    ids = torch.tensor([list(source)], device=device)
-    lengths = torch.tensor([len(source)], device=device)
     with torch.inference_mode(), recorded_calls() as calls:
-        encoded = model.encode(ids, lengths)
+        encoded = encode()
         layers = len(calls)  # a recurrent encoder has no attention
         if target:
             # The last token is read by no step.
             known = torch.tensor([[model.config.bos, *target]], device=device)
             if isinstance(model, PointerGenerator):
                 model.decode(encoded, model.known(known), None)
-            elif isinstance(model, TransformerTranslator):
+            elif isinstance(model, TransformerPredictor):
                 model.decode(encoded, known)
-            elif isinstance(model, RecurrentTranslator):
-                model.decoder.decode(known[:, :-1], model.start(encoded))
-    if not isinstance(translator, TransformerTranslator):
+            else:
+                decoder = model.decoder
+                assert isinstance(decoder, RecurrentDecoder)
+                decoder.decode(known[:, :-1], model.start(encoded))
+    if not isinstance(translator, TransformerPredictor):
         return _recurrent(f"{prefix}decoder.attention", calls, source_axis, target_axis, chosen)
     found = [
         ModelAttention(f"{prefix}encoder.layers.{layer}.self_attn", layer, "self", source_axis, source_axis, [call])
@@ -70,7 +116,7 @@ def translator_attention(
 
 
 def _recurrent(
-    name: str, calls: Sequence[RecordedCall], source: TokenAxis, target: TokenAxis, chosen: Tensor | None
+    name: str, calls: Sequence[RecordedCall], source: Axis, target: TokenAxis, chosen: Tensor | None
 ) -> list[ModelAttention]:
     if not calls:
         return []

@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol
 
 from regard.atomic_file import write_atomically
 from regard.errors import ArgumentError
@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from regard.explanations.model_attention import ModelAttention
     from regard.records import Document
     from regard.training.run_folder import RunFolder
+
+
+InputKind = Literal["text", "image", "sound"]
+"""What a task reads: a text, or the path or the content of a file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,11 +247,17 @@ class Trained(ABC):
         """
         return ()
 
-    def document(self, prediction: Prediction) -> "Document":
-        """A prediction and its attention, for `regard.viewer` and the page."""
+    def document(self, prediction: Prediction, attentions: "Sequence[ModelAttention] | None" = None) -> "Document":
+        """A prediction and its attention, for `regard.viewer` and the page.
+
+        Args:
+            prediction: the prediction.
+            attentions: what `attentions` gave for it; None: the model runs once more.
+        """
         from regard.records import Document
 
-        records = tuple(attention.record() for attention in self.attentions(prediction))
+        attentions = self.attentions(prediction) if attentions is None else attentions
+        records = tuple(attention.record() for attention in attentions)
         return Document(self.folder.path.name, records, texts=prediction.texts())
 
     def draw(self, predictions: Sequence[Prediction], folder: Path) -> list[Path]:
@@ -269,6 +279,8 @@ class Task(ABC):
 
     Attributes:
         name: as in ``regard train <name>``.
+        input_kind: what one input of `Trained.predict` is: a text, or an image or a sound, as a path or as the bytes of
+            a file.
         summary: one line for the help.
         metrics: what a validation measures. The first one decides which model is the best.
         files: files that `prepare` writes into the run folder and a trained run needs, relative to it. The run's
@@ -283,6 +295,7 @@ class Task(ABC):
     """
 
     name: ClassVar[str]
+    input_kind: ClassVar[InputKind] = "text"
     summary: ClassVar[str]
     metrics: ClassVar[tuple[Metric, ...]]
     files: ClassVar[tuple[str, ...]] = ()

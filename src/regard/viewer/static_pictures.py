@@ -72,12 +72,7 @@ def _title(document: Document, record: AttentionRecord, head: int | None, view: 
 
 def labels(axis: Axis) -> list[str]:
     """A label for each position."""
-    if isinstance(axis, TokenAxis):
-        return list(axis.tokens)
-    if isinstance(axis, FrameAxis):
-        return [f"{position * axis.seconds:.2f} s" for position in range(len(axis))]
-    cells = [f"{cell // axis.columns}, {cell % axis.columns}" for cell in range(axis.rows * axis.columns)]
-    return [f"[{position}]" for position in range(axis.leading)] + cells
+    return list(axis.labels)
 
 
 def _matrix(record: AttentionRecord, head: int | None) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:

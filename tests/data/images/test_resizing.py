@@ -24,7 +24,7 @@ def test_crop_keeps_the_middle_and_stretch_everything():
     stretched, box = fit_image(image, (10, 9), "stretch")
     assert box == (0, 0, 90, 30)
     assert stretched[:, 0].max() < 30
-    assert stretched[:, 4].min() == 200
+    assert stretched[:, 4].min() > 190
 
 
 def test_position_and_scale_are_exact():

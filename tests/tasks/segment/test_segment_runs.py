@@ -233,9 +233,9 @@ def test_bad_inputs(run, tmp_path):
     trained = regard.load(run[0])
     file = tmp_path / "a.png"
     Image.fromarray(Street(3).load().pixels).save(file)
-    with pytest.raises(DataError, match=r"inputs\[1\]: .*missing\.png: no such file"):
+    with pytest.raises(DataError, match=r"missing\.png: no such file"):
         trained.predict([file, tmp_path / "missing.png"])
-    with pytest.raises(KindError, match=r"inputs\[0\] must be the path of an image; it is a int"):
+    with pytest.raises(KindError, match=r"inputs\[0\] must be the path of an image, its bytes, or pixels"):
         trained.predict([3])
     with pytest.raises(ArgumentError, match=r"pixel 96,0 is not in .* 96 × 64 pixels"):
         trained.predict([file], pixel="96,0")
@@ -248,6 +248,10 @@ def test_bad_inputs(run, tmp_path):
     with pytest.raises(DataError, match="cannot be made"):
         trained.predict([file], masks=str(file))
     assert trained.predict([]) == []
+    of_bytes, of_pixels = trained.predict([file.read_bytes(), Street(3).load().pixels])
+    assert (of_bytes.classes == of_pixels.classes).all()
+    with pytest.raises(DataError, match=r"inputs\[0\]: .*truncated or damaged"):
+        trained.predict([file.read_bytes()[:400]])
 
 
 def test_bad_data(folder, run, tmp_path):

@@ -8,10 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.atomic_file import AtomicFile
-from regard.data.cache import fingerprint, require_datasets
+from regard.data.cache import cache_folder, fingerprint, writing_cache
 from regard.data.images.masked_image import MaskedImage
 from regard.data.images.resizing import fit_image
-from regard.errors import DataError, WriteError
+from regard.errors import DataError
 
 MOST_CLASSES = 255
 IGNORED = 255
@@ -34,21 +34,11 @@ def masked_table(images: Sequence[MaskedImage], size: tuple[int, int], ignore: i
         DataError: an image cannot be read, a class is above 254, or the cache cannot be written.
         MissingPartError: Pillow or ``datasets`` is not installed.
     """
-    require_datasets()
-    from datasets import config
-
     states = tuple(image.state() for image in images)
-    folder = Path(config.HF_DATASETS_CACHE) / "regard"
-    path = folder / f"{fingerprint('masked', 1, states, size, ignore)}.npy"
+    path = cache_folder() / f"{fingerprint('masked', 1, states, size, ignore)}.npy"
     if not path.is_file():
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
+        with writing_cache(path.parent):
             _write(path, images, size, ignore)
-        except (OSError, WriteError) as error:
-            raise DataError(
-                f"{folder}: the cache cannot be written ({getattr(error, 'strerror', None) or error}); "
-                "free some space there, or set HF_DATASETS_CACHE to another folder"
-            ) from error
     try:
         return np.load(path, mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:

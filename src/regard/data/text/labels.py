@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,19 +28,20 @@ class Labels:
         self._numbers = {name: number for number, name in enumerate(self.names)}
 
     @classmethod
-    def of(cls, dataset: "datasets.Dataset", where: str) -> "Labels":
+    def of(cls, dataset: "datasets.Dataset | Set[str]", where: str, unit: str = "text") -> "Labels":
         """The labels that occur in a data set, sorted; labels that are numbers by their value.
 
         Args:
-            dataset: labels in the column ``target``.
+            dataset: labels in the column ``target``; or the labels themselves.
             where: name of the data, for messages.
+            unit: what has a label, for messages.
 
         Raises:
             DataError: there is one label only, or there are more than `MOST_LABELS`.
         """
         names = _different(dataset)
         if len(names) == 1:
-            raise DataError(f"{where}: every text has the label {min(names)!r}; there is nothing to tell apart")
+            raise DataError(f"{where}: every {unit} has the label {min(names)!r}; there is nothing to tell apart")
         if len(names) > MOST_LABELS:
             raise DataError(
                 f"{where}: there are {len(names):,} different labels, at most {MOST_LABELS:,} are possible; "
@@ -67,12 +68,12 @@ class Labels:
         """The number of a label."""
         return self._numbers[name]
 
-    def require(self, dataset: "datasets.Dataset", where: str) -> None:
-        """Raise DataError, which names them, if other labels occur in the column ``target`` of a data set."""
+    def require(self, dataset: "datasets.Dataset | Set[str]", where: str, unit: str = "text") -> None:
+        """Raise DataError, which names them, if other labels occur; arguments as in `of`."""
         unknown = sorted(_different(dataset) - self._numbers.keys(), key=_order)
         if unknown:
             raise DataError(
-                f"{where}: no training text has the label {_listed(unknown)} (known: {_listed(self.names)})"
+                f"{where}: no training {unit} has the label {_listed(unknown)} (known: {_listed(self.names)})"
             )
 
     def save(self, path: Path) -> None:
@@ -97,8 +98,10 @@ class Labels:
         return cls(names)
 
 
-def _different(dataset: "datasets.Dataset") -> set[str]:
+def _different(dataset: "datasets.Dataset | Set[str]") -> set[str]:
     names: set[str] = set()
+    if isinstance(dataset, Set):
+        return set(dataset)
     for block in dataset.iter(16_384):
         names.update(block["target"])  # pyright: ignore
     return names

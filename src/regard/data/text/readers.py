@@ -88,17 +88,18 @@ def comma_separated(
 ) -> Iterator[Pair]:
     """The rows of a CSV file with a header line and the quoting of RFC 4180."""
 
-    def table() -> Iterator[tuple[int, list[str]]]:
-        reader = csv.reader((line + "\n" for line in text_lines(path)), strict=True)
-        line = 1
-        try:
-            for fields in reader:
-                yield line, fields
-                line = reader.line_num + 1
-        except csv.Error as error:
-            raise DataError(f"{path}: line {line} is not CSV ({error}); is a quotation mark left open?") from error
+    return _fields(path, _comma_lines(path), source_column, target_column)
 
-    return _fields(path, table(), source_column, target_column)
+
+def _comma_lines(path: Path) -> Iterator[tuple[int, list[str]]]:
+    reader = csv.reader((line + "\n" for line in text_lines(path)), strict=True)
+    line = 1
+    try:
+        for fields in reader:
+            yield line, fields
+            line = reader.line_num + 1
+    except csv.Error as error:
+        raise DataError(f"{path}: line {line} is not CSV ({error}); is a quotation mark left open?") from error
 
 
 def _fields(
@@ -107,16 +108,20 @@ def _fields(
     _, header = next(table)
     header = [name.strip() for name in header]
     source, target = _choose(str(path), header, source_column, target_column)
-    at, to, width = header.index(source), header.index(target), len(header)
+    at, to = header.index(source), header.index(target)
     for line, fields in table:
-        if len(fields) != width:
-            if not any(fields):
-                continue  # an empty line, at the end or between blocks
-            raise DataError(
-                f"{path}: line {line} has {_counted(len(fields), 'field')} where the header has {width} "
-                f"({', '.join(header)}); correct or remove that line"
-            )
+        if len(fields) != len(header) and not any(fields):
+            continue  # an empty line, at the end or between blocks
+        _check_width(path, line, fields, header)
         yield fields[at], fields[to]
+
+
+def _check_width(path: Path, line: int, fields: list[str], header: list[str]) -> None:
+    if len(fields) != len(header):
+        raise DataError(
+            f"{path}: line {line} has {_counted(len(fields), 'field')} where the header has {len(header)} "
+            f"({', '.join(header)}); correct or remove that line"
+        )
 
 
 def json_objects(
@@ -134,6 +139,44 @@ def json_objects(
         if chosen is None:
             chosen = _choose(f"{path}: {place}", list(flat), source_column, target_column)
         yield _text(path, place, flat, chosen[0]), _text(path, place, flat, chosen[1], numbers)
+
+
+def record_places(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The rows of a table with all their columns, and the place of each: ``"line 7"``.
+
+    Args:
+        path: a ``.tsv`` or ``.csv`` file with a header line, whose values are texts, or a ``.jsonl`` or ``.json`` file
+            of objects.
+
+    Raises:
+        DataError: the file cannot be read, or a row has other columns than the header, or is no JSON object.
+    """
+    try:
+        with path.open("rb") as file:
+            start = file.read(_CHUNK).removeprefix(codecs.BOM_UTF8).lstrip()
+    except FileNotFoundError as error:
+        raise DataError(f"{path}: no such file; check the path") from error
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read ({error.strerror}); check its permissions") from error
+    if not start:
+        raise DataError(f"{path}: the file is empty")
+    if path.suffix.lower() in (".tsv", ".csv"):
+        yield from _columns(path)
+        return
+    for place, record in _json_array(path) if start.startswith(b"[") else _json_lines(path):
+        if not isinstance(record, dict):
+            raise DataError(f"{path}: {place} must be a JSON object with named columns; it is {_json_kind(record)}")
+        yield place, record
+
+
+def _columns(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    table = enumerate((line.split("\t") for line in text_lines(path)), 1)
+    lines = table if path.suffix.lower() == ".tsv" else _comma_lines(path)
+    header = [name.strip() for name in next(lines)[1]]
+    for line, fields in lines:
+        if any(fields):
+            _check_width(path, line, fields, header)
+            yield f"line {line}", dict(zip(header, fields, strict=True))
 
 
 def _json_lines(path: Path) -> Iterator[tuple[str, Any]]:

@@ -127,6 +127,11 @@ class Segmenter(nn.Module):
         self.head = nn.Conv2d(hidden, config.classes, 3, padding=1)
         self.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
 
+    @property
+    def attends(self) -> bool:
+        """Whether positions attend to each other, with weights that can be shown."""
+        return self.config.context != "none"
+
     def forward(self, images: Tensor) -> Tensor:
         """Logits of the classes of each pixel.
 

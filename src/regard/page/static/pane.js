@@ -5,18 +5,28 @@ import { mount } from "./viewer.js";
 
 const DELAY = 200; // milliseconds without a key before a text is read
 
+const UPLOAD_LIMIT = 32 * 1024 * 1024; // bytes, as the server has it
+
+/** What a file input says and takes. */
+export const FILES = {
+  image: { label: "Image", accept: "image/*" },
+  sound: { label: "Sound", accept: "audio/*,.wav,.flac,.npy" },
+};
+
+/** Stands for the file that the server has as an example of a model. */
+export const EXAMPLE = Symbol("example");
+
 let panes = 0;
 
 /** What the server answers to a body; throws an Error with its message. */
-async function ask(path, body, signal) {
+function ask(path, body, signal) {
+  return post(path, "application/json", JSON.stringify(body), signal);
+}
+
+async function post(path, type, body, signal) {
   let response;
   try {
-    response = await fetch(path, {
-      method: "POST",
-      headers: { "Content-Type": "application/json" },
-      body: JSON.stringify(body),
-      signal,
-    });
+    response = await fetch(path, { method: "POST", headers: { "Content-Type": type }, body, signal });
   } catch (error) {
     if (signal?.aborted) return null;
     throw new Error("The server does not answer. Is the command still running?");
@@ -32,13 +42,16 @@ export class Pane {
    * @param {object[]} models what the server has
    * @param {number} model the place of the one to begin with
    * @param {(pane: Pane) => void} onRemove
+   * @param {() => void} onChoose called when the pane shows another model
    */
-  constructor(models, model, onRemove) {
+  constructor(models, model, onRemove, onChoose = () => {}) {
     this.models = models;
     this.model = model;
     this.id = `${crypto.randomUUID()}`;
     this.number = 0;
     this.text = "";
+    this.file = null;
+    this.onChoose = onChoose;
     this.found = null;
     this.viewer = null;
     this.waiting = null;
@@ -69,7 +82,15 @@ export class Pane {
     this.area.dir = "auto";
     this.area.spellcheck = false;
     this.area.addEventListener("input", () => this.type(this.area.value));
-    this.own = make("label", "own-text", "Text", this.area);
+    this.ownText = make("label", "own-text", "Text", this.area);
+    this.fileInput = make("input");
+    this.fileInput.type = "file";
+    this.fileInput.addEventListener("change", () => {
+      if (this.fileInput.files.length) this.send(this.fileInput.files[0]);
+    });
+    this.ownFileName = make("span", "", "File");
+    this.ownFile = make("label", "own-file", this.ownFileName, this.fileInput);
+    this.own = make("div", "own", this.ownText, this.ownFile);
     this.own.hidden = true;
 
     this.message = make("p", "message");
@@ -114,19 +135,48 @@ export class Pane {
     this.element.setAttribute("aria-label", model.name);
     this.facts.textContent = model.facts;
     this.area.placeholder = model.placeholder;
-    if (!this.text.trim()) this.clear(`Type a text to see what ${model.name} makes of it.`);
+    const files = FILES[this.accepts];
+    this.ownText.hidden = Boolean(files);
+    this.ownFile.hidden = !files;
+    if (files) {
+      this.ownFileName.textContent = files.label;
+      this.fileInput.accept = files.accept;
+    }
+    const what = files ? `Choose a file (${files.label.toLowerCase()})` : "Type a text";
+    if (!this.hasInput) this.clear(`${what} to see what ${model.name} makes of it.`);
+  }
+
+  /** "text", "image" or "sound". */
+  get accepts() {
+    return this.models[this.model].accepts;
+  }
+
+  get hasExampleFile() {
+    return this.models[this.model].has_example_file;
+  }
+
+  get hasInput() {
+    return this.accepts === "text" ? Boolean(this.text.trim()) : this.file !== null;
   }
 
   choose(model) {
     this.model = model;
     this.clear("");
     this.describe();
+    this.onChoose();
     this.read();
+  }
+
+  /** Read a file, if the model reads files. */
+  send(file) {
+    this.file = file;
+    if (this.accepts !== "text") this.read();
   }
 
   /** Read a text when no key was typed for a moment. */
   type(text) {
     this.text = text;
+    if (this.accepts !== "text") return;
     this.number += 1; // no earlier answer is painted from now on
     this.controller?.abort();
     clearTimeout(this.waiting);
@@ -138,21 +188,29 @@ export class Pane {
     clearTimeout(this.waiting);
     this.controller?.abort();
     const number = ++this.number;
-    if (!this.text.trim()) {
+    if (!this.hasInput) {
       this.element.setAttribute("aria-busy", "false");
       this.describe();
       return;
     }
     this.controller = new AbortController();
     this.element.setAttribute("aria-busy", "true");
-    const body = { model: this.model, text: this.text, pane: this.id, number };
     try {
-      const found = await ask("read", body, this.controller.signal);
+      const found = await this.ask(number, this.controller.signal);
       if (found && number === this.number) this.paint(found);
     } catch (error) {
       if (number === this.number) this.fail(error);
     }
     if (number === this.number) this.element.setAttribute("aria-busy", "false");
+  }
+
+  ask(number, signal) {
+    const asked = { model: this.model, pane: this.id, number };
+    if (this.accepts === "text") return ask("read", { ...asked, text: this.text }, signal);
+    const isExample = this.file === EXAMPLE;
+    if (!isExample && this.file.size > UPLOAD_LIMIT) throw new Error("The file has more than 32 MB; choose a smaller one.");
+    const query = new URLSearchParams({ ...asked, ...(isExample ? { example: 1 } : {}) });
+    return post(`upload?${query}`, "application/octet-stream", isExample ? "" : this.file, signal);
   }
 
   paint(found) {

@@ -13,7 +13,7 @@ from regard.data.images.masked_table import IGNORED, masked_table
 from regard.data.images.pixel_classes import PixelClasses
 from regard.data.images.streets import CLASSES, write_streets
 from regard.data.text.readers import text_lines
-from regard.errors import DataError, RunError
+from regard.errors import DataError, MissingPartError, RunError
 from regard.tasks.run_data import held_out_size, warn_of_training_data
 from regard.tasks.run_files import bundled_path
 from regard.tasks.segment.config import DataConfig
@@ -21,6 +21,9 @@ from regard.tasks.segment.task import SegmentationRun, classes_path, part_source
 from regard.training.run_folder import RunFolder
 
 BUNDLED_VALIDATION, BUNDLED_TEST = 60, 100
+
+BUNDLED_EXAMPLES = 4
+"""Test scenes that are written as image files as well, to predict."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +55,16 @@ def open_corpora(run: SegmentationRun, folder: RunFolder) -> Corpora:
         DataError: the data cannot be read, a pixel has a class that there is not, or there are too few images.
         RunError: the classes of ``init_from`` are others.
     """
+    try:
+        from PIL import Image
+    except ImportError as error:
+        raise MissingPartError("Pillow", "images") from error
     config = run.data
     if config.bundled and not bundled_path(folder, "train").is_file():
         parts = {"train": config.bundled, "validation": BUNDLED_VALIDATION, "test": BUNDLED_TEST}
-        write_streets(folder.path / "corpus", parts)
+        test = write_streets(folder.path / "corpus", parts)["test"]
+        for number, scene in enumerate(open_masked(test, limit=BUNDLED_EXAMPLES), start=1):
+            Image.fromarray(scene.load().pixels).save(folder.path / "corpus" / f"test-{number}.png")
     warn_of_training_data(config)
     source = part_source(folder, run, "train")
     assert source is not None, "checked by the configuration"
@@ -83,7 +92,7 @@ def open_corpora(run: SegmentationRun, folder: RunFolder) -> Corpora:
 
 def _held_out(train: list[MaskedImage], config: DataConfig) -> tuple[list[MaskedImage], list[MaskedImage]]:
     # Random images, since those that follow one another may show the same place.
-    held_out = held_out_size(len(train), config.held_out, f"{config.train} has {len(train)} images")
+    held_out = held_out_size(len(train), config.held_out, f"{config.train} has {len(train)} images", "images")
     order = np.random.default_rng(0).permutation(len(train))
     rest, chosen = np.sort(order[held_out:]), np.sort(order[:held_out])
     return [train[row] for row in rest], [train[row] for row in chosen]

@@ -20,10 +20,11 @@ class SegmentTask(Task):
     """Telling the class of each pixel of images."""
 
     name = "segment"
+    input_kind = "image"
     summary = "Tell the class of each pixel: a small network with channel, position and fusion attention."
     metrics = (Metric("mean_iou", "mean IoU", digits=4), Metric("pixel_accuracy", "pixel accuracy", digits=4))
     files = ("classes.json", *(f"corpus/{part}.tsv" for part in PARTS))
-    results = ("pictures/confusion-*.png", "pictures/segments-*.png")
+    results = ("pictures/confusion-*.png", "pictures/segments-*.png", "corpus/test-[0-9]*.png")
     data_config = config.DataConfig
     model_config = config.ModelConfig
     training_config = config.SegmentationTrainingConfig

@@ -16,12 +16,14 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from regard.attention import Readings
+from regard.attention.recording import recorded_calls
+from regard.data.images.input_image import input_pixels
 from regard.data.images.pixel_classes import PixelClasses
-from regard.data.images.reading import read_image
 from regard.data.images.resizing import fit_image
-from regard.errors import ArgumentError, DataError, KindError, RunError
+from regard.errors import ArgumentError, DataError, RunError
+from regard.explanations.model_attention import ModelAttention
 from regard.models.vision.segmenter import Segmenter
-from regard.records import AttentionRecord, Document, GridAxis
+from regard.records import GridAxis
 from regard.tasks.run_data import load_files_and_model, on_device
 from regard.tasks.segment.config import EvaluationConfig, PredictionConfig, pixel_of
 from regard.tasks.segment.experiment import class_shares
@@ -60,23 +62,18 @@ class TrainedSegmenter(Trained):
         self.model: Segmenter = on_device(model, device)  # pyright: ignore[reportIncompatibleVariableOverride]
         self.device = device
 
-    @property
-    def attends(self) -> bool:
-        """Whether positions attend to each other."""
-        return self.model.config.context != "none"
-
-    def predict_with(self, inputs: Sequence[str | os.PathLike[str]], options: PredictionConfig) -> list[Segmentation]:
-        names = [_file_name(number, one) for number, one in enumerate(inputs)]
+    def predict_with(self, inputs: Sequence[Any], options: PredictionConfig) -> list[Segmentation]:
         if options.masks is not None:
-            _require_writable(options.masks, names)
+            _require_writable(options.masks, inputs)
         found = []
-        for first in range(0, len(names), options.batch_size):
-            part = names[first : first + options.batch_size]
-            images = [read_image(name, f"inputs[{first + number}]") for number, name in enumerate(part)]
-            classes = self.classes_of(images, part)
+        for first in range(0, len(inputs), options.batch_size):
+            part = inputs[first : first + options.batch_size]
+            opened = [input_pixels(one, f"inputs[{first + number}]") for number, one in enumerate(part)]
+            names, images = [name for name, _ in opened], [image for _, image in opened]
+            classes = self.classes_of(images, names)
             found += [
                 self._segmentation(name, image, one, options.pixel)
-                for name, image, one in zip(part, images, classes, strict=True)
+                for name, image, one in zip(names, images, classes, strict=True)
             ]
         if options.masks is not None:
             for one in found:
@@ -103,24 +100,24 @@ class TrainedSegmenter(Trained):
 
         return draw_segments(folder, [one for one in predictions if isinstance(one, Segmentation)])
 
-    def document(self, prediction: Prediction) -> Document:
+    def attentions(self, prediction: Prediction) -> list[ModelAttention]:
         assert isinstance(prediction, Segmentation)
-        records = ()
-        if self.attends:
-            image = self._resized(prediction.pixels, prediction.image)
-            rows, columns = self.model.context_size(*self.classes.size)
-            if rows * columns > MOST_SHOWN:
-                raise ArgumentError(
-                    f"{self.folder.path}: {rows} × {columns} positions attend to each other, more than the "
-                    f"{MOST_SHOWN:,} whose weights a viewer shows; regard predict --pictures draws those of one pixel"
-                )
-            weights = self._observed(image, Readings(weights=True)).numpy()
-            # The model continues an image to whole cells, and so does the picture under them.
-            cell, (height, width) = self.model.config.cell, self.classes.size
-            shown = np.pad(image, ((0, rows * cell - height), (0, columns * cell - width), (0, 0)), mode="edge")
-            axis = GridAxis(rows, columns, shown)
-            records = (AttentionRecord("context", 0, "self", axis, axis, weights[None]),)
-        return Document(self.folder.path.name, records, texts=prediction.texts())
+        if not self.model.attends:
+            return []
+        image = self._resized(prediction.pixels, prediction.image)
+        rows, columns = self.model.context_size(*self.classes.size)
+        if rows * columns > MOST_SHOWN:
+            raise ArgumentError(
+                f"{self.folder.path}: {rows} × {columns} positions attend to each other, more than the "
+                f"{MOST_SHOWN:,} whose weights a viewer shows; regard predict --pictures draws those of one pixel"
+            )
+        with torch.inference_mode(), recorded_calls() as calls:
+            self.model(self._batch([image]))
+        # The model continues an image to whole cells, and so does the picture under them.
+        cell, (height, width) = self.model.config.cell, self.classes.size
+        shown = np.pad(image, ((0, rows * cell - height), (0, columns * cell - width), (0, 0)), mode="edge")
+        axis = GridAxis(rows, columns, shown)
+        return [ModelAttention("context", 0, "self", axis, axis, calls)]
 
     def classes_of(self, images: Sequence[NDArray[np.uint8]], names: Sequence[str]) -> list[NDArray[np.uint8]]:
         """The class of each pixel of images, at their own sizes.
@@ -165,7 +162,10 @@ class TrainedSegmenter(Trained):
         rows, columns = self.model.context_size(*self.classes.size)
         row, column = (y + 0.5) // down, (x + 0.5) // across
         read = Readings(rows=[int(row) * columns + int(column)])
-        return self._observed(self._resized(image, name), read)[0].view(rows, columns)
+        with torch.inference_mode():
+            found = self.model.observe_context(self._batch([self._resized(image, name)]), read)
+        assert found.rows is not None, "asked for"
+        return found.rows[0, 0, 0].float().cpu().view(rows, columns)
 
     def cell_of(self, image: NDArray[np.uint8]) -> tuple[float, float]:
         """Width and height, in pixels of this image, of what each position of the attention covers."""
@@ -178,17 +178,9 @@ class TrainedSegmenter(Trained):
     ) -> Segmentation:
         height, width = classes.shape
         place = pixel_of(pixel) if pixel is not None else (width // 2, height // 2)
-        weights = self.pixel_weights(image, place, name).numpy() if self.attends else None
+        weights = self.pixel_weights(image, place, name).numpy() if self.model.attends else None
         shares = class_shares(torch.from_numpy(classes).long(), self.classes.names)
         return Segmentation(name, image, classes, shares, self.classes.names, place, weights, self.cell_of(image))
-
-    def _observed(self, image: NDArray[np.uint8], read: Readings) -> Tensor:
-        """The weights that a reading asks for, float32 ``[queries, keys]`` on the CPU."""
-        with torch.inference_mode():
-            found = self.model.observe_context(self._batch([image]), read)
-        weights = found.weights if read.weights else found.rows
-        assert weights is not None
-        return weights[0, 0].float().cpu()
 
     def _resized(self, image: NDArray[np.uint8], name: str) -> NDArray[np.uint8]:
         return fit_image(image, self.classes.size, "stretch", name).pixels
@@ -197,14 +189,8 @@ class TrainedSegmenter(Trained):
         return torch.from_numpy(np.stack(images)).to(self.device).permute(0, 3, 1, 2).float() / 255
 
 
-def _file_name(number: int, given: object) -> str:
-    if not isinstance(given, (str, os.PathLike)):
-        raise KindError(f"inputs[{number}] must be the path of an image; it is a {type(given).__name__}")
-    return os.fspath(given)
-
-
-def _require_writable(folder: str, names: Sequence[str]) -> None:
-    stems = [Path(name).stem for name in names]
+def _require_writable(folder: str, inputs: Sequence[Any]) -> None:
+    stems = [Path(one).stem if isinstance(one, (str, os.PathLike)) else "image" for one in inputs]
     for number, stem in enumerate(stems):
         if stem in stems[:number]:
             raise ArgumentError(

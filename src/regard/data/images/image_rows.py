@@ -1,0 +1,202 @@
+"""Reads tables of images: files or descriptions of scenes, with captions or a label, and the boxes of named objects."""
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from regard.data.images.picture import Picture, PictureFile
+from regard.data.images.reading import SUFFIXES
+from regard.data.images.scenes import Scene
+from regard.data.text.readers import record_places
+from regard.errors import ArgumentError, DataError
+
+IMAGE, CAPTIONS, CAPTION, LABEL, OBJECTS = "image", "captions", "caption", "label", "objects"
+TABLES = (".jsonl", ".json", ".tsv", ".csv")
+"""Suffixes of tables."""
+
+
+@dataclass(frozen=True, slots=True)
+class NamedObject:
+    """Something that an image shows, and where.
+
+    Attributes:
+        name: the words that name it, such as ``"red circle"``.
+        box: x0, y0, x1, y1, in pixels of the image.
+    """
+
+    name: str
+    box: tuple[float, float, float, float]
+
+
+@dataclass(frozen=True, slots=True)
+class ImageRow:
+    """An image and what is said of it.
+
+    Attributes:
+        picture: where the pixels come from.
+        texts: its captions, or its one label.
+        objects: what it shows; () if that is not known.
+        place: where the row is, for messages: ``"train.jsonl: line 7"``.
+    """
+
+    picture: Picture
+    texts: tuple[str, ...]
+    objects: tuple[NamedObject, ...]
+    place: str
+
+
+def captioned_images(source: str | Path, *, limit: int | None = None) -> list[ImageRow]:
+    """The images of a table with their captions, in their order.
+
+    Args:
+        source: a ``.jsonl`` or ``.json`` file of objects with ``image`` and ``captions`` (a list of texts) or
+            ``caption`` (a text), or a ``.tsv`` or ``.csv`` file with the columns ``image`` and ``caption``. Rows with
+            the same image are joined. ``image`` is a path, relative to the folder of the table, or the description of a
+            scene (`regard.data.images.scenes`). ``objects``, a list of ``{"name": words, "box": [x0, y0, x1, y1]}``, is
+            only needed for the pointing accuracy.
+        limit: largest number of images, from the first; None: all.
+
+    Raises:
+        DataError: the table cannot be read, or a row is not of this form; the message names it.
+        ArgumentError: ``limit`` is below 1.
+    """
+    _check_limit(limit)
+    found: dict[object, ImageRow] = {}
+    for place, record in table_records(source):
+        row = _row(source, place, record, _captions(place, record))
+        key = row.picture.path if isinstance(row.picture, PictureFile) else row.picture
+        if key in found:
+            before = found[key]
+            row = ImageRow(before.picture, before.texts + row.texts, before.objects or row.objects, before.place)
+        elif limit is not None and len(found) == limit:
+            break
+        found[key] = row
+    return list(found.values())
+
+
+def labelled_images(source: str | Path, *, limit: int | None = None) -> list[ImageRow]:
+    """The images of a folder of classes, or of a table with a label for each.
+
+    Args:
+        source: a folder with a folder of images for each label, or a table as for `captioned_images` with ``image`` and
+            ``label``.
+        limit: largest number of images, from the first; None: all.
+
+    Returns:
+        the rows; those of a folder so that the classes take turns, and a limit keeps some of each.
+
+    Raises:
+        DataError: the source cannot be read, or a row is not of this form; the message names it.
+        ArgumentError: ``limit`` is below 1.
+    """
+    _check_limit(limit)
+    if Path(source).is_dir():
+        files = class_images(Path(source))
+        return [ImageRow(PictureFile(str(path)), (path.parent.name,), (), str(path)) for path in files[:limit]]
+    rows = []
+    for place, record in table_records(source):
+        label = record.get(LABEL)
+        if isinstance(label, (int, float)) and not isinstance(label, bool):
+            label = str(label)
+        if not isinstance(label, str) or not label.strip():
+            raise DataError(f"{place}: {LABEL!r} must be text that is not empty; it is {label!r}")
+        rows.append(_row(source, place, record, (label.strip(),)))
+        if len(rows) == limit:
+            break
+    return rows
+
+
+def class_images(folder: Path) -> list[Path]:
+    """The images in the folders of a folder, sorted so that the classes take turns.
+
+    Raises:
+        DataError: there is none, or the folder cannot be read.
+    """
+    try:
+        classes = sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
+        files = [
+            sorted(path for path in one.iterdir() if path.suffix.lower() in SUFFIXES and path.is_file())
+            for one in classes
+        ]
+    except OSError as error:
+        raise DataError(f"{folder}: cannot be read ({error.strerror}); check its permissions") from error
+    for one, images in zip(classes, files, strict=True):
+        if not images:
+            raise DataError(f"{one}: there is no image in this folder of a class ({', '.join(SUFFIXES)}); remove it")
+    found = [path for turn in range(max(map(len, files), default=0)) for one in files for path in one[turn : turn + 1]]
+    if not found:
+        raise DataError(
+            f"{folder}: is a folder without classes; it should hold a folder for each label, with images in it"
+        )
+    return found
+
+
+def table_records(source: str | Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """The rows of a table as (place, columns), the place such as ``"train.jsonl: line 7"``; there is at least one.
+
+    Raises:
+        DataError: the table cannot be read, or has no rows.
+    """
+    path = Path(source)
+    if not path.exists():
+        raise DataError(f"{path}: no such file or folder; check the path")
+    if path.suffix.lower() not in TABLES:
+        if path.is_dir():
+            raise DataError(f"{path}: is a folder; name the table inside it ({', '.join(TABLES)})")
+        raise DataError(f"{path}: unknown kind of file {path.suffix!r}; give {', '.join(TABLES)}")
+    empty = True
+    for place, record in record_places(path):
+        empty = False
+        yield f"{path}: {place}", record
+    if empty:
+        raise DataError(f"{path}: there are no rows; it should hold an image a row")
+
+
+def _check_limit(limit: int | None) -> None:
+    if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 1):
+        raise ArgumentError(f"limit must be a whole number of at least 1; got {limit!r}")
+
+
+def _row(source: str | Path, place: str, record: Mapping[str, Any], texts: tuple[str, ...]) -> ImageRow:
+    image = record.get(IMAGE)
+    picture: Picture
+    if isinstance(image, Mapping):
+        picture = Scene.from_dict(image, place)
+    elif isinstance(image, str) and image.strip():
+        picture = PictureFile(str(Path(source).parent / image.strip()), place)
+    else:
+        raise DataError(f"{place}: {IMAGE!r} must be the path of an image; it is {image!r}")
+    return ImageRow(picture, texts, tuple(_objects(place, record.get(OBJECTS))), place)
+
+
+def _captions(place: str, record: Mapping[str, Any]) -> tuple[str, ...]:
+    found = record.get(CAPTIONS, record.get(CAPTION))
+    texts = [found] if isinstance(found, str) else found
+    if not isinstance(texts, list) or not texts:
+        raise DataError(f"{place}: there must be {CAPTIONS!r}, a list of texts, or {CAPTION!r}, a text")
+    for text in texts:
+        if not isinstance(text, str) or not text.strip():
+            raise DataError(f"{place}: a caption must be text that is not empty; it is {text!r}")
+    return tuple(text.strip() for text in texts)
+
+
+def _objects(place: str, content: Any) -> Iterator[NamedObject]:
+    if content is None:
+        return
+    if not isinstance(content, list):
+        raise DataError(f"{place}: {OBJECTS!r} must be a list; it is {content!r}")
+    for one in content:
+        try:
+            name, (x0, y0, x1, y1) = one["name"], (float(edge) for edge in one["box"])
+            if not isinstance(name, str) or not name.split() or not (x0 < x1 and y0 < y1):
+                raise ValueError
+            if not all(map(math.isfinite, (x0, y0, x1, y1))):
+                raise ValueError
+        except (TypeError, KeyError, ValueError) as error:
+            raise DataError(
+                f"{place}: an entry of {OBJECTS!r} must have a name and a box [x0, y0, x1, y1] with x0 < x1 and y0 < "
+                f"y1; it is {one!r}"
+            ) from error
+        yield NamedObject(name, (x0, y0, x1, y1))

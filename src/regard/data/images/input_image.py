@@ -1,0 +1,86 @@
+"""An image that a trained model is asked about: its pixels in the size of the model, and as a person sees it."""
+
+import os
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from regard.data.images.picture import PictureFile
+from regard.data.images.reading import MOST_PIXELS, read_image
+from regard.data.images.resizing import Fit, fit_image
+from regard.data.images.scenes import Scene
+from regard.errors import KindError, ShapeError
+
+LARGEST_SHOWN = 640
+"""Pixels of the longer side of an image that is shown; larger ones are made smaller."""
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class InputImage:
+    """An image as a model and as a person see it.
+
+    Attributes:
+        name: for people.
+        pixels: uint8 ``[height, width, 3]`` of the size of the model.
+        shown: uint8 ``[height, width, 3]``: the whole image, its longer side at most `LARGEST_SHOWN` pixels.
+        box: x0, y0, x1, y1: the part of ``shown`` that the model sees.
+        scale: pixels of ``shown`` for each pixel of the image.
+    """
+
+    name: str
+    pixels: NDArray[np.uint8]
+    shown: NDArray[np.uint8]
+    box: tuple[float, float, float, float]
+    scale: float
+
+    @classmethod
+    def open(cls, source: Any, size: tuple[int, int], fit: Fit, place: str = "inputs[0]") -> "InputImage":
+        """Read an image.
+
+        Args:
+            source: a path, the bytes of a file, pixels uint8 ``[height, width, 3]``, a `Scene` or another picture.
+            size: height and width that the model reads.
+            fit: how the image is brought to this size.
+            place: where the source is named, for messages.
+
+        Raises:
+            KindError: the source is something else.
+            ShapeError: pixels of another shape or dtype.
+            DataError: the image cannot be read.
+        """
+        name, pixels = input_pixels(source, place)
+        fitted = fit_image(pixels, size, fit, name)
+        height, width = pixels.shape[:2]
+        scale = min(1.0, LARGEST_SHOWN / max(height, width))
+        shown = pixels
+        if scale < 1:
+            to = max(1, round(height * scale)), max(1, round(width * scale))
+            shown = fit_image(pixels, to, "stretch", name).pixels
+        # Rounding may give each axis a scale of its own.
+        across, down = shown.shape[1] / width, shown.shape[0] / height
+        x0, y0, x1, y1 = fitted.box
+        box = max(0.0, x0 * across), max(0.0, y0 * down), x1 * across, y1 * down
+        box = (*box[:2], min(float(shown.shape[1]), box[2]), min(float(shown.shape[0]), box[3]))
+        return cls(name, fitted.pixels, shown, box, across)
+
+
+def input_pixels(source: Any, place: str) -> tuple[str, NDArray[np.uint8]]:
+    """The name and the pixels of what is given as an image; arguments and errors as for `InputImage.open`."""
+    if isinstance(source, (str, os.PathLike)):
+        return os.fspath(source), read_image(source)
+    if isinstance(source, (bytes, bytearray)):
+        return "image", read_image(bytes(source), place)
+    if isinstance(source, (PictureFile, Scene)):
+        return source.name, source.pixels()
+    if isinstance(source, np.ndarray):
+        if source.ndim != 3 or source.shape[2] != 3 or source.dtype != np.uint8 or not source.size:
+            raise ShapeError(f"{place} must be uint8 [height, width, 3]; it is {source.dtype} {list(source.shape)}")
+        if source.shape[0] * source.shape[1] > MOST_PIXELS:
+            raise ShapeError(f"{place} has more than {MOST_PIXELS:,} pixels; make it smaller")
+        return "image", source
+    raise KindError(
+        f"{place} must be the path of an image, its bytes, or pixels uint8 [height, width, 3]; it is a "
+        f"{type(source).__name__}"
+    )

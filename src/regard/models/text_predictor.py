@@ -1,0 +1,155 @@
+"""A model that predicts a text, token by token, from annotations of any input: its loss and its search."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from regard.models.encoders import Encoded
+from regard.models.hard_attention import Choices
+from regard.models.recurrent_decoder import Step
+from regard.models.search import Hypothesis, beam, greedy
+from regard.models.vocabulary_loss import VocabularyLoss, vocabulary_loss
+
+
+class TranslatorOutput(NamedTuple):
+    """The prediction of the tokens of given targets.
+
+    Attributes:
+        readout: ``[batch, target − 1, dim]``, the input of the output matrix.
+        weights: ``[batch, target − 1, source]``; None without attention, or where they were not asked for.
+        choices: the choices of hard attention by REINFORCE in training, else None.
+        output: the output matrix.
+    """
+
+    readout: Tensor
+    weights: Tensor | None
+    choices: Choices | None
+    output: nn.Linear
+
+    @property
+    def logits(self) -> Tensor:
+        """``[batch, target − 1, vocabulary]``, computed at each access: it is the largest tensor of the model."""
+        return self.output(self.readout)
+
+
+class Loss(NamedTuple):
+    """The loss of a batch.
+
+    Attributes:
+        total: the training loss: mean over target tokens, with label smoothing, REINFORCE and what else a
+            model adds; differentiable.
+        nll: mean −log p(token) in nats, without smoothing or gradient; the perplexity is exp(nll).
+        tokens: number of predicted tokens (int64 scalar, ``eos`` counted, ``bos`` and padding not).
+    """
+
+    total: Tensor
+    nll: Tensor
+    tokens: Tensor
+
+
+class TextPredictor(nn.Module, ABC):
+    """A decoder that predicts a target text from annotations.
+
+    It has the methods ``start`` and ``step`` of a `regard.models.search.SearchableDecoder`.
+
+    Attributes:
+        config: the configuration; it has ``target_vocabulary``, ``pad``, ``bos`` and ``eos``.
+    """
+
+    config: Any
+
+    @property
+    @abstractmethod
+    def attends(self) -> bool:
+        """Whether the decoder has weights over the annotations."""
+
+    @abstractmethod
+    def start(self, encoded: Encoded) -> Any:
+        """The decoder's state before the first token: a `regard.models.search.SearchState`."""
+
+    @abstractmethod
+    def step(self, tokens: Tensor, state: Any) -> Step:
+        """One search step: the last tokens ``[rows]`` → log-probabilities of the next token, state, weights."""
+
+    def search(
+        self,
+        encoded: Encoded,
+        *,
+        width: int = 1,
+        length_penalty: float = 1.0,
+        max_length: int | Sequence[int] = 100,
+        forbidden: Sequence[int] = (),
+    ) -> list[Hypothesis]:
+        """The best hypothesis of a beam search for each row of annotations; padding is never chosen.
+
+        Args:
+            encoded: the encoder's output for a batch.
+            width: beam width; 1: greedy search.
+            length_penalty: α of `regard.models.search.beam`; not used if ``width`` is 1.
+            max_length: largest number of tokens, of all texts or of each.
+            forbidden: other tokens that are never chosen.
+        """
+        never = self.config.pad, *forbidden
+        ids = {"bos": self.config.bos, "eos": self.config.eos, "forbidden": never, "max_length": max_length}
+        if width == 1:
+            return greedy(self, encoded, **ids)
+        return beam(self, encoded, width=width, length_penalty=length_penalty, **ids)
+
+    def loss_of(
+        self, predicted: TranslatorOutput, target: Tensor, target_lengths: Tensor, label_smoothing: float = 0.0
+    ) -> Loss:
+        """The loss of a prediction of known targets.
+
+        Args:
+            predicted: the prediction.
+            target: ``int64 [batch, target]``, from ``bos`` to ``eos``.
+            target_lengths: ``int64 [batch]``, tokens of each target, ``bos`` and ``eos`` included.
+            label_smoothing: ε in [0, 1].
+        """
+        labels, is_token = predicted_tokens(target, target_lengths)
+        tokens = is_token.sum()
+        found = self._cross_entropy(predicted, labels, is_token, label_smoothing)
+        total = found.total
+        extra = self._extra_loss(predicted, found.nll.view_as(labels), is_token)
+        if extra is not None:
+            total = total + extra
+        count = tokens.clamp(min=1)
+        return Loss(total / count, found.nll.sum() / count, tokens)
+
+    def _cross_entropy(
+        self, predicted: TranslatorOutput, labels: Tensor, is_token: Tensor, label_smoothing: float
+    ) -> VocabularyLoss:
+        """The summed cross-entropy of the labels ``[batch, target − 1]`` that are tokens."""
+        output = predicted.output
+        return vocabulary_loss(
+            predicted.readout.flatten(0, 1),
+            output.weight,
+            output.bias,
+            labels.masked_fill(~is_token, -1).flatten(),
+            label_smoothing=label_smoothing,
+            ignore=-1,
+        )
+
+    def _extra_loss(self, predicted: TranslatorOutput, nll: Tensor, is_token: Tensor) -> Tensor | None:
+        """A part of the loss, summed over the target tokens, besides the cross-entropy; None: there is none.
+
+        Args:
+            predicted: the prediction.
+            nll: ``[batch, target − 1]``, −log p of each token.
+            is_token: bool ``[batch, target − 1]``.
+        """
+        return None
+
+
+def predicted_tokens(target: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+    """The tokens that are predicted: all but ``bos``, and bool ``[batch, target − 1]``, False for padding.
+
+    Args:
+        target: ``int64 [batch, target]``.
+        lengths: ``int64 [batch]``, tokens of each target.
+    """
+    labels = target[:, 1:]
+    return labels, torch.arange(labels.shape[1], device=labels.device) < (lengths - 1)[:, None]

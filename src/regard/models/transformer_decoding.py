@@ -1,0 +1,125 @@
+"""The decoding half of a Transformer that reads the annotations of any encoder (Vaswani et al. 2017)."""
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor, nn
+
+from regard import masks
+from regard.errors import ArgumentError
+from regard.models.encoders import Encoded
+from regard.models.recurrent_decoder import Step
+from regard.models.text_predictor import TextPredictor, TranslatorOutput
+from regard.models.token_input import TokenInput
+from regard.models.translator import DecodedRow, Translator
+from regard.nn import KeyValueCache, KeyValues, Packing, TransformerDecoder
+
+
+@dataclass(frozen=True)
+class TransformerState:
+    """The state of the decoder for a batch of rows.
+
+    Attributes:
+        memory: for each layer the keys and values of the source.
+        caches: for each layer the keys and values of the target tokens so far.
+    """
+
+    memory: Sequence[KeyValues]
+    caches: Sequence[KeyValueCache]
+
+    def select(self, index: Tensor) -> "TransformerState":
+        """The rows ``index [rows]`` of this state, in that order; a row may occur several times."""
+        return replace(self.reorder(index), memory=[memory.select(index) for memory in self.memory])
+
+    def reorder(self, index: Tensor) -> "TransformerState":
+        """As `select`, if each new row has the same source as the row that it replaces: the memory is not copied."""
+        return replace(self, caches=[cache.select(index) for cache in self.caches])
+
+
+class TransformerPredictor(TextPredictor):
+    """Predicts a text with a Transformer decoder; a subclass encodes its kind of source.
+
+    The weights over the source that it gives are the mean over the heads of the layer `aligned_layer`.
+
+    Attributes:
+        target_input: embeds the target tokens.
+        decoder: the layers.
+        output: the output matrix.
+        aligned_layer: the layer whose weights over the source are given: the second last, whose weights agree with word
+            alignments more than those of other layers (Garg et al. 2019, section 4.1).
+    """
+
+    target_input: TokenInput
+    decoder: TransformerDecoder
+    output: nn.Linear
+    aligned_layer: int
+
+    @property
+    def attends(self) -> bool:
+        return True
+
+    def start(self, encoded: Encoded) -> TransformerState:
+        memory = self.decoder.remember(encoded.annotations, encoded.lengths)
+        return TransformerState(memory, [KeyValueCache() for _ in memory])
+
+    def step(self, tokens: Tensor, state: TransformerState) -> Step:
+        row = self.decode_row(tokens, state)
+        logits = self.output(row.readout).float()
+        return Step(torch.log_softmax(logits, dim=-1), row.state, row.weights.float())
+
+    def decode_row(self, tokens: Tensor, state: TransformerState) -> DecodedRow:
+        """`step` before the output matrix."""
+        embedded = self.target_input(tokens[:, None], state.caches[0].length)
+        rows, caches, weights = self.decoder.step(embedded, state.memory, state.caches, self.aligned_layer)
+        assert weights is not None
+        return DecodedRow(rows, replace(state, caches=caches), weights.mean(1)[:, 0])
+
+    def decode(
+        self, encoded: Encoded, target: Tensor, target_lengths: Tensor | None = None, *, need_weights: bool = True
+    ) -> TranslatorOutput:
+        """Predict each token of known targets from the annotations and the tokens before it.
+
+        Args:
+            encoded: the annotations.
+            target: ``int64 [batch, target]``, from ``bos`` to ``eos``.
+            target_lengths: ``int64 [batch]``, tokens of each target; None: all.
+            need_weights: whether the weights are wanted.
+        """
+        embedded = self.target_input(target[:, :-1])
+        batch, length = embedded.shape[:2]
+        packing, visible = Packing.full(batch, length), masks.causal()
+        if target_lengths is not None:
+            # The last token of a target predicts nothing.
+            packing = Packing((target_lengths - 1).clamp(min=0), length)
+        memory = self.decoder.remember(encoded.annotations, encoded.lengths)
+        rows, _, weights = self.decoder.run(
+            packing.pack(embedded), packing, memory, visible, None, self.aligned_layer if need_weights else None
+        )
+        weights = None if weights is None else weights.mean(dim=1)
+        return TranslatorOutput(packing.pad(rows), weights, None, self.output)
+
+
+class TransformerDecoding(TransformerPredictor, Translator):
+    """A translator whose decoder is a Transformer.
+
+    Scheduled sampling needs one step after the other, so the Transformer has none.
+    """
+
+    @abstractmethod
+    def encode(self, source: Tensor, lengths: Tensor) -> Encoded: ...
+
+    def forward(
+        self,
+        source: Tensor,
+        source_lengths: Tensor,
+        target: Tensor,
+        target_lengths: Tensor | None = None,
+        *,
+        sampling_probability: float = 0.0,
+        need_weights: bool = True,
+    ) -> TranslatorOutput:
+        if sampling_probability:
+            raise ArgumentError("sampling_probability must be 0: a Transformer decodes all tokens at once")
+        return self.decode(self.encode(source, source_lengths), target, target_lengths, need_weights=need_weights)

@@ -1,0 +1,133 @@
+"""What every captioner has: a grid of annotations of an image, a decoder, a loss, and a search."""
+
+from abc import abstractmethod
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from regard.errors import ArgumentError
+from regard.models.encoders import Encoded
+from regard.models.search import Hypothesis
+from regard.models.text_predictor import Loss, TextPredictor, TranslatorOutput
+from regard.models.vision.grid_encoder import GridConfig, GridEncoder
+
+
+@dataclass(frozen=True, slots=True)
+class CaptionerConfig(GridConfig):
+    """What the configurations of all captioners have."""
+
+    target_vocabulary: int = 0
+    """Tokens of the captions."""
+    dropout: float = 0.3
+    """Rate, in [0, 1)."""
+    tied_embeddings: bool = True
+    """Whether output matrix and embedding are one matrix."""
+    pad: int = 0
+    """Token that pads the rows of a batch."""
+    bos: int = 1
+    """Token that begins each caption."""
+    eos: int = 2
+    """Token that ends each caption."""
+
+    def __post_init__(self) -> None:
+        GridConfig.__post_init__(self)  # the class of `super()` is another one in a dataclass with slots
+        if self.target_vocabulary < 1:
+            raise ArgumentError(f"target_vocabulary must be at least 1; it is {self.target_vocabulary}")
+        if not 0 <= self.dropout < 1:
+            raise ArgumentError(f"dropout must be in [0, 1); it is {self.dropout}")
+        for name in ("pad", "bos", "eos"):
+            if not 0 <= getattr(self, name) < self.target_vocabulary:
+                raise ArgumentError(f"{name} must be a target token; it is {getattr(self, name)}")
+
+
+class Captioner(TextPredictor):
+    """A model that predicts captions of images.
+
+    Attributes:
+        config: the configuration.
+        encoder: images → annotations of a grid.
+    """
+
+    config: CaptionerConfig
+    encoder: GridEncoder
+    max_length: int | None = None
+    """Tokens of the longest caption that the model can write; None: no limit."""
+
+    @property
+    def grid(self) -> tuple[int, int]:
+        """Rows and columns of the grid that the decoder attends to, row by row."""
+        return self.encoder.rows, self.encoder.columns
+
+    def encode(self, images: Tensor) -> Encoded:
+        """Annotations of ``[batch, height, width, 3]``, uint8 or floating-point from 0 to 1."""
+        return self.encoder(images)
+
+    def longest(self, max_length: int) -> int:
+        """The largest number of tokens that a search may choose, of so many that are wanted."""
+        return max_length if self.max_length is None else min(max_length, self.max_length - 1)
+
+    @abstractmethod
+    def decode(self, encoded: Encoded, target: Tensor, target_lengths: Tensor | None = None) -> TranslatorOutput:
+        """Predict each token from the image and the tokens before it.
+
+        Args:
+            encoded: the annotations, a row for each caption.
+            target: ``int64 [captions, target]``, from ``bos`` to ``eos``.
+            target_lengths: ``int64 [captions]``, tokens of each caption; None: all.
+        """
+
+    def forward(
+        self, images: Tensor, owners: Tensor, target: Tensor, target_lengths: Tensor | None = None
+    ) -> TranslatorOutput:
+        """Predict the tokens of known captions; an image with several captions is encoded once.
+
+        Args:
+            images: ``[images, height, width, 3]``.
+            owners: ``int64 [captions]``: the image of each caption.
+            target: ``int64 [captions, target]``, from ``bos`` to ``eos``.
+            target_lengths: ``int64 [captions]``, tokens of each caption, both included; None: all.
+        """
+        return self.decode(self.encode(images).select(owners), target, target_lengths)
+
+    def loss(
+        self,
+        images: Tensor,
+        owners: Tensor,
+        target: Tensor,
+        target_lengths: Tensor,
+        *,
+        label_smoothing: float = 0.0,
+    ) -> Loss:
+        """The loss of a batch; arguments as in `forward`.
+
+        Args:
+            images: ``[images, height, width, 3]``.
+            owners: ``int64 [captions]``.
+            target: ``int64 [captions, target]``.
+            target_lengths: ``int64 [captions]``.
+            label_smoothing: ε in [0, 1].
+        """
+        predicted = self(images, owners, target, target_lengths)
+        return self.loss_of(predicted, target, target_lengths, label_smoothing)
+
+    @torch.no_grad()
+    def caption(
+        self, images: Tensor, *, width: int = 1, length_penalty: float = 1.0, max_length: int = 40
+    ) -> list[Hypothesis]:
+        """The best caption of each image; the module is in evaluation mode during the search.
+
+        Args:
+            images: ``[batch, height, width, 3]``.
+            width: beam width; 1: greedy search.
+            length_penalty: α of `regard.models.search.beam`; not used if ``width`` is 1.
+            max_length: largest number of tokens.
+        """
+        training = self.training
+        self.eval()
+        try:
+            encoded = self.encode(images)
+            longest = self.longest(max_length)
+            return self.search(encoded, width=width, length_penalty=length_penalty, max_length=longest)
+        finally:
+            self.train(training)

@@ -1,0 +1,144 @@
+"""The encoder of images: a grid of annotations, from scratch or of a network of another package."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from regard.errors import ArgumentError, ShapeError, UnknownNameError
+from regard.models.encoders import Encoded
+from regard.models.vision.backbones import Backbone, backbone_name
+from regard.models.vision.convolutional_grid import ConvolutionalGrid
+from regard.models.vision.pixels import PixelInput
+from regard.models.vision.weighing import WEIGHINGS, weighing
+from regard.nn import Dropout
+
+
+@dataclass(frozen=True, slots=True)
+class GridConfig:
+    """The configuration of a `GridEncoder`."""
+
+    image_height: int = 128
+    """Pixels of an image; for a network from scratch a multiple of its stride, ``patch · 2 ** (stages − 1)``."""
+    image_width: int = 128
+    grid_dim: int = 256
+    """Features of an annotation of a network from scratch; each stage has twice as many as the one before."""
+    stages: int = 3
+    """Stages; each halves the grid of the one before."""
+    blocks: int = 1
+    """Residual blocks of a stage."""
+    patch: int = 4
+    """Pixels of a side of the patches that the first stage reads."""
+    weigh: str = "none"
+    """What each block weighs: ``none``, ``se`` (channels) or ``cbam`` (channels and positions)."""
+    backbone: str = ""
+    """A network of another package instead: ``torchvision:NAME`` or ``timm:NAME``."""
+
+    def __post_init__(self) -> None:
+        for name in ("image_height", "image_width", "grid_dim", "stages", "patch"):
+            if getattr(self, name) < 1:
+                raise ArgumentError(f"{name} must be at least 1; it is {getattr(self, name)}")
+        if self.blocks < 0:
+            raise ArgumentError(f"blocks must be at least 0; it is {self.blocks}")
+        if self.weigh not in WEIGHINGS:
+            raise UnknownNameError("weigh", self.weigh, WEIGHINGS)
+        if self.backbone:
+            backbone_name(self.backbone)
+            return
+        if self.stages > 8 or self.grid_dim % 2 ** (self.stages - 1):
+            raise ArgumentError(
+                f"grid_dim must be a multiple of 2 ** (stages − 1), with 8 stages at most; it is {self.grid_dim} with "
+                f"{self.stages} stages"
+            )
+        stride = self.patch * 2 ** (self.stages - 1)
+        for name in ("image_height", "image_width"):
+            if getattr(self, name) % stride:
+                raise ArgumentError(
+                    f"{name} must be a multiple of patch · 2 ** (stages − 1) = {stride}; it is {getattr(self, name)}"
+                )
+
+    @property
+    def channels(self) -> list[int]:
+        """Features of each stage."""
+        return [self.grid_dim // 2 ** (self.stages - 1 - stage) for stage in range(self.stages)]
+
+    @property
+    def grid_numbers(self) -> int:
+        """A lower bound of the number of parameters of the grid, of the right order of magnitude."""
+        return 0 if self.backbone else 18 * self.blocks * self.grid_dim**2
+
+
+class GridEncoder(nn.Module):
+    """Turns images into annotations, one for each cell of a grid, row by row.
+
+    The summary of an image is the mean of its annotations (Xu et al. 2015, §3.1.2).
+
+    Args:
+        config: the configuration.
+        dropout: rate on annotations.
+
+    Attributes:
+        dim: features of an annotation.
+        rows: of the grid.
+        columns: of the grid.
+    """
+
+    def __init__(self, config: GridConfig, dropout: float = 0.0):
+        super().__init__()
+        self.size = config.image_height, config.image_width
+        self.pixels = PixelInput()
+        self.network: ConvolutionalGrid | Backbone
+        if config.backbone:
+            self.network = Backbone(config.backbone, self.size)
+            self.rows, self.columns = self.network.rows, self.network.columns
+        else:
+            self.network = ConvolutionalGrid(config.channels, config.blocks, config.patch, weighing(config.weigh))
+            self.rows, self.columns = (side // self.network.stride for side in self.size)
+        self.dim = self.network.dim
+        self.dropout = Dropout(dropout)
+
+    def load_backbone(self, path: str | Path) -> None:
+        """Load the weights of the backbone from a file, see `Backbone.load`.
+
+        Raises:
+            ArgumentError: there is no backbone.
+            DataError: the weights do not fit.
+        """
+        self._backbone.load(path)
+
+    def freeze_backbone(self) -> None:
+        """Keep the weights of the backbone as they are.
+
+        Raises:
+            ArgumentError: there is no backbone.
+        """
+        self._backbone.freeze()
+
+    @property
+    def _backbone(self) -> Backbone:
+        if not isinstance(self.network, Backbone):
+            raise ArgumentError("there is no backbone; the network was made from scratch")
+        return self.network
+
+    def forward(self, images: Tensor) -> Encoded:
+        """The annotations of a batch of images.
+
+        Args:
+            images: ``[batch, height, width, 3]`` of the configured size, as `PixelInput` takes them.
+
+        Returns:
+            annotations ``[batch, rows · columns, dim]`` and their mean.
+
+        Raises:
+            ShapeError: another size.
+        """
+        if images.dim() != 4 or tuple(images.shape[1:3]) != self.size:
+            raise ShapeError(
+                f"images must be [batch, height, width, 3] with height and width {list(self.size)}; they have shape "
+                f"{list(images.shape)}"
+            )
+        features = self.network(self.pixels(images))  # batch dim rows columns
+        annotations = self.dropout(features.flatten(2).transpose(1, 2))
+        cells = torch.full((len(images),), annotations.shape[1], device=images.device)
+        return Encoded(annotations, cells, annotations.mean(1))

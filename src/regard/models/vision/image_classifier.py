@@ -1,0 +1,209 @@
+"""A classifier of images: a Vision Transformer on patches, or a residual network with SE or CBAM."""
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from regard.errors import ArgumentError, ShapeError, UnknownNameError
+from regard.models.vision.grid_encoder import GridConfig, GridEncoder
+from regard.models.vision.pixels import PixelInput
+from regard.nn import AttentionPooling, Dropout, LayerConfig, TransformerEncoder
+
+NETWORKS = ("vit", "cnn")
+POOLINGS = ("cls", "attention", "mean")
+
+
+@dataclass(frozen=True, slots=True)
+class ImageClassifierConfig(GridConfig):
+    """The configuration of an `ImageClassifier`."""
+
+    labels: int = 0
+    """Labels."""
+    network: str = "vit"
+    """``vit`` (patches and a Transformer), or ``cnn`` (the grid of a `GridEncoder`, or its ``backbone``)."""
+    pooling: str = "cls"
+    """``cls`` (the output of a class token; vit only), ``attention`` (of a learned query) or ``mean``."""
+    dim: int = 192
+    """vit: features of a patch."""
+    layers: int = 6
+    """vit: layers."""
+    heads: int = 6
+    """vit: heads; a divisor of ``dim``."""
+    feedforward: int = 0
+    """vit: units of the hidden layer of the feedforward networks; 0: four times ``dim``."""
+    pooling_heads: int = 1
+    """pooling ``attention``: learned queries."""
+    dropout: float = 0.1
+    """Rate, in [0, 1)."""
+
+    def __post_init__(self) -> None:
+        for name, known in (("network", NETWORKS), ("pooling", POOLINGS)):
+            if getattr(self, name) not in known:
+                raise UnknownNameError(name, getattr(self, name), known)
+        for name in ("labels", "dim", "layers", "heads", "pooling_heads"):
+            if getattr(self, name) < 1:
+                raise ArgumentError(f"{name} must be at least 1; it is {getattr(self, name)}")
+        if self.feedforward < 0:
+            raise ArgumentError(f"feedforward must be at least 0; it is {self.feedforward}")
+        if not 0 <= self.dropout < 1:
+            raise ArgumentError(f"dropout must be in [0, 1); it is {self.dropout}")
+        if self.network == "cnn":
+            GridConfig.__post_init__(self)
+            if self.pooling == "cls":
+                raise ArgumentError("pooling 'cls' is of network 'vit', which has a class token; network is 'cnn'")
+            return
+        for name in ("image_height", "image_width"):
+            if getattr(self, name) < 1 or self.patch < 1 or getattr(self, name) % self.patch:
+                raise ArgumentError(f"patch must divide {name}, which is {getattr(self, name)}; it is {self.patch}")
+        for name in ("backbone", "weigh"):
+            if getattr(self, name) not in ("", "none"):
+                raise ArgumentError(f"{name} is of network 'cnn'; network is 'vit'")
+        self.layer  # noqa: B018 (checks the sizes of the layers)
+
+    @property
+    def layer(self) -> LayerConfig:
+        """How the layers of a Vision Transformer are made."""
+        return LayerConfig(
+            dim=self.dim,
+            heads=self.heads,
+            feedforward=self.feedforward or 4 * self.dim,
+            dropout=self.dropout,
+            activation="gelu",
+            norm_first=True,
+        )
+
+    @property
+    def min_numbers(self) -> int:
+        """A lower bound of the number of parameters, of the right order of magnitude."""
+        return self.layers * 4 * self.dim**2 if self.network == "vit" else self.grid_numbers
+
+
+class ClassifiedImages(NamedTuple):
+    """The output of an `ImageClassifier`.
+
+    Attributes:
+        logits: ``[batch, labels]``, float32 or float64.
+        weights: weights of the attention pooling ``[batch, heads, cells]``, row by row; None for other poolings, and
+            where they were not asked for.
+    """
+
+    logits: Tensor
+    weights: Tensor | None
+
+
+class VisionTransformer(nn.Module):
+    """Patches as tokens of a Transformer encoder (Dosovitskiy et al. 2021, section 3.1, eq. 1 to 4).
+
+    ::
+
+        z_0 = [class token; E p_1; …; E p_N] + positions
+        z   = encoder(z_0)                                  pre-norm, normalized at the end
+
+    Args:
+        config: the configuration.
+
+    Attributes:
+        dim: features of an annotation.
+        rows: of the grid of patches.
+        columns: of the grid of patches.
+        leading: 1 with a class token, else 0.
+    """
+
+    def __init__(self, config: ImageClassifierConfig):
+        super().__init__()
+        self.size = config.image_height, config.image_width
+        self.dim, self.patch = config.dim, config.patch
+        self.rows, self.columns = (side // config.patch for side in self.size)
+        self.leading = int(config.pooling == "cls")
+        self.pixels = PixelInput()
+        self.embedding = nn.Linear(3 * config.patch**2, config.dim)
+        self.class_token = nn.Parameter(torch.zeros(config.dim)) if self.leading else None
+        self.position = nn.Parameter(torch.randn(self.leading + self.rows * self.columns, config.dim) * 0.02)
+        self.dropout = Dropout(config.dropout)
+        self.encoder = TransformerEncoder.create(config.layers, config.layer)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """``[batch, leading + rows · columns, dim]`` of ``[batch, height, width, 3]``.
+
+        Raises:
+            ShapeError: another size than the configured one.
+        """
+        if images.dim() != 4 or tuple(images.shape[1:3]) != self.size:
+            raise ShapeError(
+                f"images must be [batch, height, width, 3] with height and width {list(self.size)}; they have shape "
+                f"{list(images.shape)}"
+            )
+        tokens = self.embedding(patches(self.pixels(images), self.patch))
+        if self.class_token is not None:
+            tokens = torch.cat([self.class_token.to(tokens.dtype).expand(len(tokens), 1, -1), tokens], dim=1)
+        return self.encoder(self.dropout(tokens + self.position))
+
+
+class ImageClassifier(nn.Module):
+    """Tells the label of an image.
+
+    Args:
+        config: the configuration.
+    """
+
+    def __init__(self, config: ImageClassifierConfig):
+        super().__init__()
+        self.config = config
+        self.encoder: VisionTransformer | GridEncoder
+        if config.network == "vit":
+            self.encoder = VisionTransformer(config)
+        else:
+            self.encoder = GridEncoder(config)
+        dim = self.encoder.dim
+        self.pooling: AttentionPooling | None = None
+        if config.pooling == "attention":
+            self.pooling = AttentionPooling(dim, config.pooling_heads)
+            dim *= config.pooling_heads
+        self.dropout = Dropout(config.dropout)
+        self.output = nn.Linear(dim, config.labels)
+        nn.init.normal_(self.output.weight, std=1 / math.sqrt(dim))
+        nn.init.zeros_(self.output.bias)
+
+    @property
+    def grid(self) -> tuple[int, int]:
+        """Rows and columns of the annotations."""
+        return self.encoder.rows, self.encoder.columns
+
+    @property
+    def attends(self) -> bool:
+        """Whether there are attention weights to read: of a Transformer, or of attention pooling."""
+        return self.pooling is not None or isinstance(self.encoder, VisionTransformer)
+
+    def forward(self, images: Tensor, *, need_weights: bool = False) -> ClassifiedImages:
+        """The labels of a batch of images.
+
+        Args:
+            images: ``[batch, height, width, 3]``, uint8 or floating-point from 0 to 1.
+            need_weights: whether to give the weights of the pooling; the logits are the same, bit for bit.
+        """
+        weights = None
+        if isinstance(self.encoder, VisionTransformer):
+            annotations = self.encoder(images)
+        else:
+            annotations = self.encoder(images).annotations
+        if self.pooling is not None:
+            pooled, weights = self.pooling(annotations, need_weights=need_weights)
+        else:
+            pooled = annotations[:, 0] if self.config.pooling == "cls" else annotations.mean(1)
+        logits = self.output(self.dropout(pooled))
+        return ClassifiedImages(logits if logits.dtype == torch.float64 else logits.float(), weights)
+
+
+def patches(images: Tensor, side: int) -> Tensor:
+    """``[batch, rows · columns, 3 · side²]``: the pixels of each patch, row by row; of each, colour, row, column.
+
+    Args:
+        images: ``[batch, 3, height, width]``.
+        side: pixels of a side of a patch; divides height and width.
+    """
+    B, C, H, W = images.shape
+    cut = images.reshape(B, C, H // side, side, W // side, side).permute(0, 2, 4, 1, 3, 5)
+    return cut.reshape(B, (H // side) * (W // side), C * side * side)

@@ -1,0 +1,46 @@
+"""Pixels as the input of a network."""
+
+import torch
+from torch import Tensor, nn
+
+from regard.errors import KindError, ShapeError
+
+MEAN = (0.485, 0.456, 0.406)
+DEVIATION = (0.229, 0.224, 0.225)
+"""Mean and standard deviation of each colour over the photos of ImageNet, from 0 to 1: weights that were trained
+elsewhere expect images that are normalized by them."""
+
+
+class PixelInput(nn.Module):
+    """Bytes of an image as normalized numbers: ``(pixels / 255 − mean) / deviation`` for each colour."""
+
+    mean: Tensor
+    deviation: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.tensor(MEAN).view(3, 1, 1), persistent=False)
+        self.register_buffer("deviation", torch.tensor(DEVIATION).view(3, 1, 1), persistent=False)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Normalize a batch of images.
+
+        Args:
+            images: ``[batch, height, width, 3]``: red, green and blue, uint8 from 0 to 255 or floating-point from 0 to
+                1.
+
+        Returns:
+            ``[batch, 3, height, width]`` of the default dtype, in the memory format channels last.
+
+        Raises:
+            ShapeError: the last axis is not 3 colours, or an axis is missing.
+            KindError: another dtype.
+        """
+        if images.dim() != 4 or images.shape[-1] != 3:
+            raise ShapeError(f"images must be [batch, height, width, 3]; they have shape {list(images.shape)}")
+        if images.dtype == torch.uint8:
+            images = images.to(self.mean.dtype) / 255
+        elif not images.is_floating_point():
+            raise KindError(f"images must be uint8 or floating-point; they are {images.dtype}")
+        # The last axis of the bytes is the colour, so no number moves here.
+        return (images.permute(0, 3, 1, 2).to(self.mean.dtype) - self.mean) / self.deviation

@@ -1,0 +1,91 @@
+"""A Transformer decoder on the grid of an image."""
+
+from dataclasses import dataclass
+
+from torch import Tensor, nn
+
+from regard.errors import ArgumentError, UnknownNameError
+from regard.models.encoders import Encoded
+from regard.models.token_input import POSITIONS, TokenInput, layer_config
+from regard.models.transformer_decoding import TransformerPredictor
+from regard.models.translator import output_matrix, token_embedding
+from regard.models.vision.captioner import Captioner, CaptionerConfig
+from regard.models.vision.grid_encoder import GridEncoder
+from regard.nn import LayerConfig, TransformerDecoder
+
+
+@dataclass(frozen=True, slots=True)
+class TransformerCaptionerConfig(CaptionerConfig):
+    """The configuration of a `TransformerCaptioner`."""
+
+    dim: int = 256
+    """Features of a token."""
+    heads: int = 8
+    """Heads; a divisor of ``dim``."""
+    kv_heads: int | None = None
+    """Key and value heads, a divisor of ``heads``; None: as many as ``heads``."""
+    feedforward: int = 1024
+    """Units of the hidden layer of the feedforward networks."""
+    layers: int = 2
+    """Layers of the decoder."""
+    norm_first: bool = True
+    """Layer normalization before each part (pre-norm) instead of after the sum (post-norm)."""
+    activation: str = "relu"
+    """``relu``, ``gelu`` or ``silu``."""
+    position: str = "sinusoidal"
+    """Positions of the tokens: one of `regard.models.token_input.POSITIONS`."""
+    max_length: int = 64
+    """Position ``learned``: the longest caption, in tokens."""
+    score: str = "scaled_dot"
+    """Score of every attention: a name of `regard.scores.create`."""
+    normalizer: str = "softmax"
+    """Normalizer of every attention."""
+
+    def __post_init__(self) -> None:
+        CaptionerConfig.__post_init__(self)
+        if self.position not in POSITIONS:
+            raise UnknownNameError("position", self.position, POSITIONS)
+        for name in ("dim", "heads", "feedforward", "layers", "max_length"):
+            if getattr(self, name) < 1:
+                raise ArgumentError(f"{name} must be at least 1; it is {getattr(self, name)}")
+        self.layer  # noqa: B018 (checks the sizes of the layers)
+
+    @property
+    def layer(self) -> LayerConfig:
+        """How the layers are made."""
+        return layer_config(self)
+
+    @property
+    def min_numbers(self) -> int:
+        """A lower bound of the number of parameters, of the right order of magnitude."""
+        layers = self.layers * 2 * self.dim * (self.dim + self.feedforward)
+        return self.grid_numbers + self.target_vocabulary * self.dim + layers
+
+
+class TransformerCaptioner(TransformerPredictor, Captioner):
+    """A convolutional grid and a Transformer decoder that attends to it (Vaswani et al. 2017, section 3.1).
+
+    Annotations are projected to the features of a token and normalized. The weights over the grid that it gives are
+    the mean over the heads of the second last layer.
+
+    Args:
+        config: the configuration.
+    """
+
+    config: TransformerCaptionerConfig
+
+    def __init__(self, config: TransformerCaptionerConfig):
+        super().__init__()
+        self.config = config
+        self.encoder = GridEncoder(config, config.dropout)
+        self.memory = nn.Sequential(nn.Linear(self.encoder.dim, config.dim), nn.LayerNorm(config.dim))
+        embedding = token_embedding(config.target_vocabulary, config.dim)
+        self.target_input = TokenInput(embedding, config.position, config.max_length, config.dropout)
+        self.decoder = TransformerDecoder.create(config.layers, config.layer)
+        self.output = output_matrix(embedding, config.tied_embeddings)
+        self.max_length = config.max_length if config.position == "learned" else None
+        self.aligned_layer = max(0, config.layers - 2)
+
+    def encode(self, images: Tensor) -> Encoded:
+        encoded = self.encoder(images)
+        return Encoded(self.memory(encoded.annotations), encoded.lengths)

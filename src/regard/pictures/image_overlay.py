@@ -1,0 +1,150 @@
+"""An image with bright and dark regions: where the weights of a grid over it are large and small."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from regard.errors import ArgumentError, ShapeError
+from regard.pictures.fonts import Lettering, visible, wrapped
+from regard.pictures.numbers import as_array
+from regard.pictures.sheet import new_sheet
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+DARKEST = 0.15
+"""Factor of the brightness where there is no weight."""
+
+COLUMNS = 5
+PANEL = 1.8  # inches
+MOST_PANELS = 200
+
+Box = tuple[float, float, float, float]
+
+
+def spread(weights: Any, rows: int, columns: int, size: tuple[int, int], box: Box | None = None) -> NDArray[np.float64]:
+    """The weights of the cells of a grid at each pixel of an image.
+
+    The weight of a cell is exactly that of the pixel in its middle; between the middles of cells it changes linearly
+    along each axis. Pixels outside of the box have 0.
+
+    Args:
+        weights: ``[rows · columns]``, row by row.
+        rows: of the grid.
+        columns: of the grid.
+        size: height and width of the image.
+        box: x0, y0, x1, y1: the part of the image that the grid covers, in pixels; None: all of it.
+
+    Returns:
+        ``[height, width]``.
+
+    Raises:
+        ShapeError: the weights do not fit the grid, or the box has no area.
+    """
+    cells = as_array("weights", weights, 1)
+    if rows < 1 or columns < 1 or len(cells) != rows * columns:
+        raise ShapeError(f"weights must have rows · columns = {rows} · {columns} numbers; they have {len(cells)}")
+    height, width = size
+    x0, y0, x1, y1 = (0.0, 0.0, float(width), float(height)) if box is None else box
+    if not (x0 < x1 and y0 < y1):
+        raise ShapeError(f"box must be (x0, y0, x1, y1) with x0 < x1 and y0 < y1; it is {box}")
+    down, in_rows = _between(np.arange(height) + 0.5, y0, y1, rows)
+    across, in_columns = _between(np.arange(width) + 0.5, x0, x1, columns)
+    found = down @ cells.reshape(rows, columns) @ across.T
+    return found * (in_rows[:, None] & in_columns)
+
+
+def _between(middles: NDArray[Any], start: float, stop: float, cells: int) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+    # For each pixel the shares ``[pixels, cells]`` of the two nearest middles of cells, and whether it is inside.
+    place = (middles - start) / (stop - start) * cells - 0.5
+    place = np.clip(place, 0, cells - 1)
+    lower = np.minimum(place.astype(int), max(0, cells - 2))
+    share = place - lower
+    shares = np.zeros((len(middles), cells))
+    pixels = np.arange(len(middles))
+    shares[pixels, lower] = 1 - share
+    shares[pixels, np.minimum(lower + 1, cells - 1)] += share
+    return shares, (middles >= start) & (middles <= stop)
+
+
+def overlay(
+    image: NDArray[np.uint8], weights: Any, rows: int, columns: int, box: Box | None = None
+) -> NDArray[np.uint8]:
+    """The image, bright where the weights are large: full brightness at the largest, `DARKEST` at 0.
+
+    Args:
+        image: uint8 ``[height, width, 3]``.
+        weights: ``[rows · columns]``, at least 0.
+        rows: of the grid.
+        columns: of the grid.
+        box: the part of the image that the grid covers; None: all of it.
+
+    Returns:
+        uint8 ``[height, width, 3]``.
+
+    Raises:
+        ShapeError: as `spread`, or the image has another shape.
+        ArgumentError: a weight is negative or not finite.
+    """
+    if image.ndim != 3 or image.shape[2] != 3 or image.dtype != np.uint8 or not image.size:
+        raise ShapeError(f"image must be uint8 [height, width, 3]; it is {image.dtype} {list(image.shape)}")
+    cells = as_array("weights", weights, 1)
+    if not np.isfinite(cells).all() or (cells < 0).any():
+        raise ArgumentError("weights must be finite and at least 0")
+    largest = cells.max(initial=0.0)
+    light = spread(cells / largest if largest else cells, rows, columns, image.shape[:2], box)
+    return np.rint(image * (DARKEST + (1 - DARKEST) * light)[:, :, None]).astype(np.uint8)
+
+
+def image_overlays(
+    image: NDArray[np.uint8],
+    weights: Any,
+    labels: Sequence[str],
+    grid: tuple[int, int],
+    *,
+    box: Box | None = None,
+    title: str | None = None,
+) -> Figure:
+    """Draw an image, and beside it one overlay for each word.
+
+    Args:
+        image: uint8 ``[height, width, 3]``.
+        weights: ``[words, rows · columns]``, at least 0.
+        labels: one for each row of the weights.
+        grid: rows and columns.
+        box: the part of the image that the grid covers; None: all of it.
+        title: over all.
+
+    Raises:
+        ShapeError: shapes that do not fit one another, no word, or more than `MOST_PANELS`.
+        ArgumentError: a weight is negative or not finite.
+        MissingPartError: matplotlib is not installed.
+    """
+    matrix = as_array("weights", weights, 2)
+    if len(matrix) != len(labels) or not 1 <= len(labels) <= MOST_PANELS:
+        raise ShapeError(
+            f"weights must have a row for each of 1 to {MOST_PANELS} labels; there are {len(labels)} labels, and "
+            f"weights have shape {list(matrix.shape)}"
+        )
+    panels = [image, *(overlay(image, row, *grid, box) for row in matrix)]
+    shown = ["", *(visible(label) for label in labels)]
+    heading = "" if title is None else wrapped(title, 22 * min(COLUMNS, len(panels)))
+    across = min(COLUMNS, len(panels))
+    down = -(-len(panels) // across)
+    height, width = image.shape[:2]
+    tall = PANEL * min(max(height / width, 0.25), 4.0)
+    sheet = new_sheet(across * PANEL, down * (tall + 0.3) + 0.25 * (heading.count("\n") + 1.5), layout="constrained")
+    lettering = Lettering([*shown, heading])
+    if heading:
+        lettering.letter(sheet.suptitle("", fontsize=10), heading)
+    every = sheet.subplots(down, across, squeeze=False).ravel()
+    for axes in every:
+        axes.set_axis_off()
+    for axes, panel, label in zip(every, panels, shown, strict=False):
+        axes.imshow(panel, interpolation="nearest", aspect="equal")
+        lettering.letter(axes.set_title("", fontsize=9), label)
+    return sheet

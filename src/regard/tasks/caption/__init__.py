@@ -1,0 +1,1 @@
+"""Saying in words what an image shows."""

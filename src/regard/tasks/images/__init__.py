@@ -1,0 +1,1 @@
+"""Telling the labels of images."""

@@ -1,0 +1,71 @@
+"""Tiny trained runs on generated scenes, of the tasks on images."""
+
+import pytest
+
+from regard.tasks import image_corpora, registry
+from regard.tasks.caption.config import CaptionTrainingConfig
+from regard.tasks.caption.config import DataConfig as CaptionData
+from regard.tasks.caption.config import ModelConfig as CaptionModel
+from regard.tasks.images.config import DataConfig as ImageData
+from regard.tasks.images.config import ImageTrainingConfig
+from regard.tasks.images.config import ModelConfig as ImageModel
+from regard.training.config import RunConfig
+from regard.training.reporter import SilentReporter
+from regard.training.run import train
+from regard.training.run_folder import RunFolder
+
+SHORT = {"epochs": 2, "learning_rate": 0.01, "threads": 1, "accelerator": "cpu", "batch_size": 5}
+NETWORK = {"grid": 8, "stages": 2, "patch": 8, "dropout": 0.1}
+
+CAPTIONERS = {
+    "caption-soft": {"embedding": 7, "hidden": 9, "doubly_stochastic": 0.1},
+    "caption-hard": {"attention": "hard", "embedding": 7, "hidden": 9},
+    "caption-none": {"attention": "none", "embedding": 7, "hidden": 9},
+    "caption-transformer": {"attention": "transformer", "hidden": 8, "heads": 2, "feedforward": 11},
+}
+CLASSIFIERS = {
+    "images-vit": {"hidden": 8, "layers": 2, "heads": 2},
+    "images-vit-pooled": {"hidden": 8, "layers": 1, "heads": 2, "pooling": "attention"},
+    "images-se": {"network": "se", "grid": 16, "stages": 1, "patch": 8},
+    "images-cbam": {"network": "cbam", "grid": 16, "stages": 1, "patch": 8, "pooling": "attention"},
+}
+MADE = {}
+"""Name → folder, for all tests of a process."""
+
+
+def config_of(name, **training):
+    """The configuration of a run, by its name here."""
+    if name == "caption-transformer":
+        training = {"epochs": 8, **training}  # until it says something
+    if name in CAPTIONERS:
+        model = CaptionModel(**NETWORK, **CAPTIONERS[name])
+        data = CaptionData(bundled=23, max_length=11)
+        return RunConfig("caption", data, model, CaptionTrainingConfig(**{**SHORT, "jitter": 0.1, **training}))
+    model = ImageModel(**CLASSIFIERS[name], dropout=0.1)
+    return RunConfig("images", ImageData(bundled=23), model, ImageTrainingConfig(**{**SHORT, "flip": True, **training}))
+
+
+def train_run(config, path, resume=False, reporter=None):
+    folder = RunFolder.open(path) if resume else RunFolder.create(path)
+    return train(registry.find(config.task), config, folder, resume=resume, reporter=reporter or SilentReporter())
+
+
+@pytest.fixture
+def small_corpora(monkeypatch):
+    """Validation and test parts of the bundled corpora are small."""
+    monkeypatch.setattr(image_corpora, "BUNDLED_VALIDATION", 11)
+    monkeypatch.setattr(image_corpora, "BUNDLED_TEST", 13)
+
+
+@pytest.fixture
+def image_run(small_corpora, tmp_path_factory):
+    """The folder of a trained run, by its name here; no test changes it."""
+
+    def make(name):
+        if name not in MADE:
+            path = tmp_path_factory.mktemp("image-runs") / name
+            train_run(config_of(name), path)
+            MADE[name] = path
+        return MADE[name]
+
+    return make

@@ -1,0 +1,54 @@
+"""Files on the page: what is uploaded gives what the run predicts, and what is refused."""
+
+import pytest
+
+import regard
+from page_servers import Echo, serving
+from regard.page.access import MOST_UPLOADED
+from regard.page.models import open_model
+
+BYTES = {"Content-Type": "application/octet-stream"}
+
+
+def upload(client, content, query="model=0&pane=a&number=1", headers=BYTES):
+    return client.ask(f"upload?{query}", content, method="POST", headers=headers)
+
+
+@pytest.mark.parametrize(("name", "first"), [("caption-soft", 0), ("images-vit", 2)])
+def test_an_uploaded_image_gives_what_the_run_predicts(image_run, name, first):
+    path = image_run(name) / "corpus" / "test-2.png"
+    trained = regard.load(image_run(name))
+    (expected,) = trained.predict([path])
+    with serving(open_model(image_run(name))) as client:
+        (model,) = client.ask("models").json["models"]
+        assert model["accepts"] == "image"
+        assert model["has_example_file"] is True
+        found = upload(client, path.read_bytes()).json
+        example = upload(client, b"", "model=0&pane=a&number=2&example=1").json
+        steps = {"reading": found["reading"], "record": 0, "head": 0, "pane": "a", "number": 1}
+        assert client.ask("steps", steps).status == 200
+    assert found["answer"]["text"] == expected.text
+    assert [one["label"] for one in found["answer"]["ranked"]] == [label for label, _ in expected.ranked()]
+    assert found["first"] == first
+    records, axes = found["payload"]["records"], found["payload"]["axes"]
+    assert axes[records[first]["keys"]]["kind"] == "grid"
+    assert example["answer"]["text"] == trained.predict([path.with_name("test-1.png")])[0].text
+
+
+def test_what_cannot_be_read_is_said(image_run):
+    with serving(open_model(image_run("caption-soft"))) as client:
+        reply = upload(client, b"no image")
+        assert (reply.status, "is not an image that can be read" in reply.json["error"]) == (422, True)
+        assert upload(client, b"").status == 422
+        assert "reads no text; choose a file with an image" in client.read("a text").json["error"]
+        assert upload(client, b"x", "model=1&pane=a&number=1").status == 400
+        assert upload(client, b"x", "model=0&number=1").status == 400
+        assert upload(client, b"x", headers={"Content-Type": "application/json"}).status == 415
+        assert upload(client, b"x", headers={"Content-Type": "multipart/form-data"}).status == 415
+        assert upload(client, b"x", headers={**BYTES, "Origin": "http://evil.example"}).status == 403
+        too_long = {**BYTES, "Content-Length": str(MOST_UPLOADED + 1)}
+        assert upload(client, b"x", headers=too_long).status == 413
+        # Only this path takes bytes.
+        assert client.ask("read", b"x", headers=BYTES).status == 415
+    with serving(Echo()) as client:
+        assert "reads texts, no files" in upload(client, b"x").json["error"]
