@@ -100,7 +100,7 @@ def segments(
     lettering.letter(heading, visible(title or ""))
     above = MARGIN + CAPTION + (text_extent(heading)[1] + 0.1 if title else 0.0)
     full_width = max(2 * MARGIN + len(panels) * across + (len(panels) - 1) * GAP, 2 * MARGIN + text_extent(heading)[0])
-    rows = _legend_rows([visible(names[number]) for number in sorted(shown) if number >= 0], full_width, lettering)
+    rows = _legend_rows([visible(names[int(number)]) for number in sorted(shown) if number >= 0], full_width, lettering)
     full_height = above + down + 0.1 + len(rows) * 0.2 + MARGIN
     figure.set_size_inches(full_width, full_height)
     heading.set_position((MARGIN / full_width, 1 - MARGIN / full_height))
