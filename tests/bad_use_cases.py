@@ -438,4 +438,34 @@ CLASSIFYING = [
     (CLASSIFY + "--init-from {run}", "--init-from translate"),
 ]
 
-ALL = COMMANDS + DEMO + PAGE + BENCH + EXPLAIN + TRAINING + USING + SUMMARIZING + LANGUAGE + CLASSIFYING
+SEGMENT = "train segment --bundled 30 --runs {runs} "
+SEGMENTING = [
+    ("train segment", "--train bundled"),
+    ("train segment --train {missing}", "missing images labels"),
+    ("train segment --train {empty}", "empty images table"),
+    ("train segment --train {folder}", "folder images"),
+    ("train segment --train {data}", "'image' english spanish"),
+    (SEGMENT + "--train {folder}", "--train --bundled"),
+    (SEGMENT + "--bundled -1", "--bundled"),
+    (SEGMENT + "--classes a,b", "--classes --ignore"),
+    ("train segment --train {folder} --ignore 70000", "--ignore 65,535"),
+    (SEGMENT + "--height 64", "--height --width"),
+    (SEGMENT + "--height 9000 --width 8", "--height 8,192"),
+    (SEGMENT + "--held-out 0", "--held-out"),
+    (SEGMENT + "--gate ce", "cbam"),
+    (SEGMENT + "--context global", "non_local dual"),
+    (SEGMENT + "--fusion af", "aff"),
+    (SEGMENT + "--levels 7", "--levels 6"),
+    (SEGMENT + "--channels 0", "--channels"),
+    (SEGMENT + "--blocks -1", "--blocks"),
+    (SEGMENT + "--dropout 1", "--dropout"),
+    (SEGMENT + "--crop 0", "--crop"),
+    (SEGMENT + "--crop 1.5", "--crop"),
+    (SEGMENT + "--zoom 0.5", "--zoom"),
+    (SEGMENT + "--colour 1", "--colour"),
+    (SEGMENT + "--class-weights root2", "balanced"),
+    (SEGMENT + "--batch-size 0", "--batch-size"),
+    (SEGMENT + "--init-from {run}", "--init-from translate"),
+]
+
+ALL = COMMANDS + DEMO + PAGE + BENCH + EXPLAIN + TRAINING + USING + SUMMARIZING + LANGUAGE + CLASSIFYING + SEGMENTING

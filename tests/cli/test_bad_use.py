@@ -20,6 +20,7 @@ BASES = {
     "explain": "explain --query '1 2; 3 4'",
     "train translate": "train translate --bundled 30",
     "train classify": "train classify --bundled 30",
+    "train segment": "train segment --bundled 30",
     "evaluate": "evaluate {run} {data}",
     "predict": "predict {run} a",
     "view": "view {run} a -o {folder}/a.html",

@@ -27,6 +27,7 @@ from regard.models.transformer_pointer_generator import TransformerPointerConfig
 from regard.models.transformer_translator import TransformerConfig, TransformerTranslator
 from regard.models.vision.image_classifier import ImageClassifier, ImageClassifierConfig
 from regard.models.vision.recurrent_captioner import RecurrentCaptioner, RecurrentCaptionerConfig
+from regard.models.vision.segmenter import Segmenter, SegmenterConfig
 from regard.models.vision.transformer_captioner import TransformerCaptioner, TransformerCaptionerConfig
 
 FILE_NAME = "model.safetensors"
@@ -43,6 +44,7 @@ MODELS: dict[str, tuple[type[Any], type[Any]]] = {
     "recurrent_captioner": (RecurrentCaptioner, RecurrentCaptionerConfig),
     "transformer_captioner": (TransformerCaptioner, TransformerCaptionerConfig),
     "image_classifier": (ImageClassifier, ImageClassifierConfig),
+    "segmenter": (Segmenter, SegmenterConfig),
 }
 """Name in the file → (model, its configuration)."""
 

@@ -183,6 +183,11 @@ class DualAttention(nn.Module):
         position = self.after_position(self.position(self.before_position(features)))
         return position + self.after_channel(self.channel(self.before_channel(features)))
 
+    def observe(self, features: Tensor, read: Readings) -> Observed:
+        """Readings of the weights of positions; as `PositionAttention.observe`, of the features that it gets."""
+        check_feature_map("features", features, self.channels)
+        return self.position.observe(self.before_position(features), read)
+
 
 def _convolution(channels: int, hidden: int) -> nn.Sequential:
     return nn.Sequential(

@@ -6,9 +6,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from regard.attention import attend
+from regard.attention import Observed, Readings, attend, observe
 from regard.attention.verbs import BackendName
-from regard.errors import UnknownNameError
+from regard.errors import ArgumentError, UnknownNameError
 from regard.nn.feature_maps import as_feature_map, as_sequence, check_feature_map, reduced_channels
 from regard.shapes import accurate, whole_number
 
@@ -94,11 +94,33 @@ class NonLocal(nn.Module):
             ShapeError, KindError: another shape or dtype.
             BackendError: the named backend cannot run this.
         """
-        check_feature_map("features", features, self.channels)
-        query = as_sequence(self.query(features))  # B N D
-        key, value = (as_sequence(self._subsampled(part(features))) for part in (self.key, self.value))  # B M D
-        mixed = self._mixed(query, key, value)
+        mixed = self._mixed(*self._projected(features))
         return features + self.output(as_feature_map(mixed, *features.shape[2:]))
+
+    def observe(self, features: Tensor, read: Readings) -> Observed:
+        """Readings of the weights f / C of the Gaussian forms, row by row of the feature map, with one head.
+
+        Args:
+            features: as for `forward`.
+            read: which readings; ``Readings(rows=[y * width + x])`` gives the weights of one position, in linear
+                memory.
+
+        Returns:
+            `Observed`; its output is y, ``[batch, 1, positions, hidden]``.
+
+        Raises:
+            ShapeError, KindError: another shape or dtype.
+            ArgumentError: the pairwise function is not Gaussian, or a reading that this attention does not have.
+        """
+        if not self.pairwise.endswith("gaussian"):
+            raise ArgumentError(f"the pairwise function {self.pairwise!r} makes no weights that sum to 1, to be read")
+        query, key, value = (part[:, None] for part in self._projected(features))
+        return observe(query, key, value, read=read, score="dot", backend=self.backend)
+
+    def _projected(self, features: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        check_feature_map("features", features, self.channels)
+        key, value = (as_sequence(self._subsampled(part(features))) for part in (self.key, self.value))  # B M D
+        return as_sequence(self.query(features)), key, value
 
     def _mixed(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         if self.pairwise == "dot":

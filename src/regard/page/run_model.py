@@ -15,6 +15,7 @@ from regard.models.transformer_translator import TransformerConfig
 from regard.models.vision.grid_encoder import GridConfig
 from regard.models.vision.image_classifier import ImageClassifierConfig
 from regard.models.vision.recurrent_captioner import RecurrentCaptionerConfig
+from regard.models.vision.segmenter import SegmenterConfig
 from regard.models.vision.transformer_captioner import TransformerCaptionerConfig
 from regard.page.reading import MOST_CHARACTERS, Answer, Reading, ServedModel, check_weights
 from regard.records import AttentionRecord, StepsRecord
@@ -31,6 +32,7 @@ LABELS = {
     "caption": "Caption",
     "transcribe": "Transcription",
     "sounds": "Label",
+    "segment": "Classes",
 }
 """Task → what its answer is."""
 
@@ -43,6 +45,7 @@ PLACEHOLDERS = {
     "caption": "An image to describe",
     "transcribe": "A sound to transcribe",
     "sounds": "A sound to classify",
+    "segment": "An image to segment",
 }
 
 OPTIONS: Mapping[str, Mapping[str, Any]] = {"language": {"tokens": 0, "next": 8}}
@@ -217,6 +220,10 @@ def _facts(trained: Trained) -> str:
             return f"Vision Transformer, {config.layers} layers × {config.heads} heads, {config.pooling} pooling"
         weighed = {"none": "", "se": " with squeeze-and-excitation", "cbam": " with CBAM"}[config.weigh]
         return f"{_grid(config)}{weighed}, {config.pooling} pooling"
+    if isinstance(config, SegmenterConfig):
+        parts = [config.gate, config.context.replace("_", "-"), config.fusion]
+        found = ", ".join(part for part in parts if part not in ("none", "sum"))
+        return f"{config.classes} classes, {found or 'no attention'}"
     if isinstance(config, TranslatorConfig):
         named = {"none": "no", "bahdanau": "Bahdanau", "luong": "Luong", "hard": "hard"}
         return f"{config.cell.upper()}, {named[config.attention]} attention"

@@ -12,6 +12,7 @@ from regard.pictures.head_grid import HeadMap, head_grid
 from regard.pictures.image_overlay import image_overlays, overlay
 from regard.pictures.positions import position_table
 from regard.pictures.saving import save
+from regard.pictures.segments import PixelAttention, segments
 from regard.pictures.sound_alignment import sound_alignment
 from regard.pictures.word_weights import word_weights
 
@@ -25,6 +26,8 @@ __all__ = [
     "position_table",
     "confusion_matrix",
     "word_weights",
+    "segments",
+    "PixelAttention",
     "HeadMap",
     "head_grid",
     "sound_alignment",

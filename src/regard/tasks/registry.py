@@ -43,6 +43,10 @@ BUILT_IN = {
         "regard.tasks.sounds.task:TASK",
         "Tell the label of a sound: the encoder of transcribe, with attention pooling.",
     ),
+    "segment": (
+        "regard.tasks.segment.task:TASK",
+        "Tell the class of each pixel: a small network with channel, position and fusion attention.",
+    ),
     "images": (
         "regard.tasks.images.task:TASK",
         "Tell the label of an image: a Vision Transformer, or a convolutional network with SE or CBAM.",

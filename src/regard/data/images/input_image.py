@@ -50,7 +50,7 @@ class InputImage:
             ShapeError: pixels of another shape or dtype.
             DataError: the image cannot be read.
         """
-        name, pixels = _read(source, place)
+        name, pixels = input_pixels(source, place)
         fitted = fit_image(pixels, size, fit, name)
         height, width = pixels.shape[:2]
         scale = min(1.0, LARGEST_SHOWN / max(height, width))
@@ -66,7 +66,8 @@ class InputImage:
         return cls(name, fitted.pixels, shown, box, across)
 
 
-def _read(source: Any, place: str) -> tuple[str, NDArray[np.uint8]]:
+def input_pixels(source: Any, place: str) -> tuple[str, NDArray[np.uint8]]:
+    """The name and the pixels of what is given as an image; arguments and errors as for `InputImage.open`."""
     if isinstance(source, (str, os.PathLike)):
         return os.fspath(source), read_image(source)
     if isinstance(source, (bytes, bytearray)):

@@ -1,0 +1,93 @@
+"""Images with the class of each pixel: what a segmentation learns from, and where it comes from."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from regard.data.images.reading import read_class_map, read_image
+from regard.errors import DataError
+
+
+class MaskedPixels(NamedTuple):
+    """The pixels of an image and their classes.
+
+    Attributes:
+        pixels: uint8 ``[height, width, 3]``.
+        classes: uint8 or uint16 ``[height, width]``, as they are in the file.
+    """
+
+    pixels: NDArray[np.uint8]
+    classes: NDArray[Any]
+
+
+class MaskedImage(Protocol):
+    """Something that has pixels and their classes."""
+
+    @property
+    def name(self) -> str:
+        """For people, and for messages."""
+        ...
+
+    def state(self) -> tuple[object, ...]:
+        """What the pixels and classes are a function of: numbers and texts.
+
+        Raises:
+            DataError: there are none.
+        """
+        ...
+
+    def load(self) -> MaskedPixels:
+        """The pixels and their classes, of one size.
+
+        Raises:
+            DataError: they cannot be read, or have two sizes.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class MaskedFiles:
+    """An image and its class map in two files.
+
+    Attributes:
+        image: the file of the image.
+        mask: the file of the class map: grey levels or indices of a palette.
+        place: where both are named, for messages: ``"train.tsv: row 7"``; None: nowhere.
+    """
+
+    image: str
+    mask: str
+    place: str | None = None
+
+    @property
+    def name(self) -> str:
+        return self.image
+
+    def state(self) -> tuple[object, ...]:
+        return self._state(self.image), self._state(self.mask)
+
+    def load(self) -> MaskedPixels:
+        pixels, classes = read_image(self.image, self.place), read_class_map(self.mask, self.place)
+        if pixels.shape[:2] != classes.shape:
+            (height, width), (rows, columns) = pixels.shape[:2], classes.shape
+            where = "" if self.place is None else f"{self.place}: "
+            raise DataError(
+                f"{where}{self.mask}: has {columns} × {rows} pixels, and its image {self.image} has "
+                f"{width} × {height}; they must have the same size"
+            )
+        return MaskedPixels(pixels, classes)
+
+    def _state(self, file: str) -> tuple[object, ...]:
+        where = file if self.place is None else f"{self.place}: {file}"
+        try:
+            found = os.stat(file)
+        except OSError as error:
+            reason = "no such file" if isinstance(error, FileNotFoundError) else f"cannot be read ({error.strerror})"
+            raise DataError(f"{where}: {reason}; check the path") from error
+        except ValueError as error:  # a null character
+            raise DataError(f"{where!r} is not a path ({error})") from error
+        return str(Path(file).resolve()), found.st_size, found.st_mtime_ns

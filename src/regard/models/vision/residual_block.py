@@ -1,0 +1,48 @@
+"""Two convolutions with a residual, and a gate of channels or positions before the sum."""
+
+from typing import Literal
+
+from torch import Tensor, nn
+
+from regard.errors import UnknownNameError
+from regard.nn import CBAM, BatchNorm2d, SqueezeExcitation
+
+Gate = Literal["none", "se", "cbam"]
+GATES = ("none", "se", "cbam")
+
+
+class ResidualBlock(nn.Module):
+    """``ReLU(x + gate(B(conv(ReLU(B(conv(x)))))))``, the convolutions 3 × 3, B batch normalization.
+
+    He et al. 2016, "Deep Residual Learning for Image Recognition", figure 2; the gate stands before the sum, as in
+    Hu et al. 2018, figure 3, and Woo et al. 2018, figure 3.
+
+    Args:
+        channels: of the feature map.
+        gate: ``none``, ``se`` (squeeze-and-excitation) or ``cbam``.
+        reduction: of the gate.
+
+    Raises:
+        UnknownNameError: there is no such gate.
+    """
+
+    def __init__(self, channels: int, gate: Gate = "none", reduction: int = 4):
+        super().__init__()
+        if gate not in GATES:
+            raise UnknownNameError("gate", gate, GATES)
+        self.layers = nn.Sequential(
+            nn.Conv2d(channels, channels, 3, padding=1, bias=False),
+            BatchNorm2d(channels),
+            nn.ReLU(inplace=True),
+            nn.Conv2d(channels, channels, 3, padding=1, bias=False),
+            BatchNorm2d(channels),
+        )
+        self.gate: nn.Module = nn.Identity()
+        if gate == "se":
+            self.gate = SqueezeExcitation(channels, reduction)
+        elif gate == "cbam":
+            self.gate = CBAM(channels, reduction)
+
+    def forward(self, features: Tensor) -> Tensor:
+        """``[batch, channels, height, width]`` to the same shape."""
+        return (features + self.gate(self.layers(features))).relu()

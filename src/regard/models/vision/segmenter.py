@@ -1,0 +1,234 @@
+"""A small encoder-decoder network that tells the class of each pixel, with and without attention."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from regard.attention import Observed, Readings
+from regard.errors import ArgumentError, UnknownNameError
+from regard.models.vision.residual_block import GATES, ResidualBlock
+from regard.nn import AFF, IAFF, BatchNorm2d, DualAttention, NonLocal
+from regard.nn.feature_maps import check_feature_map
+from regard.shapes import whole_number
+
+CONTEXTS = ("none", "non_local", "dual")
+FUSIONS = ("sum", "aff", "iaff")
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+"""Mean and standard deviation of red, green and blue that pixels are normalized with, of values from 0 to 1."""
+
+
+@dataclass(frozen=True)
+class SegmenterConfig:
+    """The sizes of a `Segmenter`."""
+
+    classes: int
+    """Classes of a pixel."""
+    channels: int = 16
+    """Channels at half of the image's size; each halving doubles them."""
+    levels: int = 4
+    """How often the image is halved, 2 to 6."""
+    blocks: int = 2
+    """Residual blocks at each scale but the first, which has none."""
+    decoder_channels: int = 32
+    """Channels of the decoder."""
+    gate: str = "se"
+    """In each residual block: ``none``, ``se`` or ``cbam``."""
+    context: str = "dual"
+    """Between positions and channels at an eighth of the size: ``none``, ``non_local`` or ``dual``."""
+    fusion: str = "aff"
+    """Of the encoder's and the decoder's features: ``sum``, ``aff`` or ``iaff``."""
+    dropout: float = 0.1
+    """Probability that a channel is dropped before the last convolution, in [0, 1)."""
+
+    def __post_init__(self) -> None:
+        for name, low, high in (
+            ("classes", 1, 65_536),
+            ("channels", 1, 4096),
+            ("levels", 2, 6),
+            ("blocks", 0, 100),
+            ("decoder_channels", 1, 4096),
+        ):
+            whole_number(name, getattr(self, name), low, high)
+        for name, known in (("gate", GATES), ("context", CONTEXTS), ("fusion", FUSIONS)):
+            if getattr(self, name) not in known:
+                raise UnknownNameError(name, getattr(self, name), known)
+        if not 0 <= self.dropout < 1:
+            raise ArgumentError(f"dropout must be in [0, 1); it is {self.dropout}")
+
+    @property
+    def stride(self) -> int:
+        """Pixels on a side of the smallest map's positions."""
+        return 2**self.levels
+
+    @property
+    def context_level(self) -> int:
+        """The level, from 0, whose positions attend to each other: an eighth of the size, or the smallest map."""
+        return min(3, self.levels) - 1
+
+    @property
+    def cell(self) -> int:
+        """Pixels on a side of a position that attends."""
+        return 2 ** (self.context_level + 1)
+
+    @property
+    def min_numbers(self) -> int:
+        """A model holds at least so many numbers."""
+        return self.classes * self.decoder_channels + 9 * self.blocks * (self.channels * 2 ** (self.levels - 1)) ** 2
+
+
+class Segmenter(nn.Module):
+    """Classes of pixels, by an encoder that halves the image several times and a decoder that doubles it again.
+
+    ::
+
+        encoder   E_1 = stem(image);  E_l = residual blocks(halved(E_{l-1}))
+        decoder   D_L = 1 × 1(E_L);  D_l = refined(fused(1 × 1(E_l), doubled(D_{l+1})))
+        classes   logits = doubled(3 × 3(D_1))
+
+    Three kinds of attention can be taken in, each by its own setting, and all can be left out: a gate of channels or of
+    channels and positions in each residual block (`regard.nn.SqueezeExcitation`, `regard.nn.CBAM`); positions and
+    channels of the decoder's map at an eighth of the size that attend to each other (`regard.nn.NonLocal`,
+    `regard.nn.DualAttention`); and attentional feature fusion (`regard.nn.AFF`, `regard.nn.IAFF`) where the decoder
+    takes in the encoder's maps.
+
+    Each halving joins blocks of 2 × 2 positions, and each doubling interpolates between their middles, so position
+    (row, column) of level l belongs exactly to the square of 2^l pixels at (row, column) · 2^l. An image whose height
+    or width is no multiple of the stride is continued at the bottom and on the right by its last row and column.
+
+    Args:
+        config: the sizes.
+    """
+
+    mean: Tensor
+    std: Tensor
+    context: nn.Identity | NonLocal | DualAttention
+
+    def __init__(self, config: SegmenterConfig):
+        super().__init__()
+        self.config = config
+        widths = [config.channels * 2**level for level in range(config.levels)]
+        hidden = config.decoder_channels
+        self.register_buffer("mean", torch.tensor(MEAN)[:, None, None], persistent=False)
+        self.register_buffer("std", torch.tensor(STD)[:, None, None], persistent=False)
+        self.stages = nn.ModuleList(
+            nn.Sequential(
+                _Halved(3 if level == 0 else widths[level - 1], width, 4 if level == 0 else 2),
+                *(ResidualBlock(width, config.gate) for _ in range(config.blocks if level else 0)),  # pyright: ignore
+            )
+            for level, width in enumerate(widths)
+        )
+        self.laterals = nn.ModuleList(_Convolution(width, hidden, 1) for width in widths)
+        self.fusions = nn.ModuleList(_fusion(config.fusion, hidden) for _ in widths[:-1])
+        self.refinements = nn.ModuleList(_Convolution(hidden, hidden, 3) for _ in widths[:-1])
+        self.context = _context(config.context, hidden)
+        self.dropout = nn.Dropout2d(config.dropout)
+        self.head = nn.Conv2d(hidden, config.classes, 3, padding=1)
+        self.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
+
+    @property
+    def attends(self) -> bool:
+        """Whether positions attend to each other, with weights that can be shown."""
+        return self.config.context != "none"
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Logits of the classes of each pixel.
+
+        Args:
+            images: ``[batch, 3, height, width]``, red, green and blue from 0 to 1.
+
+        Returns:
+            ``[batch, classes, height, width]``.
+
+        Raises:
+            ShapeError, KindError: another shape or dtype.
+        """
+        maps = self._encoded(images)
+        features = self.context(self._before_context(maps))
+        for level in range(self.config.context_level - 1, -1, -1):
+            features = self._fused(level, maps[level], features)
+        logits = F.interpolate(self.head(self.dropout(features)), scale_factor=2.0, mode="bilinear")
+        return logits[..., : images.shape[2], : images.shape[3]]
+
+    def observe_context(self, images: Tensor, read: Readings) -> Observed:
+        """Readings of the weights with which positions attend to each other, row by row of the map.
+
+        Args:
+            images: as for `forward`.
+            read: which readings; positions are numbered row by row, and a row of the map has
+                ``ceil(width / stride) * stride / cell`` of them.
+
+        Raises:
+            ArgumentError: the model has no such attention.
+        """
+        if isinstance(self.context, nn.Identity):
+            raise ArgumentError("the positions of this model do not attend to each other: its context is 'none'")
+        return self.context.observe(self._before_context(self._encoded(images)), read)
+
+    def context_size(self, height: int, width: int) -> tuple[int, int]:
+        """Rows and columns of positions that attend to each other for an image of this size."""
+        stride, cell = self.config.stride, self.config.cell
+        return -(-height // stride) * stride // cell, -(-width // stride) * stride // cell
+
+    def _encoded(self, images: Tensor) -> list[Tensor]:
+        """The encoder's maps with the decoder's channels, the largest first."""
+        check_feature_map("images", images, 3)
+        stride = self.config.stride
+        # Convolutions on a CPU are fastest with the channels of a position side by side.
+        features = ((images - self.mean) / self.std).contiguous(memory_format=torch.channels_last)
+        features = F.pad(features, (0, -images.shape[3] % stride, 0, -images.shape[2] % stride), mode="replicate")
+        maps = []
+        for stage, lateral in zip(self.stages, self.laterals, strict=True):
+            features = stage(features)
+            maps.append(lateral(features))
+        return maps
+
+    def _before_context(self, maps: list[Tensor]) -> Tensor:
+        features = maps[-1]
+        for level in range(self.config.levels - 2, self.config.context_level - 1, -1):
+            features = self._fused(level, maps[level], features)
+        return features
+
+    def _fused(self, level: int, encoded: Tensor, decoded: Tensor) -> Tensor:
+        doubled = F.interpolate(decoded, scale_factor=2.0, mode="bilinear")
+        return self.refinements[level](self.fusions[level](encoded, doubled))
+
+
+class _Convolution(nn.Sequential):
+    """A convolution that keeps the size, batch normalization, ReLU."""
+
+    def __init__(self, channels: int, outputs: int, size: int):
+        super().__init__(
+            nn.Conv2d(channels, outputs, size, padding=size // 2, bias=False),
+            BatchNorm2d(outputs),
+            nn.ReLU(inplace=True),
+        )
+
+
+class _Halved(nn.Sequential):
+    """A convolution that halves the size; the middle of its kernel is the middle of 2 × 2 positions."""
+
+    def __init__(self, channels: int, outputs: int, size: int):
+        super().__init__(
+            nn.Conv2d(channels, outputs, size, stride=2, padding=size // 2 - 1, bias=False),
+            BatchNorm2d(outputs),
+            nn.ReLU(inplace=True),
+        )
+
+
+class _Sum(nn.Module):
+    """The sum of two feature maps."""
+
+    def forward(self, first: Tensor, second: Tensor) -> Tensor:
+        return first + second
+
+
+def _fusion(name: str, channels: int) -> nn.Module:
+    return {"sum": lambda: _Sum(), "aff": lambda: AFF(channels), "iaff": lambda: IAFF(channels)}[name]()
+
+
+def _context(name: str, channels: int) -> nn.Identity | NonLocal | DualAttention:
+    if name == "non_local":
+        return NonLocal(channels)
+    return DualAttention(channels, channels) if name == "dual" else nn.Identity()

@@ -1,0 +1,37 @@
+"""The pictures of a segmentation: the confusion matrix of pixels, and the classes over the images."""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from regard.tasks.segment.segmentation import Segmentation
+from regard.training.run_folder import RunFolder
+
+
+def draw_confusion(folder: RunFolder, confusion: Sequence[Sequence[int]], names: Sequence[str], name: str) -> Path:
+    """Draw ``pictures/<name>.png``: how many pixels of each class were found to be which."""
+    from regard.pictures import confusion_matrix, save
+
+    folder.make_pictures()
+    return save(confusion_matrix(confusion, names), folder.pictures / f"{name}.png")
+
+
+def draw_segments(folder: Path, found: Iterable[Segmentation]) -> list[Path]:
+    """Draw each image, the classes over it and the attention of a pixel, as ``segments-1.png``, ``segments-2.png``, ...
+
+    Args:
+        folder: folder of the pictures; created if it does not exist.
+        found: the segmented images; one without weights has no panel of them.
+
+    Returns:
+        the files.
+    """
+    from regard.pictures import PixelAttention, save, segments
+
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = []
+    for number, one in enumerate(found, start=1):
+        attention = None if one.weights is None else PixelAttention(one.weights, one.cell, one.pixel)
+        title = Path(one.image).name
+        figure = segments(one.pixels, one.classes, one.names, attention=attention, title=title)
+        paths.append(save(figure, folder / f"segments-{number}.png"))
+    return paths
