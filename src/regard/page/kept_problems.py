@@ -8,6 +8,8 @@ from regard.attention import Problem, Readings
 from regard.watching import Watch
 from regard.watching.intercepted import Intercepted
 from regard.watching.owners import Owner
+from regard.watching.sdpa import SameCall
+from regard.watching.thread_state import is_like_no_other
 
 
 class KeptProblems(Watch):
@@ -24,7 +26,9 @@ class KeptProblems(Watch):
         super().__init__(model, Readings(), None, None, keep=False, norms=False, outputs=False)
         self.problems: list[Problem | None] = []
 
-    def take(self, owner: Owner, read: Callable[[], Intercepted]) -> None:
+    def take(
+        self, owner: Owner, read: Callable[[], Intercepted], same: Callable[[Owner], SameCall | None] = is_like_no_other
+    ) -> None:
         found: list[Intercepted] = []
 
         def kept() -> Intercepted:
@@ -32,6 +36,7 @@ class KeptProblems(Watch):
             return found[-1]
 
         before = len(self.calls)
+        # Each call's own numbers are kept, so that no call stands for others.
         super().take(owner, kept)
         if len(self.calls) > before:
             self.problems.append(found[-1].problem)
