@@ -155,7 +155,7 @@ class _LSTMStep(torch.autograd.Function):
         cell = cell.to(gates.dtype)
         after, tanh_after, output = (torch.empty_like(cell) for _ in range(3))
         lstm_step(gates, cell, after, tanh_after, output)
-        ctx.products, ctx.time = products, time
+        ctx.sums, ctx.time = products.gradients, time
         ctx.save_for_backward(gates, cell, tanh_after, fed, hidden, fed_weight, hidden_weight)
         return output.to(known.dtype), after
 
@@ -163,7 +163,7 @@ class _LSTMStep(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad_hidden: Tensor, grad_cell: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
         gates, cell, tanh_after, fed, hidden, fed_weight, hidden_weight = ctx.saved_tensors
-        grad_sum = ctx.products.gradient(ctx.time, (fed, hidden))
+        grad_sum = ctx.sums.gradient(ctx.time, (fed, hidden))
         grad_gates = grad_sum if grad_sum.dtype == gates.dtype else torch.empty_like(gates)
         grad_cell = torch.empty_like(cell).copy_(grad_cell)
         lstm_step_gradients(gates, cell, tanh_after, grad_hidden.to(gates.dtype), grad_cell, grad_gates)
@@ -207,7 +207,7 @@ class _GRUStep(torch.autograd.Function):
         before = hidden.to(gates.dtype)
         output = torch.empty_like(before)
         gru_step(gates, recurrent, before, output)
-        ctx.layer, ctx.time = layer, time
+        ctx.sums, ctx.time = tuple(products.gradients for products in layer), time
         candidate = recurrent[:, 2 * before.shape[1] :]
         ctx.save_for_backward(gates, candidate, fed, hidden, fed_weight, hidden_weight)
         return output.to(known.dtype)
@@ -216,7 +216,7 @@ class _GRUStep(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
         gates, candidate, fed, hidden, fed_weight, hidden_weight = ctx.saved_tensors
-        of_input, of_hidden = ctx.layer
+        of_input, of_hidden = ctx.sums
         before = hidden.to(gates.dtype)
         grad_hidden = torch.empty_like(before).copy_(grad_output)
         grad_sums = of_input.gradient(ctx.time, (fed,)), of_hidden.gradient(ctx.time, (hidden,))

@@ -13,46 +13,22 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 
-class StepProducts:
-    """The sums ``known_t + b + Σ_k W_k input_{k,t}`` of one loop: their weights, and their gradients.
-
-    Each step's own autograd function takes `weights` (and `bias`) as inputs and returns no gradient for them, nor for
-    its `known`; its backward pass writes the gradient of its sum into what `gradient` gives. Autograd runs the backward
-    pass of the weights after that of all steps; there the products are computed.
+class StepGradients:
+    """The gradients of the sums of one loop, and the inputs of their products, as the steps' backward passes give them.
 
     Args:
-        weights: each ``[out, in_k]``.
-        bias: ``[out]`` or None.
-        known: ``[steps, rows, out]``, what is known of the sums before the loop; None: nothing.
         steps: number of steps of the loop.
-        dtype: the dtype of the loop; weights and bias are cast to it once. ``known`` has it.
-
-    Attributes:
-        weights: in ``dtype``.
-        bias: in ``dtype``, or None.
-        known: ``[rows, out]`` for each step, or empty.
+        dim: features of a sum.
     """
 
-    def __init__(
-        self, weights: tuple[Tensor, ...], bias: Tensor | None, known: Tensor | None, steps: int, dtype: torch.dtype
-    ):
-        self._steps = steps
+    def __init__(self, steps: int, dim: int):
+        self._steps, self._dim = steps, dim
         self._inputs: dict[int, tuple[Tensor, ...]] = {}
         self._gradients: Tensor | None = None
         self._pass = -1
-        self.bias: Tensor | None
-        if torch.compiler.is_compiling():
-            # A compiler arranges the products of a backward pass itself.
-            self.weights = tuple(weight.to(dtype) for weight in weights)
-            self.bias = None if bias is None else bias.to(dtype)
-            self.known = () if known is None else known.unbind(0)
-        else:
-            self.bias, *cast = _WeightsFunction.apply(self, dtype, known, bias, *weights)  # pyright: ignore[reportGeneralTypeIssues]
-            self.weights = tuple(cast)
-            self.known = () if known is None else known.detach().unbind(0)
 
     def gradient(self, step: int, inputs: tuple[Tensor, ...]) -> Tensor:
-        """Where a step's backward pass must write the gradient of its sum, ``[rows, out]``.
+        """Where a step's backward pass must write the gradient of its sum, ``[rows, dim]``.
 
         Args:
             step: index of the step.
@@ -62,8 +38,7 @@ class StepProducts:
         if self._gradients is None or self._pass != running:
             # A backward pass that ended early leaves its steps here.
             self._inputs.clear()
-            rows, out = len(inputs[0]), self.weights[0].shape[0]
-            self._gradients = inputs[0].new_empty(self._steps, rows, out)
+            self._gradients = inputs[0].new_empty(self._steps, len(inputs[0]), self._dim)
             self._pass = running
         self._inputs[step] = inputs
         return self._gradients[step]
@@ -72,7 +47,7 @@ class StepProducts:
         """What the running backward pass gathered; None if it reached no step. It is forgotten here.
 
         Returns:
-            the gradients of the sums ``[steps, rows, out]``, and for each weight its factors ``[steps · rows, in_k]``.
+            the gradients of the sums ``[steps, rows, dim]``, and for each weight its factors ``[steps · rows, in_k]``.
         """
         gradients, inputs = self._gradients, self._inputs
         self._gradients, self._inputs = None, {}
@@ -88,15 +63,52 @@ class StepProducts:
         return gradients, [torch.cat(tensors) for tensors in zip(*ordered, strict=True)]
 
 
+class StepProducts:
+    """The sums ``known_t + b + Σ_k W_k input_{k,t}`` of one loop: their weights, and their gradients.
+
+    Each step's own autograd function takes `weights` (and `bias`) as inputs and returns no gradient for them, nor for
+    its `known`; its backward pass writes the gradient of its sum into what `gradients` gives. Autograd runs the
+    backward pass of the weights after that of all steps; there the products are computed.
+
+    Args:
+        weights: each ``[out, in_k]``.
+        bias: ``[out]`` or None.
+        known: ``[steps, rows, out]``, what is known of the sums before the loop; None: nothing.
+        steps: number of steps of the loop.
+        dtype: the dtype of the loop; weights and bias are cast to it once. ``known`` has it.
+
+    Attributes:
+        weights: in ``dtype``.
+        bias: in ``dtype``, or None.
+        known: ``[rows, out]`` for each step, or empty.
+        gradients: of the sums. A step keeps them, and not the whole, whose weights would keep the graph alive.
+    """
+
+    def __init__(
+        self, weights: tuple[Tensor, ...], bias: Tensor | None, known: Tensor | None, steps: int, dtype: torch.dtype
+    ):
+        self.gradients = StepGradients(steps, weights[0].shape[0])
+        self.bias: Tensor | None
+        if torch.compiler.is_compiling():
+            # A compiler arranges the products of a backward pass itself.
+            self.weights = tuple(weight.to(dtype) for weight in weights)
+            self.bias = None if bias is None else bias.to(dtype)
+            self.known = () if known is None else known.unbind(0)
+        else:
+            self.bias, *cast = _WeightsFunction.apply(self.gradients, dtype, known, bias, *weights)  # pyright: ignore[reportGeneralTypeIssues]
+            self.weights = tuple(cast)
+            self.known = () if known is None else known.detach().unbind(0)
+
+
 class _WeightsFunction(torch.autograd.Function):
     """Bias and weights in the dtype of the loop."""
 
     @staticmethod
     def forward(
-        ctx: Any, products: StepProducts, dtype: torch.dtype, known: Tensor | None, *parameters: Tensor | None
+        ctx: Any, sums: StepGradients, dtype: torch.dtype, known: Tensor | None, *parameters: Tensor | None
     ) -> tuple[Tensor | None, ...]:
         ctx.set_materialize_grads(False)
-        ctx.products, ctx.has_known = products, known is not None
+        ctx.sums, ctx.has_known = sums, known is not None
         ctx.given = [None if parameter is None else parameter.dtype for parameter in parameters]
         return tuple(
             parameter
@@ -110,7 +122,7 @@ class _WeightsFunction(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *_: None) -> tuple[Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        taken = ctx.products.take()
+        taken = ctx.sums.take()
         if taken is None:
             return (None,) * (3 + len(ctx.given))
         gradients, inputs = taken

@@ -130,7 +130,7 @@ class AttentionCall:
         own.update(readings)
 
     def settle(self) -> None:
-        """Take the readings now if they were postponed. Whoever asks for one does not need this."""
+        """Take the readings now if they were postponed. Reading one of them does the same."""
         joined = vars(self).get("_joined")
         if joined is not None:
             joined.settle()

@@ -28,6 +28,10 @@ class TransformerCaptionerConfig(CaptionerConfig):
     """Units of the hidden layer of the feedforward networks."""
     layers: int = 2
     """Layers of the decoder."""
+    feedforward_chunk: int = 0
+    """Rows that the feedforward networks treat at a time; 0: all."""
+    activation_checkpointing: bool = False
+    """Whether activations of the decoder are computed again in the backward pass instead of kept."""
     norm_first: bool = True
     """Layer normalization before each part (pre-norm) instead of after the sum (post-norm)."""
     activation: str = "relu"
