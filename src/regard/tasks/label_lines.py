@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from regard.tasks.classify.metrics import LabelScores
+from regard.tasks.label_metrics import LabelScores
 
 MOST_SHOWN = 12
 """Labels of the confusion matrix that is printed."""

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from regard.data.images.places import pixel_places
 from regard.errors import ArgumentError, ShapeError
 
 
@@ -67,7 +68,8 @@ class Augmentation:
         mirror = 1 - 2 * (torch.rand(batch, device=device) < 0.5).float() if self.flip else torch.ones_like(scale)
         zero = torch.zeros_like(scale)
         rows = [torch.stack([scale * mirror, zero, room[:, 0]], 1), torch.stack([zero, scale, room[:, 1]], 1)]
-        grid = F.affine_grid(torch.stack(rows, 1), list(images.shape), align_corners=False)
+        height, width = images.shape[2:]
+        grid = pixel_places(torch.stack(rows, 1), (height, width))
         return F.grid_sample(images, grid, padding_mode="reflection", align_corners=False)
 
     def _brightness(self, images: Tensor) -> Tensor:

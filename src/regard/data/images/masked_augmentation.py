@@ -7,6 +7,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from regard.data.images.places import pixel_places
+
 IGNORED = -1
 """The class of pixels that neither a loss nor a metric counts."""
 
@@ -43,12 +45,6 @@ def augment(images: Tensor, classes: Tensor, options: Augmentation) -> tuple[Ten
     Returns:
         images ``[batch, 3, *options.size]`` and classes ``[batch, *options.size]``.
     """
-    # Autocast would round the places of pixels to 8 bits.
-    with torch.autocast(images.device.type, enabled=False):
-        return _augmented(images, classes, options)
-
-
-def _augmented(images: Tensor, classes: Tensor, options: Augmentation) -> tuple[Tensor, Tensor]:
     batch, height, width = classes.shape
     zoom = torch.exp((2 * _random(images, batch) - 1) * math.log(options.zoom))
     mirror = 1 - 2 * (_random(images, batch) < 0.5).to(images) if options.mirror else torch.ones_like(zoom)
@@ -59,7 +55,7 @@ def _augmented(images: Tensor, classes: Tensor, options: Augmentation) -> tuple[
         # The middle of the part, in coordinates from −1 to 1; a part that fits lies inside.
         theta[:, axis, 2] = (2 * _random(images, batch) - 1) * (1 - part).abs()
     theta[:, 0, 0] *= mirror
-    grid = F.affine_grid(theta, [batch, 1, *options.size], align_corners=False)
+    grid = pixel_places(theta, options.size)
     pixels = F.grid_sample(images, grid, mode="bilinear", padding_mode="zeros", align_corners=False)
     shifted = (classes - IGNORED)[:, None].to(images)  # outside of the image is 0
     found = F.grid_sample(shifted, grid, mode="nearest", padding_mode="zeros", align_corners=False)

@@ -1,13 +1,12 @@
 """Images with the class of each pixel: what a segmentation learns from, and where it comes from."""
 
-import os
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from regard.data.images.picture import PictureFile
 from regard.data.images.reading import read_class_map, read_image
 from regard.errors import DataError
 
@@ -68,7 +67,7 @@ class MaskedFiles:
         return self.image
 
     def state(self) -> tuple[object, ...]:
-        return self._state(self.image), self._state(self.mask)
+        return PictureFile(self.image, self.place).state(), PictureFile(self.mask, self.place).state()
 
     def load(self) -> MaskedPixels:
         pixels, classes = read_image(self.image, self.place), read_class_map(self.mask, self.place)
@@ -80,14 +79,3 @@ class MaskedFiles:
                 f"{width} × {height}; they must have the same size"
             )
         return MaskedPixels(pixels, classes)
-
-    def _state(self, file: str) -> tuple[object, ...]:
-        where = file if self.place is None else f"{self.place}: {file}"
-        try:
-            found = os.stat(file)
-        except OSError as error:
-            reason = "no such file" if isinstance(error, FileNotFoundError) else f"cannot be read ({error.strerror})"
-            raise DataError(f"{where}: {reason}; check the path") from error
-        except ValueError as error:  # a null character
-            raise DataError(f"{where!r} is not a path ({error})") from error
-        return str(Path(file).resolve()), found.st_size, found.st_mtime_ns

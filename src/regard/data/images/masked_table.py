@@ -1,14 +1,13 @@
 """Many images of one size with the class of each pixel: a memory-mapped table in the cache, written once."""
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from regard.atomic_file import AtomicFile
-from regard.data.cache import cache_folder, fingerprint, writing_cache
+from regard.data.cache import fingerprint
+from regard.data.images.cached_pixels import cached_pixels
 from regard.data.images.masked_image import MaskedImage
 from regard.data.images.resizing import fit_image
 from regard.errors import DataError
@@ -35,14 +34,8 @@ def masked_table(images: Sequence[MaskedImage], size: tuple[int, int], ignore: i
         MissingPartError: Pillow or ``datasets`` is not installed.
     """
     states = tuple(image.state() for image in images)
-    path = cache_folder() / f"{fingerprint('masked', 1, states, size, ignore)}.npy"
-    if not path.is_file():
-        with writing_cache(path.parent):
-            _write(path, images, size, ignore)
-    try:
-        return np.load(path, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
-        raise DataError(f"{path}: this file of the cache is damaged; delete it") from error
+    key = fingerprint("masked", 1, states, size, ignore)
+    return cached_pixels(key, (len(images), *size, 4), (_row(image, size, ignore) for image in images))
 
 
 def known_classes(classes: NDArray[Any], ignore: int | None, name: str) -> NDArray[np.uint8]:
@@ -71,13 +64,8 @@ def resized_classes(classes: NDArray[np.uint8], size: tuple[int, int]) -> NDArra
     return classes[rows[:, None], columns]
 
 
-def _write(path: Path, images: Sequence[MaskedImage], size: tuple[int, int], ignore: int | None) -> None:
-    # Under another name first, so that an interrupted process leaves no partial table.
-    header = {"descr": "|u1", "fortran_order": False, "shape": (len(images), *size, 4)}
-    with AtomicFile(path) as part, part.open("wb") as file:
-        np.lib.format.write_array_header_2_0(file, header)
-        for image in images:
-            found = image.load()
-            pixels = fit_image(found.pixels, size, "stretch", image.name).pixels
-            classes = resized_classes(known_classes(found.classes, ignore, image.name), size)
-            file.write(np.concatenate((pixels, classes[..., None]), axis=2).tobytes())
+def _row(image: MaskedImage, size: tuple[int, int], ignore: int | None) -> NDArray[np.uint8]:
+    found = image.load()
+    pixels = fit_image(found.pixels, size, "stretch", image.name).pixels
+    classes = resized_classes(known_classes(found.classes, ignore, image.name), size)
+    return np.concatenate((pixels, classes[..., None]), axis=2)

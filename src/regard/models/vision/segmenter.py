@@ -8,6 +8,7 @@ from torch.nn import functional as F
 
 from regard.attention import Observed, Readings
 from regard.errors import ArgumentError, UnknownNameError
+from regard.models.vision.pixels import DEVIATION, MEAN
 from regard.models.vision.residual_block import GATES, ResidualBlock
 from regard.nn import AFF, IAFF, BatchNorm2d, DualAttention, NonLocal
 from regard.nn.feature_maps import check_feature_map
@@ -15,8 +16,6 @@ from regard.shapes import whole_number
 
 CONTEXTS = ("none", "non_local", "dual")
 FUSIONS = ("sum", "aff", "iaff")
-MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-"""Mean and standard deviation of red, green and blue that pixels are normalized with, of values from 0 to 1."""
 
 
 @dataclass(frozen=True)
@@ -111,7 +110,7 @@ class Segmenter(nn.Module):
         widths = [config.channels * 2**level for level in range(config.levels)]
         hidden = config.decoder_channels
         self.register_buffer("mean", torch.tensor(MEAN)[:, None, None], persistent=False)
-        self.register_buffer("std", torch.tensor(STD)[:, None, None], persistent=False)
+        self.register_buffer("std", torch.tensor(DEVIATION)[:, None, None], persistent=False)
         self.stages = nn.ModuleList(
             nn.Sequential(
                 _Halved(3 if level == 0 else widths[level - 1], width, 4 if level == 0 else 2),

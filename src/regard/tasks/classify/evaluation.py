@@ -3,31 +3,30 @@
 import csv
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch.nn import functional as F
 
-from regard.atomic_file import write_atomically
 from regard.data.text.labelled import labelled_lists, open_labelled
 from regard.data.text.words import word_spans
 from regard.errors import DataError
 from regard.tasks.classify.classification import words_of
-from regard.tasks.classify.metrics import LabelScores, label_metrics
-from regard.tasks.classify.pictures import draw_confusion
 from regard.tasks.classify.trained_classifier import Outputs, TrainedClassifier
+from regard.tasks.label_evaluation import LabelEvaluation
 from regard.tasks.label_lines import confusion_lines, table_lines
-from regard.training import task
-from regard.training.run_folder import RunFolder
+from regard.tasks.label_metrics import LabelScores, label_metrics
 
 DECIDING_COLUMN = "deciding"
 
 
 @dataclass(frozen=True, slots=True)
-class Evaluation(task.Evaluation):
+class Evaluation(LabelEvaluation):
     """How good a text classifier is on a data set."""
+
+    example = "text"
 
     data: str
     """Name of the data set."""
@@ -63,22 +62,8 @@ class Evaluation(task.Evaluation):
         )
         return [first, *table_lines(self.by_label, "texts"), *confusion_lines(self.confusion, self.labels)]
 
-    def to_dict(self) -> dict[str, Any]:
-        """All fields but the predictions."""
-        content: dict[str, Any] = {field.name: getattr(self, field.name) for field in fields(self)}
-        del content["predictions"]
-        content["by_label"] = [asdict(one) for one in self.by_label]
-        return content
-
-    def write(self, folder: RunFolder, name: str) -> list[Path]:
-        """Write the numbers, the predictions (``evaluation-<name>.tsv``) and a picture of the confusion matrix."""
-        paths = task.Evaluation.write(self, folder, name)
-        rows = [("text", "label", "found", "probability")]
-        rows += [(text, label, found, f"{value:.6f}") for text, label, found, value in self.predictions]
-        lines = ("\t".join(" ".join(cell.split()) for cell in row) + "\n" for row in rows)
-        path = folder.path / f"evaluation-{name}.tsv"
-        write_atomically(path, "".join(lines).encode())
-        return [*paths, path, draw_confusion(folder, self.confusion, self.labels, f"confusion-{name}")]
+    def predicted(self) -> list[tuple[str, str, str, float]]:
+        return self.predictions
 
 
 def evaluate(

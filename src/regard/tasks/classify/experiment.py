@@ -11,8 +11,8 @@ from regard.data.text.labelled_batches import LabelledBatch, LabelledBatches
 from regard.models.checkpoint import save_model
 from regard.models.text_classifier import TextClassifier, TextClassifierConfig
 from regard.tasks.classify.corpora import Corpora, open_corpora
-from regard.tasks.classify.metrics import label_metrics
 from regard.tasks.classify.task import ClassificationRun
+from regard.tasks.label_metrics import label_metrics
 from regard.training.randomness import seed_step
 from regard.training.run_folder import RunFolder
 from regard.training.task import Experiment, StepLoss, ValidationResult

@@ -1,18 +1,9 @@
-"""The pictures of a text classifier: the confusion matrix, and the weights of words."""
+"""The pictures of a text classifier: the weights of words."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 
 from regard.tasks.classify.classification import Classification
-from regard.training.run_folder import RunFolder
-
-
-def draw_confusion(folder: RunFolder, confusion: Sequence[Sequence[int]], labels: Sequence[str], name: str) -> Path:
-    """Draw ``pictures/<name>.png``: how many texts of each label were given which."""
-    from regard.pictures import confusion_matrix, save
-
-    folder.make_pictures()
-    return save(confusion_matrix(confusion, labels), folder.pictures / f"{name}.png")
 
 
 def draw_words(folder: Path, found: Iterable[Classification]) -> list[Path]:

@@ -2,21 +2,20 @@
 
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from regard.atomic_file import write_atomically
 from regard.data.images.image_rows import ImageRow, labelled_images
 from regard.data.images.object_cells import cells_inside
-from regard.tasks.classify.metrics import LabelScores, label_metrics
-from regard.tasks.classify.pictures import draw_confusion
 from regard.tasks.images.image_label import ImageLabel
 from regard.tasks.images.pictures import draw_images
 from regard.tasks.images.trained_classifier import TrainedImageClassifier
-from regard.training import task
+from regard.tasks.label_evaluation import LabelEvaluation
+from regard.tasks.label_lines import table_lines
+from regard.tasks.label_metrics import LabelScores, label_metrics
 from regard.training.run_folder import RunFolder
 
 DRAWN = 6
@@ -24,8 +23,11 @@ DRAWN = 6
 
 
 @dataclass(frozen=True, slots=True)
-class Evaluation(task.Evaluation):
+class Evaluation(LabelEvaluation):
     """How good a classifier of images is on a data set."""
+
+    example = "image"
+    lists = ("found", "rows")
 
     data: str
     """Name of the data set."""
@@ -61,34 +63,18 @@ class Evaluation(task.Evaluation):
             f"{self.data}: {self.images} images · accuracy {self.accuracy:.4f} · macro F1 {self.macro_f1:.4f} · "
             f"loss {self.loss:.4f}{place}"
         )
-        width = max(5, *(len(one.label) for one in self.by_label))
-        table = [f"  {'label':<{width}}  precision  recall     F1  images"]
-        table += [
-            f"  {one.label:<{width}}  {one.precision:9.4f}  {one.recall:6.4f} {one.f1:6.4f}  {one.texts:6}"
-            for one in self.by_label
-        ]
-        return [first, *table]
+        return [first, *table_lines(self.by_label, "images")]
 
-    def to_dict(self) -> dict[str, Any]:
-        """All fields but what was found and the images."""
-        content: dict[str, Any] = {one.name: getattr(self, one.name) for one in fields(self)}
-        del content["found"], content["rows"]
-        content["by_label"] = [asdict(one) for one in self.by_label]
-        return content
-
-    def write(self, folder: RunFolder, name: str) -> list[Path]:
-        """Write the numbers, the labels (``evaluation-<name>.tsv``), the confusion matrix, and the first images."""
-        paths = task.Evaluation.write(self, folder, name)
-        lines = [("image", "label", "found", "probability")]
-        lines += [
-            (row.picture.name, row.texts[0], one.text, f"{one.probabilities[one.text]:.6f}")
+    def predicted(self) -> list[tuple[str, str, str, float]]:
+        return [
+            (row.picture.name, row.texts[0], one.text, one.probabilities[one.text])
             for row, one in zip(self.rows, self.found, strict=True)
         ]
-        path = folder.path / f"evaluation-{name}.tsv"
-        text = "".join("\t".join(" ".join(cell.split()) for cell in line) + "\n" for line in lines)
-        write_atomically(path, text.encode())
-        confusion = draw_confusion(folder, self.confusion, self.labels, f"confusion-{name}")
-        return [*paths, path, confusion, *draw_images(folder.pictures, self.found[:DRAWN], f"image-{name}")]
+
+    def write(self, folder: RunFolder, name: str) -> list[Path]:
+        """As for every classifier, and the first images with their weights."""
+        paths = LabelEvaluation.write(self, folder, name)
+        return [*paths, *draw_images(folder.pictures, self.found[:DRAWN], f"image-{name}")]
 
 
 def evaluate(

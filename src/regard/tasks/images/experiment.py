@@ -20,10 +20,10 @@ from regard.models.checkpoint import save_model
 from regard.models.vision.grid_encoder import GridEncoder
 from regard.models.vision.image_classifier import ImageClassifier, ImageClassifierConfig
 from regard.tasks.classify.experiment import balanced_weights
-from regard.tasks.classify.metrics import label_metrics
 from regard.tasks.image_config import patch_size
 from regard.tasks.image_corpora import image_source, open_parts, pixels_of
 from regard.tasks.images.task import ImageRun, labels_path
+from regard.tasks.label_metrics import label_metrics
 from regard.tasks.run_data import chunks
 from regard.training.randomness import seed_step
 from regard.training.run_folder import RunFolder

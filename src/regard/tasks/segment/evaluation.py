@@ -11,8 +11,8 @@ import torch
 from regard.data.images.masked_sources import open_masked
 from regard.data.images.masked_table import IGNORED, known_classes
 from regard.errors import DataError
+from regard.tasks.label_evaluation import draw_confusion
 from regard.tasks.segment.metrics import PixelMetrics, count_pixels
-from regard.tasks.segment.pictures import draw_confusion
 from regard.tasks.segment.trained_segmenter import TrainedSegmenter
 from regard.training import task
 from regard.training.run_folder import RunFolder

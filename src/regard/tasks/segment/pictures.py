@@ -1,18 +1,9 @@
-"""The pictures of a segmentation: the confusion matrix of pixels, and the classes over the images."""
+"""The pictures of a segmentation: the classes over the images."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 
 from regard.tasks.segment.segmentation import Segmentation
-from regard.training.run_folder import RunFolder
-
-
-def draw_confusion(folder: RunFolder, confusion: Sequence[Sequence[int]], names: Sequence[str], name: str) -> Path:
-    """Draw ``pictures/<name>.png``: how many pixels of each class were found to be which."""
-    from regard.pictures import confusion_matrix, save
-
-    folder.make_pictures()
-    return save(confusion_matrix(confusion, names), folder.pictures / f"{name}.png")
 
 
 def draw_segments(folder: Path, found: Iterable[Segmentation]) -> list[Path]:

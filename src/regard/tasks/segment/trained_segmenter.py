@@ -20,6 +20,7 @@ from regard.attention.recording import recorded_calls
 from regard.data.images.input_image import input_pixels
 from regard.data.images.pixel_classes import PixelClasses
 from regard.data.images.resizing import fit_image
+from regard.data.images.saving import save_png
 from regard.errors import ArgumentError, DataError, RunError
 from regard.explanations.model_attention import ModelAttention
 from regard.models.vision.segmenter import Segmenter
@@ -77,7 +78,7 @@ class TrainedSegmenter(Trained):
             ]
         if options.masks is not None:
             for one in found:
-                _write_mask(Path(options.masks) / f"{Path(one.image).stem}.png", one.classes)
+                save_png(Path(options.masks) / f"{Path(one.image).stem}.png", one.classes)
         return found
 
     def remarks(self, predictions: Sequence[Prediction], options: PredictionConfig) -> list[str]:
@@ -200,12 +201,3 @@ def _require_writable(folder: str, inputs: Sequence[Any]) -> None:
         Path(folder).mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise DataError(f"{folder}: the folder of the class maps cannot be made ({error.strerror})") from error
-
-
-def _write_mask(path: Path, classes: NDArray[np.uint8]) -> None:
-    from PIL import Image
-
-    from regard.atomic_file import AtomicFile
-
-    with AtomicFile(path) as part, part.open("wb") as file:
-        Image.fromarray(classes).save(file, format="PNG")

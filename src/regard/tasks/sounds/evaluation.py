@@ -1,31 +1,29 @@
 """Metrics of a trained classifier of sounds on a data set."""
 
 import time
-from dataclasses import asdict, dataclass, fields
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch.nn import functional as F
 
-from regard.atomic_file import write_atomically
 from regard.data.speech.feature_table import feature_table
 from regard.data.speech.utterances import open_utterances
-from regard.tasks.classify.metrics import LabelScores, label_metrics
-from regard.tasks.classify.pictures import draw_confusion
+from regard.tasks.label_evaluation import LabelEvaluation
 from regard.tasks.label_lines import confusion_lines, table_lines
+from regard.tasks.label_metrics import LabelScores, label_metrics
 from regard.tasks.sound_data import check_width
 from regard.tasks.sound_inputs import HeardSound
 from regard.tasks.sounds.config import EvaluationConfig
 from regard.tasks.sounds.experiment import require_labels
 from regard.tasks.sounds.trained_listener import TrainedListener
-from regard.training import task
-from regard.training.run_folder import RunFolder
 
 
 @dataclass(frozen=True, slots=True)
-class Evaluation(task.Evaluation):
+class Evaluation(LabelEvaluation):
     """How good a classifier of sounds is on a data set."""
+
+    example = "sound"
 
     data: str
     """Name of the data set."""
@@ -56,22 +54,8 @@ class Evaluation(task.Evaluation):
         )
         return [first, *table_lines(self.by_label, "sounds"), *confusion_lines(self.confusion, self.labels)]
 
-    def to_dict(self) -> dict[str, Any]:
-        """All fields but the predictions."""
-        content: dict[str, Any] = {field.name: getattr(self, field.name) for field in fields(self)}
-        del content["predictions"]
-        content["by_label"] = [asdict(one) for one in self.by_label]
-        return content
-
-    def write(self, folder: RunFolder, name: str) -> list[Path]:
-        """Write the numbers, the predictions (``evaluation-<name>.tsv``) and a picture of the confusion matrix."""
-        paths = task.Evaluation.write(self, folder, name)
-        rows = [("sound", "label", "found", "probability")]
-        rows += [(sound, label, found, f"{value:.6f}") for sound, label, found, value in self.predictions]
-        lines = ("\t".join(" ".join(cell.split()) for cell in row) + "\n" for row in rows)
-        path = folder.path / f"evaluation-{name}.tsv"
-        write_atomically(path, "".join(lines).encode())
-        return [*paths, path, draw_confusion(folder, self.confusion, self.labels, f"confusion-{name}")]
+    def predicted(self) -> list[tuple[str, str, str, float]]:
+        return self.predictions
 
 
 def evaluate(

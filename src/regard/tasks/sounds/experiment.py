@@ -14,7 +14,7 @@ from regard.data.speech.utterances import Utterance
 from regard.data.text.labels import Labels
 from regard.models.checkpoint import save_model
 from regard.models.speech.sound_classifier import SoundClassifier, SoundClassifierConfig
-from regard.tasks.classify.metrics import label_metrics
+from regard.tasks.label_metrics import label_metrics
 from regard.tasks.run_files import bundled_path
 from regard.tasks.sound_data import (
     SoundPart,
