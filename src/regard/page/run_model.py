@@ -20,7 +20,7 @@ from regard.models.vision.transformer_captioner import TransformerCaptionerConfi
 from regard.page.reading import MOST_CHARACTERS, Answer, Reading, ServedModel, check_weights
 from regard.records import AttentionRecord, StepsRecord
 from regard.tasks import registry
-from regard.tasks.sound_inputs import HeardSound
+from regard.tasks.sound_inputs import HeardSound, TrainedOnSounds
 from regard.training.task import Trained
 
 LABELS = {
@@ -87,8 +87,8 @@ class RunModel(ServedModel):
 
     def _read_file(self, content: bytes | None) -> Reading:
         source = str(self.example_file) if content is None else content
-        if self.accepts == "sound":
-            (sound,) = self.trained.hear([source])  # pyright: ignore[reportAttributeAccessIssue]
+        if isinstance(self.trained, TrainedOnSounds):
+            (sound,) = self.trained.hear([source])
             _check_sound(self.trained, sound)
             return self._reading(sound, True)
         return self._reading(source, True)

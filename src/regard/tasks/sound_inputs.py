@@ -15,6 +15,7 @@ from regard.data.speech.utterances import FEATURES_SUFFIX
 from regard.errors import DataError, KindError, ShapeError
 from regard.records import FrameAxis
 from regard.tasks.sound_options import SoundDataConfig
+from regard.training.task import Trained
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,6 +52,15 @@ class HeardSound:
         """``[width, annotations · reduction]``: the features, the lowest first; silence where the sound has ended."""
         missing = self.annotations * self.reduction - len(self.features)
         return np.pad(self.features.T, ((0, 0), (0, missing)), constant_values=float(self.features.min()))
+
+
+class TrainedOnSounds(Trained):
+    """A trained run whose model hears; its configuration has the fields ``width`` and ``reduction``."""
+
+    def hear(self, inputs: Sequence[Any]) -> list[HeardSound]:
+        """The inputs as the model hears them; for what may be given see `heard`."""
+        config: Any = self.model.config
+        return heard(inputs, self.config.data, config.width, config.reduction)
 
 
 def heard(inputs: Sequence[Any], data: SoundDataConfig, width: int, reduction: int) -> list[HeardSound]:

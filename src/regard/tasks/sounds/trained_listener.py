@@ -19,11 +19,11 @@ from regard.explanations.model_attention import ModelAttention
 from regard.models.speech.sound_classifier import SoundClassifier
 from regard.records import TokenAxis
 from regard.tasks.run_data import chunks, load_files_and_model, on_device
-from regard.tasks.sound_inputs import HeardSound, heard
+from regard.tasks.sound_inputs import HeardSound, TrainedOnSounds
 from regard.tasks.sounds.config import EvaluationConfig, PredictionConfig
 from regard.tasks.sounds.task import TASK, SoundsRun, labels_path
 from regard.training.run_folder import RunFolder
-from regard.training.task import Prediction, Trained
+from regard.training.task import Prediction
 
 if TYPE_CHECKING:
     from regard.tasks.sounds.evaluation import Evaluation
@@ -64,7 +64,7 @@ class SoundLabel(Prediction):
         return found
 
 
-class TrainedListener(Trained):
+class TrainedListener(TrainedOnSounds):
     """The best model of a run with its labels.
 
     Args:
@@ -91,11 +91,6 @@ class TrainedListener(Trained):
         sounds = self.hear(inputs)
         logits, weights = self.outputs(sounds, options.batch_size, need_weights=self.model.attends)
         return [self._label(sound, logits[row], weights[row] if weights else None) for row, sound in enumerate(sounds)]
-
-    def hear(self, inputs: Sequence[Any]) -> list[HeardSound]:
-        """The inputs as the model hears them; for what may be given see `regard.tasks.sound_inputs.heard`."""
-        config = self.model.config
-        return heard(inputs, self.config.data, config.width, config.reduction)
 
     def outputs(
         self, sounds: Sequence[HeardSound], batch_size: int = 32, *, need_weights: bool = False

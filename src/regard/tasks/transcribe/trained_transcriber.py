@@ -23,12 +23,12 @@ from regard.models.translator import longest_translation
 from regard.records import TokenAxis
 from regard.tasks.run_data import chunks, load_files_and_model, on_device
 from regard.tasks.run_files import tokenizer_path
-from regard.tasks.sound_inputs import HeardSound, heard
+from regard.tasks.sound_inputs import HeardSound, TrainedOnSounds
 from regard.tasks.transcribe.config import EvaluationConfig, PredictionConfig
 from regard.tasks.transcribe.task import TASK, TranscriptionRun
 from regard.tasks.translator_attention import source_attention
 from regard.training.run_folder import RunFolder
-from regard.training.task import Prediction, Trained
+from regard.training.task import Prediction
 
 if TYPE_CHECKING:
     from regard.tasks.transcribe.evaluation import Evaluation
@@ -97,7 +97,7 @@ def mean_seconds(weights: np.ndarray, seconds: float) -> np.ndarray:
         return (weights @ times) / weights.sum(axis=1)
 
 
-class TrainedTranscriber(Trained):
+class TrainedTranscriber(TrainedOnSounds):
     """The best model of a run with its tokenizer.
 
     Args:
@@ -132,11 +132,6 @@ class TrainedTranscriber(Trained):
             window=options.window,
             batch_size=options.batch_size,
         )
-
-    def hear(self, inputs: Sequence[Any]) -> list[HeardSound]:
-        """The inputs as the model hears them; for what may be given see `regard.tasks.sound_inputs.heard`."""
-        config = self.model.config
-        return heard(inputs, self.config.data, config.width, config.reduction)
 
     def transcribe(
         self,
