@@ -32,10 +32,11 @@ from regard.kernels.cpu.block_gradients import (
     differentiate_values,
     gradient_scratch_of,
 )
-from regard.kernels.cpu.compiled import Kernel, inlined
+from regard.kernels.cpu.compiled import Kernel
 from regard.kernels.cpu.elementary import exp
 from regard.kernels.cpu.intrinsics import array_at, fetch_add, size_of
 from regard.kernels.cpu.kernel_arguments import arguments_at, named_kernel
+from regard.kernels.cpu.parts import inlined
 from regard.kernels.cpu.products import Blas, Microkernel, limit_threads
 from regard.kernels.cpu.row_adjustments import adjust_row, drop_row, tanh_of_half, window_row
 from regard.kernels.cpu.row_gradients import differentiate

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from regard.kernels.cpu.compiled import inlined
 from regard.kernels.cpu.intrinsics import array_at, matrix_at, size_of
+from regard.kernels.cpu.parts import inlined
 from regard.kernels.cpu.products import product_with_keys
 from regard.kernels.cpu.sizes import CACHE_LINE, LANES, ceil_div, even_length, padded_length
 from regard.kernels.cpu.tanh_sum import (

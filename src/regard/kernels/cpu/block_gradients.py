@@ -21,8 +21,8 @@ from regard.kernels.cpu.block import (
     transposed_matrix,
     value_matrix,
 )
-from regard.kernels.cpu.compiled import inlined
 from regard.kernels.cpu.intrinsics import array_at, matrix_at, size_of
+from regard.kernels.cpu.parts import inlined
 from regard.kernels.cpu.products import product, product_of_transposed, product_with_keys
 from regard.kernels.cpu.sizes import CACHE_LINE, TILE, even_length, padded_length
 from regard.kernels.cpu.tanh_sum import (

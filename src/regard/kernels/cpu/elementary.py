@@ -11,10 +11,9 @@ import math
 
 import numpy as np
 from numba import types
-from numba.extending import overload
 
-from regard.kernels.cpu.compiled import exact
 from regard.kernels.cpu.intrinsics import bits_of, nearest, real_of
+from regard.kernels.cpu.parts import chosen_for, exact
 
 _LOG2E = 1.0 / math.log(2.0)
 # ln 2 in two parts; the first has few enough digits that its product with an exponent is exact.
@@ -120,11 +119,11 @@ def _log64(x):
     return x if x != x else result
 
 
-@overload(exp)
+@chosen_for(exp)
 def _(x):  # type: ignore[no-untyped-def]
     return {types.float32: lambda x: _exp32(x), types.float64: lambda x: _exp64(x)}.get(x)
 
 
-@overload(log)
+@chosen_for(log)
 def _(x):  # type: ignore[no-untyped-def]
     return {types.float32: lambda x: _log32(x), types.float64: lambda x: _log64(x)}.get(x)

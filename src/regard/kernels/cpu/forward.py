@@ -20,9 +20,10 @@ from regard.kernels.cpu.block import (
     scratch_of,
     value_matrix,
 )
-from regard.kernels.cpu.compiled import Kernel, inlined
-from regard.kernels.cpu.intrinsics import array_at, fetch_add, size_of
+from regard.kernels.cpu.compiled import Kernel
+from regard.kernels.cpu.intrinsics import array_at, copy, fetch_add, size_of
 from regard.kernels.cpu.kernel_arguments import arguments_at, named_kernel
+from regard.kernels.cpu.parts import inlined
 from regard.kernels.cpu.products import Blas, Microkernel, limit_threads, product
 from regard.kernels.cpu.row_adjustments import adjust_row, drop_row, window_row
 from regard.kernels.cpu.row_normalizers import NORMALIZERS, head_number, normalize
@@ -62,7 +63,7 @@ def store_weights(p: Any, block: Block, weights: Any) -> None:
             part = range_at(block.segments, s)
             row[done : part.first] = real(0)
             done = part.first + part.keys
-            row[part.first : done] = weights[r, part.column : part.column + part.keys]
+            copy(weights[r, part.column :], row[part.first : done])
         row[done:] = real(0)
 
 

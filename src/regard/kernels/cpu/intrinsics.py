@@ -8,13 +8,13 @@ from typing import Any
 from llvmlite import ir
 from numba import carray, types
 from numba.core import cgutils
-from numba.extending import intrinsic, overload, register_jitable
+from numba.extending import intrinsic, register_jitable
 
 from regard.kernels.cpu import sizes
-from regard.kernels.cpu.compiled import inlined
+from regard.kernels.cpu.parts import OF_A_PART, chosen_for, inlined
 
 for _function in (sizes.ceil_div, sizes.padded_length, sizes.even_length):
-    register_jitable(error_model="numpy")(_function)
+    register_jitable(**OF_A_PART)(_function)
 
 _WORDS = {types.float32: types.int32, types.float64: types.int64}
 _REALS = {types.int32: types.float32, types.int64: types.float64}
@@ -40,12 +40,22 @@ def matrix_at(address, rows, columns, example):
     return carray(_pointer(address, example), (rows, columns))
 
 
+@inlined
+def copy(source: Any, target: Any) -> None:
+    """Write the first numbers of one row to all places of another.
+
+    Numba compiles an assignment of slices together with its error messages about shapes, which takes seconds.
+    """
+    for j in range(target.size):
+        target[j] = source[j]
+
+
 def size_of(example):  # type: ignore[no-untyped-def]
     """Bytes of a number."""
     raise NotImplementedError("only in kernels")
 
 
-@overload(size_of)
+@chosen_for(size_of)
 def _(example):  # type: ignore[no-untyped-def]
     size = example.bitwidth // 8
     return lambda example: size
@@ -56,7 +66,7 @@ def is_single(example):  # type: ignore[no-untyped-def]
     raise NotImplementedError("only in kernels")
 
 
-@overload(is_single)
+@chosen_for(is_single)
 def _(example):  # type: ignore[no-untyped-def]
     single = example == types.float32
     return lambda example: single

@@ -8,10 +8,9 @@ from functools import cache
 from typing import Any, NamedTuple
 
 import torch
-from numba.extending import overload
 
-from regard.kernels.cpu.compiled import inlined
 from regard.kernels.cpu.intrinsics import array_at, call_gemm, call_with_number
+from regard.kernels.cpu.parts import chosen_for, inlined
 from regard.kernels.cpu.sizes import padded_length
 from regard.kernels.cpu.threads import symbol
 from regard.kernels.cpu.wide_product import Matrix, Size, plain_product, wide_product
@@ -96,7 +95,7 @@ def _product_by_blas(routine: Blas, size: Size, factor: Any, a: Matrix, b: Matri
         plain_product(0, size, factor, a, b, c, keep)
 
 
-@overload(product, strict=False)
+@chosen_for(product)
 def _(routine: Any, size: Any, factor: Any, a: Any, b: Any, c: Any, keep: Any) -> Any:
     if routine.instance_class is Microkernel:
         return lambda routine, size, factor, a, b, c, keep: wide_product(size, factor, a, b, c, keep)
@@ -128,7 +127,7 @@ def _product_of_transposed_by_blas(
         plain_product(0, size, factor, flipped_matrix(a), b, c, keep)
 
 
-@overload(product_of_transposed, strict=False)
+@chosen_for(product_of_transposed)
 def _(routine: Any, size: Any, factor: Any, a: Any, b: Any, c: Any, keep: Any) -> Any:
     if routine.instance_class is Microkernel:
         return lambda routine, size, factor, a, b, c, keep: wide_product(size, factor, flipped_matrix(a), b, c, keep)
@@ -157,7 +156,7 @@ def _product_with_keys_by_microkernel(
         product_with_transposed(routine.gemm, size, factor, a, b, c)
 
 
-@overload(product_with_keys, strict=False)
+@chosen_for(product_with_keys)
 def _(routine: Any, size: Any, factor: Any, a: Any, b: Any, transposed: Any, c: Any) -> Any:
     if routine.instance_class is Microkernel:
         return lambda routine, size, factor, a, b, transposed, c: _product_with_keys_by_microkernel(

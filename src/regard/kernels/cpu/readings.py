@@ -21,10 +21,11 @@ from regard.kernels.cpu.block import (
     score_product,
     scratch_of,
 )
-from regard.kernels.cpu.compiled import Kernel, inlined
+from regard.kernels.cpu.compiled import Kernel
 from regard.kernels.cpu.elementary import exp, log
-from regard.kernels.cpu.intrinsics import array_at, fetch_add, size_of
+from regard.kernels.cpu.intrinsics import array_at, copy, fetch_add, size_of
 from regard.kernels.cpu.kernel_arguments import arguments_at, named_kernel
+from regard.kernels.cpu.parts import inlined
 from regard.kernels.cpu.products import Blas, Microkernel, limit_threads
 from regard.kernels.cpu.row_adjustments import adjust_row, window_row
 from regard.kernels.cpu.row_normalizers import NORMALIZERS, clear_row, head_number, largest, normalize
@@ -121,7 +122,7 @@ def take_top(row: Any, weights: Any, indices: Any, maxima: Any) -> None:
     real, count = row.dtype.type, weights.size
     groups = ceil_div(row.size, GROUP)
     tops = maxima[:groups]
-    tops[:] = row[:groups]
+    copy(row, tops)
     for first in range(groups, row.size, groups):
         # A slice counts from 0: indices that could be negative would not vectorize.
         part = row[first : min(first + groups, row.size)]

@@ -6,10 +6,9 @@
 from typing import Any
 
 import numpy as np
-from numba.extending import overload
 
-from regard.kernels.cpu.compiled import inlined
 from regard.kernels.cpu.elementary import exp, log
+from regard.kernels.cpu.parts import chosen_for, inlined
 from regard.kernels.cpu.row_normalizers import Entmax, Entmax15, Sigmoid, Softmax, Sparsemax
 
 
@@ -100,7 +99,7 @@ _DIFFERENTIATE = {
 }
 
 
-@overload(differentiate, strict=False)
+@chosen_for(differentiate)
 def _(normalizer: Any, weights: Any, gradient: Any) -> Any:
     chosen = _DIFFERENTIATE[normalizer.instance_class]
     return lambda normalizer, weights, gradient: chosen(normalizer, weights, gradient)

@@ -11,12 +11,11 @@ the sum of weights is a convex, decreasing function of the threshold, so steps f
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba.extending import overload
 
-from regard.kernels.cpu.compiled import exact, inlined
 from regard.kernels.cpu.elementary import exp, log
 from regard.kernels.cpu.intrinsics import array_at
 from regard.kernels.cpu.max_reduce import MAXIMA, largest_in
+from regard.kernels.cpu.parts import chosen_for, exact, inlined
 from regard.kernels.kinds import ENTMAX, ENTMAX15, SIGMOID, SOFTMAX, SPARSEMAX
 
 
@@ -346,13 +345,13 @@ _NORMALIZE_AGAIN = {
 }
 
 
-@overload(normalize, strict=False)
+@chosen_for(normalize)
 def _(normalizer: Any, row: Any) -> Any:
     chosen = _NORMALIZE[normalizer.instance_class]
     return lambda normalizer, row: chosen(normalizer, row)
 
 
-@overload(normalize_again, strict=False)
+@chosen_for(normalize_again)
 def _(normalizer: Any, row: Any, first: Any, second: Any) -> Any:
     chosen = _NORMALIZE_AGAIN[normalizer.instance_class]
     return lambda normalizer, row, first, second: chosen(normalizer, row, first, second)

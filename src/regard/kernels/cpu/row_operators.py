@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.library import Library, register_autograd
 
 from regard.kernels.cpu.compiled import Kernel
-from regard.kernels.cpu.intrinsics import array_at, fetch_add, size_of
+from regard.kernels.cpu.intrinsics import array_at, copy, fetch_add, size_of
 from regard.kernels.cpu.kernel_arguments import arguments_at, named_kernel
 from regard.kernels.cpu.launch import launch, named_arguments
 from regard.kernels.cpu.row_gradients import differentiate
@@ -49,7 +49,7 @@ def _kernel(dtype: torch.dtype, kind: int, backward: bool) -> Kernel:
             for row in range(first, min(first + p.block, p.queries)):
                 given = array_at(p.query + row * p.keys * size, p.keys, zero)
                 output = array_at(p.output + row * p.keys * size, p.keys, zero)
-                output[:] = given
+                copy(given, output)
                 normalize(Normalizer(p.alpha, zero, False, zero), output)
 
     def entmax_rows_backward(address: int) -> None:
@@ -62,9 +62,9 @@ def _kernel(dtype: torch.dtype, kind: int, backward: bool) -> Kernel:
                 break
             first = task * p.block
             for row in range(first, min(first + p.block, p.queries)):
-                mobility[:] = array_at(p.query + row * p.keys * size, p.keys, zero)
+                copy(array_at(p.query + row * p.keys * size, p.keys, zero), mobility)
                 output = array_at(p.output + row * p.keys * size, p.keys, zero)
-                output[:] = array_at(p.grad_output + row * p.keys * size, p.keys, zero)
+                copy(array_at(p.grad_output + row * p.keys * size, p.keys, zero), output)
                 differentiate(Normalizer(p.alpha, zero, False, zero), mobility, output)
 
     body = entmax_rows_backward if backward else entmax_rows

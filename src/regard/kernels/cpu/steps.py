@@ -15,9 +15,10 @@ import numpy as np
 import torch
 
 from regard.kernels.cpu.block import Block, block_of, column_matrix, key_matrix, read_weight, value_matrix
-from regard.kernels.cpu.compiled import Kernel, inlined
-from regard.kernels.cpu.intrinsics import array_at, fetch_add, matrix_at, size_of
+from regard.kernels.cpu.compiled import Kernel
+from regard.kernels.cpu.intrinsics import array_at, copy, fetch_add, size_of
 from regard.kernels.cpu.kernel_arguments import arguments_at, named_kernel
+from regard.kernels.cpu.parts import inlined
 from regard.kernels.cpu.products import Blas, Microkernel, limit_threads, product, product_with_transposed
 from regard.kernels.cpu.row_adjustments import drop_row
 from regard.kernels.cpu.row_gradients import differentiate
@@ -65,7 +66,7 @@ def differentiate_scores(p: Any, block: Block, normalizer: Any, gradient: Any, w
         out[:] = zero
         if p.threshold > 0:
             mixed = array_at(p.mixed_weights + place, p.keys, zero)
-            mixed[:] = given
+            copy(given, mixed)
             drop_row(p, at + row, 0, mixed)
         runs = find_runs(p, block, row, memory)
         clear_hidden(block, runs, gradient[row])
@@ -78,7 +79,7 @@ def differentiate_scores(p: Any, block: Block, normalizer: Any, gradient: Any, w
             run = range_at(runs.ranges, n)
             end = run.column + run.keys
             passed = gradient[row, run.column : end]
-            weights[run.column : end] = given[run.first : run.first + run.keys]
+            copy(given[run.first :], weights[run.column : end])
             if p.threshold > 0:
                 drop_row(p, at + row, run.first, passed)
             if p.grad_weights != 0:
@@ -119,7 +120,7 @@ def differentiate_queries(p: Any, block: Block, gradient: Any, weight: Any, powe
                 else:
                     known = own[: min(tile.keys, p.keys - tile.first)]
                     differentiate_query_directly(query, keys, tile.first, weight, known, sums)
-        array_at(p.grad_query + (b * p.queries + row) * p.dim * size, p.dim, zero)[:] = sums[: p.dim]
+        copy(sums, array_at(p.grad_query + (b * p.queries + row) * p.dim * size, p.dim, zero))
 
 
 @inlined
@@ -192,7 +193,6 @@ def keys_backward(dtype: torch.dtype) -> Kernel:
                 break
             raw = array_at(p.query + b * p.query_batch * size, (p.queries - 1) * p.query_row + p.dim, zero)
             queries, keys = Queries(powers, extents, raw, p.query_row), keys_of(p, b, 0, zero)
-            gradient[:, : p.keys] = matrix_at(p.grad_score + b * p.queries * p.keys * size, p.queries, p.keys, zero)
             grad_keys = array_at(p.grad_key + b * even * padded * size, even * padded, zero)
             grad_weight = array_at(p.grad_weight + b * even * size, even, zero)
             gradients = Gradients(sums, grad_keys, grad_weight)
@@ -201,6 +201,8 @@ def keys_backward(dtype: torch.dtype) -> Kernel:
             for row in range(p.queries):
                 query = raw[row * p.query_row : row * p.query_row + p.dim]
                 extents[row] = prepare_query(query, powers[row])
+                given = array_at(p.grad_score + (b * p.queries + row) * p.keys * size, p.keys, zero)
+                copy(given, gradient[row, : p.keys])
                 total = zero
                 for j in range(p.keys):
                     total += gradient[row, j]

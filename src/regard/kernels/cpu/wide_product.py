@@ -2,9 +2,9 @@
 
 from typing import Any, NamedTuple
 
-from regard.kernels.cpu.compiled import inlined
 from regard.kernels.cpu.intrinsics import array_at, is_single, size_of
 from regard.kernels.cpu.microkernel import tile
+from regard.kernels.cpu.parts import inlined
 from regard.kernels.cpu.sizes import LANES
 
 # pyright: reportCallIssue=false, reportAttributeAccessIssue=false
