@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any
 
 import numba
-from llvmlite.binding import Linkage
 from numba.core.codegen import CPUCodeLibrary, JITCodeLibrary
 from numba.core.compiler import CompilerBase, DefaultPassBuilder
 from numba.core.compiler_machinery import AnalysisPass, register_pass
@@ -21,7 +20,7 @@ ARITHMETIC = {"contract", "arcp", "reassoc", "nsz", "afn"}
 
 
 class PartLibrary(JITCodeLibrary):
-    """The intermediate form of one function; that of the functions which it calls is in other libraries."""
+    """One function in LLVM's intermediate form; the functions that it calls are in other libraries."""
 
     def add_llvm_module(self, ll_module: Any) -> None:
         self._final_module.link_in(ll_module)
@@ -39,12 +38,10 @@ class PartLibrary(JITCodeLibrary):
         return self
 
     def set_env(self, name: str, environment: Any) -> None:
-        """Nothing: it is for messages of errors, which no kernel raises."""
+        """Nothing: Numba needs it for the messages of errors, which no kernel raises."""
 
     def _get_module_for_linking(self) -> Any:
-        module = self._final_module.clone()
-        link_called(self, module)
-        return module
+        raise RuntimeError(f"only kernels can call {self.name!r}, which is a part of kernels")
 
 
 class KernelLibrary(JITCodeLibrary):
@@ -54,88 +51,71 @@ class KernelLibrary(JITCodeLibrary):
         self._final_module.link_in(ll_module)
 
     def finalize(self) -> None:
-        link_called(self, self._final_module)
-        self._linking_libraries = []
+        self._link_parts()
         super().finalize()
 
+    def _link_parts(self) -> None:
+        """Take in all parts, each once; what they and the kernel need of Numba's libraries is linked behind them.
 
-def link_called(library: CPUCodeLibrary, module: Any) -> None:
-    """Take all that a library needs into a module: its parts once each, and behind them Numba's own functions.
-
-    Of a library of Numba's only those functions are taken that the module asks for already.
-    """
-    own = {function.name for function in module.functions if not function.is_declaration}
-    parts: dict[CPUCodeLibrary, None] = {}
-    others: dict[CPUCodeLibrary, None] = {}
-    waiting = list(library._linking_libraries)
-    while waiting:
-        one = waiting.pop()
-        library._reload_init.update(one._reload_init)
-        if not isinstance(one, PartLibrary):
-            others[one] = None
-        elif one not in parts:
-            parts[one] = None
-            module.link_in(one._final_module, preserve=True)
-            waiting.extend(one._linking_libraries)
-    for function in module.functions:
-        if not function.is_declaration and function.linkage == Linkage.external and function.name not in own:
-            function.linkage = "linkonce_odr"
-    others.pop(rtsys.library, None)
-    for one in (*others, rtsys.library):
-        module.link_in(one._get_module_for_linking(), preserve=True)
-
-
-@register_pass(mutates_CFG=False, analysis_only=True)
-class _ForAPart(AnalysisPass):
-    _name = "library_of_a_part"
-
-    def __init__(self):
-        super().__init__()
-
-    def run_pass(self, state: Any) -> bool:
-        state.library = PartLibrary(state.targetctx.codegen(), state.func_id.func_qualname)
-        return False
+        The order counts: of a library of Numba's, LLVM takes only those functions that are called already.
+        """
+        module = self._final_module
+        own = {function.name for function in module.functions if not function.is_declaration}
+        seen: set[CPUCodeLibrary] = set()
+        waiting, numbas = self._linking_libraries, []
+        while waiting:
+            library = waiting.pop()
+            if library in seen:
+                continue
+            seen.add(library)
+            self._reload_init.update(library._reload_init)
+            if isinstance(library, PartLibrary):
+                module.link_in(library._final_module, preserve=True)
+                waiting.extend(library._linking_libraries)
+            elif library is not rtsys.library:
+                numbas.append(library)
+        for function in module.functions:
+            if not function.is_declaration and function.name not in own:
+                # So that it is removed where it was inlined everywhere.
+                function.linkage = "linkonce_odr"
+        # All others may call Numba's memory management, so that it comes last.
+        self._linking_libraries = [*numbas, rtsys.library]
 
 
-@register_pass(mutates_CFG=False, analysis_only=True)
-class _ForAKernel(AnalysisPass):
-    _name = "library_of_a_kernel"
+def _compiler(library_class: type[CPUCodeLibrary]) -> type[CompilerBase]:
+    """Numba's compiler, whose code goes to a library of a class."""
 
-    def __init__(self):
-        super().__init__()
+    @register_pass(mutates_CFG=False, analysis_only=True)
+    class MakeLibrary(AnalysisPass):
+        _name = f"make_{library_class.__name__}"
 
-    def run_pass(self, state: Any) -> bool:
-        state.library = KernelLibrary(state.targetctx.codegen(), state.func_id.func_qualname)
-        state.library.enable_object_caching()
-        return False
+        def __init__(self):
+            super().__init__()
 
+        def run_pass(self, state: Any) -> Any:
+            state.library = library_class(state.targetctx.codegen(), state.func_id.func_qualname)
+            # Else the machine code could not be stored.
+            state.library.enable_object_caching()
+            return False
 
-class PartCompiler(CompilerBase):
-    """Numba's compiler, for a part."""
+    class Compiler(CompilerBase):
+        def define_pipelines(self) -> list[Any]:
+            passes = DefaultPassBuilder.define_nopython_pipeline(self.state)
+            passes.add_pass_after(MakeLibrary, IRLegalization)
+            passes.finalize()
+            return [passes]
 
-    def define_pipelines(self) -> list[Any]:
-        passes = DefaultPassBuilder.define_nopython_pipeline(self.state)
-        passes.add_pass_after(_ForAPart, IRLegalization)
-        passes.finalize()
-        return [passes]
-
-
-class KernelCompiler(CompilerBase):
-    """Numba's compiler, for a kernel."""
-
-    def define_pipelines(self) -> list[Any]:
-        passes = DefaultPassBuilder.define_nopython_pipeline(self.state)
-        passes.add_pass_after(_ForAKernel, IRLegalization)
-        passes.finalize()
-        return [passes]
+    return Compiler
 
 
-OF_A_PART = {
+KernelCompiler = _compiler(KernelLibrary)
+
+OF_A_PART: Any = {
     "error_model": "numpy",
     "nogil": True,
     "no_cpython_wrapper": True,
     "no_cfunc_wrapper": True,
-    "pipeline_class": PartCompiler,
+    "pipeline_class": _compiler(PartLibrary),
 }
 
 chosen_for = partial(overload, jit_options=OF_A_PART, strict=False)

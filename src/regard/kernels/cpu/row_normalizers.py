@@ -15,7 +15,7 @@ import numpy as np
 from regard.kernels.cpu.elementary import exp, log
 from regard.kernels.cpu.intrinsics import array_at
 from regard.kernels.cpu.max_reduce import MAXIMA, largest_in
-from regard.kernels.cpu.parts import chosen_for, exact, inlined
+from regard.kernels.cpu.parts import chosen_for, embedded, exact, inlined
 from regard.kernels.kinds import ENTMAX, ENTMAX15, SIGMOID, SOFTMAX, SPARSEMAX
 
 
@@ -176,7 +176,7 @@ def entmax15_row(normalizer: Entmax15, row: Any, top: Any) -> tuple[Any, Any]:
     return top, threshold
 
 
-@inlined
+@embedded
 def entmax_ratio(difference: Any, steepness: Any, power: Any) -> tuple[Any, Any]:
     """(1 + a (s − s₁) q^−a)₊^{1/a}: a weight over the largest one, q."""
     real = type(difference)
@@ -228,7 +228,7 @@ def entmax_row(normalizer: Entmax, row: Any, top: Any) -> tuple[Any, Any]:
     return top, inverse
 
 
-@inlined
+@embedded
 def entmax_steepness(best: Any, power: Any) -> Any:
     """a q^−a, kept finite, so that the largest score's 0 stays 0 in a product with it."""
     real = type(best)

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from regard.kernels.cpu.elementary import exp
 from regard.kernels.cpu.intrinsics import array_at, size_of
-from regard.kernels.cpu.parts import inlined
+from regard.kernels.cpu.parts import embedded, inlined
 from regard.kernels.cpu.sizes import TILE, ceil_div, even_length, padded_length
 
 # pyright: reportCallIssue=false, reportAttributeAccessIssue=false
@@ -161,7 +161,7 @@ def prepare_query(query: Any, exponentials: Any) -> Any:
     return extent
 
 
-@inlined
+@embedded
 def score_tile(query: Any, keys: Keys, first: int, weight: Any, total: Any, scores: Any) -> None:
     """``scores = total − 2 Σ_d weight_d r_d`` of one query and the keys from ``first`` on.
 
@@ -212,7 +212,7 @@ def score_tile_directly(query: Any, keys: Keys, first: int, weight: Any, scores:
 def _differentiating(with_queries: bool) -> Any:
     """`differentiate_tile`, or without the queries' gradient `differentiate_keys`."""
 
-    @inlined
+    @embedded
     def differentiate(queries: Queries, keys: Keys, tile: Tile, weight: Any, gradient: Any, sums: Gradients) -> None:
         """Add the gradients of some scores to those of queries, keys and weight, feature by feature.
 
@@ -273,7 +273,7 @@ def any_beyond(queries: Queries, keys: Keys, tile: Tile) -> bool:
     return found
 
 
-@inlined
+@embedded
 def differentiate_query(query: Any, keys: Keys, first: int, weight: Any, gradient: Any, grad_query: Any) -> None:
     """As `differentiate_tile`, for one query ``[even dim]`` and its own gradient alone."""
     real, padded = gradient.dtype.type, keys.padded
