@@ -58,6 +58,7 @@ def new_process(tmp_path, monkeypatch):
     """A processor that has the vectors, a folder of its own, and a function that forgets as a new process would."""
     monkeypatch.setenv("REGARD_CACHE", str(tmp_path))
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "AVX512")
+    monkeypatch.setattr(product_choice, "blas_is_at_home", lambda: False)
 
     def forget():
         compiled.cache_folder.cache_clear()
@@ -115,13 +116,26 @@ def test_a_measurement_that_cannot_be_kept_holds_for_the_process(new_process, me
     assert availability.microkernel_is_faster()
 
 
-def test_a_processor_without_wide_vectors_is_notmeasured(monkeypatch):
+def test_a_processor_without_wide_vectors_is_not_measured(monkeypatch):
     monkeypatch.setattr(product_choice, "measure", lambda: pytest.fail("measured"))
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "AVX2")
     monkeypatch.setattr(availability, "_FASTER", None)
     assert not availability.microkernel_is_faster()
 
 
-def test_what_ismeasured():
+@pytest.mark.parametrize(
+    ("processor", "has_mkl", "expected"),
+    [("sapphirerapids", True, [(2.0, 1.0)]), ("znver4", True, []), ("sapphirerapids", False, [])],
+)
+def test_intels_library_on_intels_processors_is_not_measured(measured, monkeypatch, processor, has_mkl, expected):
+    monkeypatch.setattr(product_choice, "cache_folder", lambda: None)
+    monkeypatch.setattr(product_choice.llvm, "get_host_cpu_name", lambda: processor)
+    monkeypatch.setattr(product_choice, "symbol", lambda name: object() if has_mkl else None)
+    measured[:] = [(2.0, 1.0)]
+    assert product_choice.microkernel_is_chosen() is not bool(expected)
+    assert measured == expected
+
+
+def test_what_is_measured():
     seconds = product_choice.measure()
     assert all(0 < one < 1 for one in seconds[:2] if one != float("inf"))

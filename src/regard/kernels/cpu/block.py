@@ -207,8 +207,9 @@ def score_additive(p: Any, block: Block, scratch: Scratch, weight: Any) -> None:
 @inlined
 def read_weight(p: Any, h: int, example: Any) -> Any:
     """The additive score's weight of a head, with a zero that makes its length even; empty for an inner product."""
-    weight = np.zeros(even_length(p.dim) if p.weight != 0 else 0, type(example))
+    weight = np.empty(even_length(p.dim) if p.weight != 0 else 0, type(example))
     if p.weight != 0:
+        weight[weight.size - 1] = type(example)(0)
         given = array_at(p.weight + h * p.weight_head * size_of(example), p.dim, example)
         for d in range(p.dim):
             weight[d] = given[d]

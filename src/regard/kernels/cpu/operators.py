@@ -20,6 +20,7 @@ from regard.kernels.cpu.reading_options import READINGS, ReadingOptions, sum_of_
 from regard.kernels.cpu.readings import readings
 from regard.kernels.cpu.second_derivative import refuse_batched_gradients, refuse_second_derivative
 from regard.kernels.cpu.sizes import TILE, ceil_div, even_length, padded_length
+from regard.kernels.cpu.uncompiled import uncompiled
 
 _TENSORS = tuple(
     (field.name, index) for index, field in enumerate(fields_of(KernelInputs)) if field.type.startswith("Tensor")
@@ -229,7 +230,7 @@ for _name, _run, _shapes in (
     ("readings", _readings, _readings_shapes),
 ):
     # A compiler that meets the operator leaves what it does alone.
-    _LIBRARY.impl(_name, torch.compiler.disable(_run), "CPU")
+    _LIBRARY.impl(_name, uncompiled(_run), "CPU")
     torch.library.register_fake(f"regard_cpu::{_name}", _shapes, lib=_LIBRARY)
 register_autograd("regard_cpu::attend", _differentiate, setup_context=_save_inputs, lib=_LIBRARY)
 register_autograd("regard_cpu::attend_backward", refuse_second_derivative, lib=_LIBRARY)

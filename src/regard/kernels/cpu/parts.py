@@ -12,11 +12,17 @@ from numba.core.codegen import CPUCodeLibrary, JITCodeLibrary
 from numba.core.compiler import CompilerBase, DefaultPassBuilder
 from numba.core.compiler_machinery import AnalysisPass, register_pass
 from numba.core.runtime import rtsys
-from numba.core.typed_passes import IRLegalization
+from numba.core.typed_passes import InlineOverloads, IRLegalization, NopythonRewrites
+from numba.core.untyped_passes import InlineClosureLikes, InlineInlinables, WithLifting
 from numba.extending import overload
 
 ARITHMETIC = {"contract", "arcp", "reassoc", "nsz", "afn"}
 """Liberties with arithmetic that keep NaN and infinities what they are."""
+
+
+_FOR_OTHER_CODE = (WithLifting, InlineClosureLikes, InlineInlinables, InlineOverloads, NopythonRewrites)
+"""Passes for what parts do not have: contexts, closures, functions that are put in before types are known, and
+expressions of whole arrays."""
 
 
 class PartLibrary(JITCodeLibrary):
@@ -102,6 +108,7 @@ def _compiler(library_class: type[CPUCodeLibrary]) -> type[CompilerBase]:
         def define_pipelines(self) -> list[Any]:
             passes = DefaultPassBuilder.define_nopython_pipeline(self.state)
             passes.add_pass_after(MakeLibrary, IRLegalization)
+            passes.passes = [entry for entry in passes.passes if entry[0] not in _FOR_OTHER_CODE]
             passes.finalize()
             return [passes]
 

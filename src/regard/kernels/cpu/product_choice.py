@@ -7,18 +7,22 @@ choose by chance otherwise, and the last bits of results with it.
 import ctypes
 import hashlib
 import logging
+import math
 import time
+from collections.abc import Callable
 from contextlib import suppress
-from functools import cache
+from functools import cache, partial
 
 import numpy as np
 import torch
+from llvmlite import binding as llvm
+from torch import Tensor
 
 from regard.kernels.cpu.cache import DamagedFileError, load, store
 from regard.kernels.cpu.compiled import Kernel, cache_folder, target
-from regard.kernels.cpu.intrinsics import fetch_add
 from regard.kernels.cpu.kernel_arguments import arguments_at, named_kernel
-from regard.kernels.cpu.products import Blas, Microkernel, gemm_address, limit_address, limit_threads, product
+from regard.kernels.cpu.products import Blas, Microkernel, gemm_address, limit_address, product
+from regard.kernels.cpu.threads import symbol
 from regard.kernels.cpu.wide_product import Matrix, Size
 
 # pyright: reportCallIssue=false, reportAttributeAccessIssue=false
@@ -26,8 +30,9 @@ from regard.kernels.cpu.wide_product import Matrix, Size
 
 LOG = logging.getLogger("regard")
 
-ROWS, DEPTH, COLUMNS = 64, 64, 256
-"""A block's product of queries and some keys: two million multiplications and additions."""
+ROWS, DEPTH, COLUMNS = 64, 64, 1024
+"""A block's product of queries and some keys: four million multiplications and additions each, next to which a call
+from Python takes no time."""
 
 ROUNDS = 15
 """How often each routine runs; the fastest of them counts."""
@@ -37,7 +42,12 @@ MARGIN = 1.25
 
 
 def microkernel_is_chosen() -> bool:
-    """Whether the microkernel makes float32 products; as kept by an earlier process, else measured now, and kept."""
+    """Whether the microkernel makes float32 products; as kept by an earlier process, else measured now, and kept.
+
+    Where BLAS is written for the processor there is nothing to measure.
+    """
+    if blas_is_at_home():
+        return False
     folder = cache_folder()
     if folder is None:
         return _microkernel_wins()
@@ -56,42 +66,69 @@ def microkernel_is_chosen() -> bool:
     return chosen is Microkernel
 
 
+def blas_is_at_home() -> bool:
+    """Whether BLAS is Intel's MKL on a processor that AMD did not make.
+
+    On Intel's processors with AVX-512 it has always won; on AMD's its path for 256-bit vectors makes it half as fast.
+    """
+    return symbol("MKL_Set_Num_Threads_Local") is not None and not llvm.get_host_cpu_name().startswith("znver")
+
+
 def _microkernel_wins() -> bool:
     by_blas, by_microkernel = measure()
     return by_microkernel * MARGIN < by_blas
 
 
 @cache
-def _kernel(wide: bool) -> Kernel:
-    """``output = query · key`` for ``query [queries, dim]`` and ``key [dim, keys]``."""
-    Routine = Microkernel if wide else Blas
+def _kernel() -> Kernel:
+    """``output = query · key`` for ``query [queries, dim]`` and ``key [dim, keys]``, by the microkernel."""
 
     def measured_product(address: int) -> None:
         p = arguments_at(address)
-        fetch_add(address)
-        threads = limit_threads(p.limit_threads, 1)
         a, b = Matrix(p.query, p.dim, 1), Matrix(p.key, p.keys, 1)
-        product(Routine(p.gemm), Size(p.queries, p.keys, p.dim), np.float32(1), a, b, Matrix(p.output, p.keys, 1), 0)
-        limit_threads(p.limit_threads, threads)
+        size = Size(p.queries, p.keys, p.dim)
+        product(Microkernel(p.gemm), size, np.float32(1), a, b, Matrix(p.output, p.keys, 1), 0)
 
-    return named_kernel(measured_product, torch.float32, Routine.__name__)
+    return named_kernel(measured_product, torch.float32, Microkernel.__name__)
 
 
 def measure() -> tuple[float, float]:
-    """Seconds of one product on one thread, by BLAS (plain loops where there is none) and by the microkernel."""
+    """Seconds of one product on one thread, by BLAS (infinite where there is none) and by the microkernel."""
     from regard.kernels.cpu.launch import named_arguments, packed
 
     a, b, c = torch.ones(ROWS, DEPTH), torch.ones(DEPTH, COLUMNS), torch.empty(ROWS, COLUMNS)
     numbers = named_arguments(
-        gemm=gemm_address(torch.float32), limit_threads=limit_address(), queries=ROWS, dim=DEPTH, keys=COLUMNS,
-        query=a.data_ptr(), key=b.data_ptr(), output=c.data_ptr(),
+        queries=ROWS, dim=DEPTH, keys=COLUMNS, query=a.data_ptr(), key=b.data_ptr(), output=c.data_ptr()
+    )
+    record = packed(numbers)
+    run, place = ctypes.CFUNCTYPE(None, ctypes.c_int64)(_kernel().address), ctypes.addressof(record)
+    by_microkernel = _fastest(lambda: run(place))
+    if not gemm_address(torch.float32):
+        return math.inf, by_microkernel
+    limit = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int)(limit_address())
+    before = limit(1)
+    try:
+        return _fastest(_product_by_blas(a, b, c)), by_microkernel
+    finally:
+        limit(before)
+
+
+def _product_by_blas(a: Tensor, b: Tensor, c: Tensor) -> Callable[[], object]:
+    """``c = a b``; BLAS counts by columns, so it is told ``cᵀ = bᵀ aᵀ``."""
+    rows, depth, columns = (ctypes.byref(ctypes.c_int(length)) for length in (*a.shape, b.shape[1]))
+    factor, keep, plain = ctypes.byref(ctypes.c_float(1)), ctypes.byref(ctypes.c_float(0)), ctypes.c_char_p(b"N")
+    pointer = [ctypes.c_void_p(matrix.data_ptr()) for matrix in (a, b, c)]
+    gemm = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 13)(gemm_address(torch.float32))
+    return partial(
+        gemm, plain, plain, columns, rows, depth, factor, pointer[1], columns, pointer[0], depth, keep, pointer[2],
+        columns,
     )  # fmt: skip
-    ways = [ctypes.CFUNCTYPE(None, ctypes.c_int64)(_kernel(wide).address) for wide in (False, True)]
-    best = [float("inf"), float("inf")]
+
+
+def _fastest(way: Callable[[], object]) -> float:
+    best = math.inf
     for _ in range(ROUNDS):
-        for way, run in enumerate(ways):
-            record = packed(numbers)
-            started = time.perf_counter()
-            run(ctypes.addressof(record))
-            best[way] = min(best[way], time.perf_counter() - started)
-    return best[0], best[1]
+        started = time.perf_counter()
+        way()
+        best = min(best, time.perf_counter() - started)
+    return best

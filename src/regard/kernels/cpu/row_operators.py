@@ -16,6 +16,7 @@ from regard.kernels.cpu.row_gradients import differentiate
 from regard.kernels.cpu.row_normalizers import NORMALIZERS, normalize
 from regard.kernels.cpu.second_derivative import refuse_second_derivative
 from regard.kernels.cpu.sizes import ceil_div
+from regard.kernels.cpu.uncompiled import uncompiled
 from regard.kernels.kinds import ENTMAX, ENTMAX15, SPARSEMAX
 
 # pyright: reportCallIssue=false, reportAttributeAccessIssue=false
@@ -116,8 +117,8 @@ def _pass_back(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
 
 
 # A compiler that meets the operators leaves what they do alone.
-_LIBRARY.impl("entmax", torch.compiler.disable(_entmax), "CPU")
-_LIBRARY.impl("entmax_backward", torch.compiler.disable(_entmax_backward), "CPU")
+_LIBRARY.impl("entmax", uncompiled(_entmax), "CPU")
+_LIBRARY.impl("entmax_backward", uncompiled(_entmax_backward), "CPU")
 
 
 @torch.library.register_fake("regard_cpu::entmax", lib=_LIBRARY)

@@ -212,7 +212,7 @@ def score_tile_directly(query: Any, keys: Keys, first: int, weight: Any, scores:
 def _differentiating(with_queries: bool) -> Any:
     """`differentiate_tile`, or without the queries' gradient `differentiate_keys`."""
 
-    @embedded
+    @inlined
     def differentiate(queries: Queries, keys: Keys, tile: Tile, weight: Any, gradient: Any, sums: Gradients) -> None:
         """Add the gradients of some scores to those of queries, keys and weight, feature by feature.
 

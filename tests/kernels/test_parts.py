@@ -1,0 +1,65 @@
+"""Kernels are put together from parts that have no machine code of their own."""
+
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+pytest.importorskip("numba", reason="kernels are compiled by Numba")
+
+import numba
+
+from regard.kernels.cpu.backward import backward
+from regard.kernels.cpu.forward import forward
+from regard.kernels.cpu.intrinsics import array_at
+from regard.kernels.cpu.parts import inlined
+from regard.kernels.kinds import SOFTMAX
+
+
+@inlined
+def first_of(address: int) -> float:
+    return array_at(address, 1, np.float32(0))[0]
+
+
+def test_a_part_has_no_machine_code():
+    first_of.compile((numba.types.int64,))
+    (compiled,) = first_of.overloads.values()
+    assert compiled.library.get_pointer_to_function(compiled.fndesc.mangled_name) == 0
+
+
+def test_only_kernels_call_parts():
+    """Numba's own functions would be given a part without the parts that it calls."""
+
+    @numba.njit
+    def outside(address):
+        return first_of(address)
+
+    with pytest.raises(Exception, match="only kernels can call 'first_of', which is a part of kernels"):
+        outside.compile((numba.types.int64,))
+
+
+@pytest.mark.parametrize("additive", [False, True])
+def test_a_kernel_holds_all_its_parts(additive, tmp_path, monkeypatch):
+    """Functions that are called and not there would be addresses 0."""
+    monkeypatch.setattr("regard.kernels.cpu.compiled.cache_folder", lambda: None)
+    for make in (forward, backward):
+        kernel = make.__wrapped__(torch.float32, additive, SOFTMAX, False)
+        assert kernel.address
+        code = kernel._owner.inspect_llvm()
+        missing = set(re.findall(r"^declare .*@\"?([\w.]+)", code, re.MULTILINE))
+        known = ("llvm.", "Py", "numba_", "NRT_Free", "NRT_MemInfo_alloc_aligned", "NRT_MemInfo_call_dtor")
+        assert [name for name in missing if not name.startswith(known)] == []
+
+
+def test_a_first_call_does_not_load_the_compiler_of_pytorch():
+    """It takes longer to load than all else in that call."""
+    program = (
+        "import sys, torch, regard; q = torch.randn(1, 2, 40, 8, requires_grad=True)\n"
+        "regard.attend(q, q, q, normalizer='entmax15', backend='cpu').sum().backward()\n"
+        "regard.normalizers.Entmax(1.5)(q).sum().backward()\n"
+        "assert 'torch._dynamo' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
