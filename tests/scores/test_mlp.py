@@ -4,14 +4,17 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+import regard
 from regard import scores
 from regard.errors import ArgumentError, KindError, ShapeError
+from regard.scores.score import TanhSum
 
 
 @torch.no_grad()
 def test_one_hidden_layer_of_tanh_is_additive():
     query, key = torch.randn(2, 6, 5, 7, dtype=torch.float64), torch.randn(2, 3, 11, 13, dtype=torch.float64)
     network = nn.Sequential(nn.Linear(20, 17), nn.Tanh(), nn.Linear(17, 1, bias=False)).double()
+    assert isinstance(scores.MLP(network).prepare(query, key).primitive, TanhSum)
     additive = scores.Additive.create(7, 13, 17).double()
     assert additive.query_projection is not None
     assert additive.key_projection is not None
@@ -21,6 +24,31 @@ def test_one_hidden_layer_of_tanh_is_additive():
     additive.key_projection.bias.copy_(network[0].bias)
     additive.weight.copy_(network[2].weight[0])
     torch.testing.assert_close(scores.MLP(network)(query, key), additive(query, key), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("backend", ["reference", "tiled", "cpu"])
+def test_the_last_layers_bias_counts(backend, dtype):
+    """It is a unit of the kernels' sum, and its gradient is the sum of all gradients."""
+    query, key = torch.randn(2, 3, 37, 7, dtype=dtype), torch.randn(2, 3, 41, 13, dtype=dtype)
+    network = nn.Sequential(nn.Linear(20, 8), nn.Tanh(), nn.Linear(8, 1)).to(dtype)
+    nn.init.constant_(network[2].bias, 1.7)
+
+    def results(score, normalizer, backend):
+        output = regard.attend(query, key, key, score=score, normalizer=normalizer, backend=backend)
+        return output, torch.autograd.grad(output.square().sum(), list(network.parameters()))
+
+    def pairs(query, key):
+        joined = [query[..., :, None, :].expand(-1, -1, -1, 41, -1), key[..., None, :, :].expand(-1, -1, 37, -1, -1)]
+        return network(torch.cat(joined, dim=-1)).squeeze(-1)
+
+    tolerance = 1e-11 if dtype == torch.float64 else 2e-4
+    for normalizer in ("softmax", "sigmoid"):
+        output, gradients = results(scores.MLP(network), normalizer, backend)
+        expected, expected_gradients = results(pairs, normalizer, "reference")
+        torch.testing.assert_close(output, expected, rtol=tolerance, atol=tolerance)
+        for ours, true in zip(gradients, expected_gradients, strict=True):
+            torch.testing.assert_close(ours, true, rtol=tolerance, atol=tolerance * max(1.0, float(true.abs().max())))
 
 
 def test_create_makes_any_depth():
@@ -33,7 +61,8 @@ def test_create_makes_any_depth():
 @pytest.mark.parametrize(
     ("network", "width"),
     [
-        (nn.Sequential(nn.Linear(20, 17), nn.Tanh(), nn.Linear(17, 1)), 17),
+        (nn.Sequential(nn.Linear(20, 17), nn.Tanh(), nn.Linear(17, 1)), 18),
+        (nn.Sequential(nn.Linear(20, 17), nn.ReLU(), nn.Linear(17, 1)), 17),
         (nn.Sequential(nn.Linear(20, 5), nn.Tanh(), nn.Linear(5, 31), nn.Tanh(), nn.Linear(31, 1)), 31),
         (nn.Sequential(nn.Tanh(), nn.Linear(20, 3), nn.Linear(3, 1)), 20),
         (nn.Linear(20, 1), 20),

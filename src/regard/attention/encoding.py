@@ -27,6 +27,7 @@ FIELDS: dict[type, tuple[str, ...]] = {
     scores.LocationAware: (
         "weight", "convolution", "location_projection", "query_projection", "key_projection", "previous_weights",
     ),
+    scores.MLP: ("network",),
     scores.SoftCap: ("score", "cap"),
     normalizers.Softmax: ("temperature",),
     normalizers.SoftmaxWithSink: ("sink",),
@@ -53,6 +54,7 @@ FIELDS: dict[type, tuple[str, ...]] = {
     biases.AppendedBias: ("bias", "appended"),
     BatchInteger: ("value",),
     nn.Linear: ("weight", "bias"),
+    nn.Tanh: (),
     nn.Conv1d: ("weight", "bias", "stride", "padding", "dilation"),
 }  # fmt: skip
 """What an object of each class is made again from, in the order of its constructor."""
@@ -92,6 +94,8 @@ def encode(value: Any, parts: Parts | None) -> str | None:
         return f"('tensor', {len(parts.tensors) - 1})"
     if isinstance(value, tuple | list | nn.ModuleList):
         name, items = "sequence", [encode(item, parts) for item in value]
+    elif type(value) is nn.Sequential:
+        name, items = "Sequential", [encode(item, parts) for item in value]
     elif type(value) in FIELDS:
         name, items = type(value).__name__, [encode(getattr(value, field), parts) for field in FIELDS[type(value)]]
     else:
@@ -172,6 +176,7 @@ _CONSTRUCTORS: dict[str, Callable[..., Any]] = {
     "And": lambda parts: masks.And(*parts),
     "Or": lambda parts: masks.Or(*parts),
     "BatchInteger": lambda value: value,
+    "Sequential": nn.Sequential,
     "Linear": _linear,
     "Conv1d": _convolution,
     "LocationAware": _location_aware,

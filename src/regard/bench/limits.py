@@ -1,5 +1,6 @@
 """The peak rates of the machine, measured with PyTorch and compiled loops, and the least time of a task."""
 
+import ctypes
 import os
 import platform
 import time
@@ -7,12 +8,15 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from regard.bench.task import Work
 from regard.kernels.availability import why_missing
+
+if TYPE_CHECKING:
+    from regard.kernels.cpu.compiled import Kernel
 
 CACHE_BLOCK = 32_768
 """Elements of each thread's buffer when a peak is measured: two such float32 buffers fit into the core's cache."""
@@ -81,14 +85,21 @@ def measure_peaks(*, quick: bool = False) -> Peaks:
 def own_peaks(seconds: float) -> tuple[float, float, float]:
     """Multiply-adds, reciprocals and exponentials per second of all threads, in compiled loops in the L1 cache."""
     from regard.bench import loops
+    from regard.kernels.cpu.launch import named_arguments, packed
 
     threads = torch.get_num_threads()
     numbers = torch.rand(loops.NUMBERS) + 0.5
     results = [torch.empty(loops.NUMBERS) for _ in range(threads)]
+    records = [
+        packed(named_arguments(query=numbers.data_ptr(), output=result.data_ptr(), queries=loops.ROUNDS))
+        for result in results
+    ]
 
-    def rate(loop: Callable[[int, int, int], None], amount: int) -> float:
+    def rate(loop: "Kernel", amount: int) -> float:
+        run = ctypes.CFUNCTYPE(None, ctypes.c_int64)(loop.address)
+
         def turn(thread: int) -> None:
-            loop(numbers.data_ptr(), results[thread].data_ptr(), loops.ROUNDS)
+            run(ctypes.addressof(records[thread]))
 
         turn(0)
         with ThreadPoolExecutor(threads) as pool:

@@ -1,11 +1,16 @@
 """Compiled loops that measure the peak rate of one operation; needs Numba."""
 
-import numpy as np
+from typing import Any
 
-from regard.kernels.cpu.compiled import inlined
+import numpy as np
+import torch
+
+from regard.kernels.cpu.compiled import Kernel
 from regard.kernels.cpu.elementary import exp
 from regard.kernels.cpu.intrinsics import array_at
+from regard.kernels.cpu.kernel_arguments import arguments_at, named_kernel
 from regard.kernels.cpu.microkernel import tile
+from regard.kernels.cpu.parts import inlined
 from regard.kernels.cpu.wide_product import Matrix
 
 # pyright: reportCallIssue=false, reportAttributeAccessIssue=false
@@ -25,7 +30,7 @@ _tile = tile(6, 4)
 
 
 @inlined
-def multiply_add(source, target, rounds):
+def _multiply_add(source: int, target: int, rounds: int) -> None:
     """Repeat a register tile of a matrix product."""
     one = np.float32(1)
     left, right, result = Matrix(source, _DEPTH, 1), Matrix(source, 64, 1), Matrix(target, 64, 1)
@@ -34,7 +39,7 @@ def multiply_add(source, target, rounds):
 
 
 @inlined
-def divide(source, target, rounds):
+def _divide(source: int, target: int, rounds: int) -> None:
     """Compute reciprocals."""
     numbers, results = array_at(source, NUMBERS, np.float32(0)), array_at(target, NUMBERS, np.float32(0))
     for turn in range(rounds):
@@ -44,10 +49,22 @@ def divide(source, target, rounds):
 
 
 @inlined
-def exponentiate(source, target, rounds):
+def _exponentiate(source: int, target: int, rounds: int) -> None:
     """Compute exponentials."""
     numbers, results = array_at(source, NUMBERS, np.float32(0)), array_at(target, NUMBERS, np.float32(0))
     for turn in range(rounds):
         shift = np.float32(turn) * np.float32(0.001)
         for j in range(NUMBERS):
             results[j] = exp(numbers[j] - shift)
+
+
+def _kernel(loop: Any) -> Kernel:
+    def repeated(address: int) -> None:
+        p = arguments_at(address)
+        loop(p.query, p.output, p.queries)
+
+    return named_kernel(repeated, torch.float32, loop.__name__.removeprefix("_"))
+
+
+multiply_add, divide, exponentiate = _kernel(_multiply_add), _kernel(_divide), _kernel(_exponentiate)
+"""Read numbers at ``query``, write them at ``output``, ``queries`` times."""

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from regard.axes import Float
 from regard.errors import KindError, ShapeError
-from regard.scores.score import Pairwise, Prepared, Score
+from regard.scores.score import Pairwise, Prepared, Score, TanhSum
 from regard.scores.weights import check_device, in_dtype_of
 from regard.shapes import accurate
 
@@ -29,6 +29,9 @@ class MLP(Score):
 
     Raises:
         KindError: not a module.
+
+    A network of `nn.Linear`, `nn.Tanh` and `nn.Linear` lowers to the additive score's primitive, and any other to a
+    function of pairs, for which no backend has kernels.
 
     Numerics: half-precision inputs are scored in float32, whatever dtype the network's weights are kept in.
     """
@@ -87,6 +90,9 @@ class MLP(Score):
             query_weight, key_weight = first.weight.to(query.dtype).split([query.shape[-1], key.shape[-1]], dim=1)
             query = nn.functional.linear(query, query_weight)
             key = nn.functional.linear(key, key_weight, bias)
+            last = _after_tanh(rest)
+            if last is not None and last.in_features == width:
+                return _tanh_sum(query, key, last)
 
         def function(query: Tensor, key: Tensor) -> Tensor:
             scores = layers(compare(query, key))
@@ -106,6 +112,25 @@ class MLP(Score):
             if type(first) is nn.Linear:
                 return first, nn.Sequential(*list(network)[1:])
         return None, network
+
+
+def _after_tanh(rest: nn.Module) -> nn.Linear | None:
+    """The layer of one unit after a layer of tanh, if the network ends with these two."""
+    layers = list(rest.children())
+    if [type(layer) for layer in layers] == [nn.Tanh, nn.Linear] and layers[1].out_features == 1:
+        return layers[1]
+    return None
+
+
+def _tanh_sum(query: Tensor, key: Tensor, last: nn.Linear) -> Prepared:
+    """``last(tanh(query + key))``; the bias is the weight of one more unit, which is always tanh(∞) = 1."""
+    weight = last.weight[0].to(query.dtype)
+    if last.bias is not None:
+        # Half of a number whose tanh rounds to 1.
+        large = 10.0 if query.dtype == torch.float64 else 5.0
+        query, key = nn.functional.pad(query, (0, 1), value=large), nn.functional.pad(key, (0, 1), value=large)
+        weight = torch.cat([weight, last.bias.to(query.dtype)])
+    return Prepared(query, key, TanhSum(weight))
 
 
 def _linear(inputs: int, outputs: int) -> nn.Linear:
