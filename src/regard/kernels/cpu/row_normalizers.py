@@ -196,6 +196,8 @@ def entmax_row(normalizer: Entmax, row: Any, top: Any) -> tuple[Any, Any]:
     power = real(normalizer.alpha - 1.0)
     for j in range(row.size):
         row[j] -= top
+    single = row.itemsize == 4
+    close, closest = (real(1e-4), real(2e-7)) if single else (real(1e-8), real(4e-16))
     low, high = real(1) / real(row.size), real(1)
     best = high
     for _ in range(STEPS):
@@ -205,17 +207,21 @@ def entmax_row(normalizer: Entmax, row: Any, top: Any) -> tuple[Any, Any]:
             ratio, base = entmax_ratio(row[j], steepness, power)
             total += ratio
             slope += ratio / base
-        excess = best * total - real(1)
-        if excess > real(0):
+        mass = best * total
+        if mass > real(1):
             high = best
         else:
             low = best
-        better = best - excess / slope
-        if power > real(1) or not (better >= low and better <= high):
+        # Newton's step for log q + log Σ = 0, by log q: nearly a straight line. It squares the error.
+        better = best * exp(-log(mass) * total / slope)
+        straight = power <= real(1) and better >= low and better <= high
+        if not straight:
             better = real(0.5) * (low + high)
-        if not abs(better - best) > real(2e-7 if row.itemsize == 4 else 4e-16) * best:
+        near = not abs(better - best) > (close if straight else closest) * best
+        if straight or not near:
+            best = better
+        if near:
             break
-        best = better
     steepness = entmax_steepness(best, power)
     total = real(0)
     for j in range(row.size):
