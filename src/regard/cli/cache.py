@@ -13,7 +13,7 @@ from regard.errors import BackendError, DataError
 NORMALIZERS = ("softmax", "sparsemax", "entmax15")
 """What kernels are compiled for in advance, with both primitives."""
 
-SECONDS_OF_STEP = 15.0
+SECONDS_OF_STEP = 5.0
 """How long a step takes that compiles something, about; only until one was measured."""
 
 
