@@ -24,10 +24,14 @@ def test_small_problems_without_a_kernel_run_on_the_reference():
 
 def test_large_problems_without_a_kernel_run_on_tiled():
     inputs = problem(torch.float32, queries=1024, keys=1024)
-    plan = regard.plan(*inputs, normalizer="hard")
+    plan = regard.plan(*inputs, normalizer=normalizers.Hard("straight_through"))
     assert plan.backend == "tiled"
     assert "would hold" in plan.reasons["reference"]
     assert "no kernel for Hard" in plan.reasons["cpu"]
+
+
+def test_hard_attention_runs_fused():
+    assert regard.plan(*problem(torch.float32, queries=1024, keys=1024), normalizer="hard").backend == "cpu"
 
 
 def test_large_additive_problems_run_fused(monkeypatch):

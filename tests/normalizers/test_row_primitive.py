@@ -24,6 +24,7 @@ LOWERED = {
     "entmax a head": "entmax",
     "sigmoid": "sigmoid",
     "sigmoid bias a head": "sigmoid",
+    "hard argmax": "hard",
 }
 LOWERING = {name: ALL[name] for name in LOWERED}
 
@@ -34,6 +35,7 @@ def normalizer_of(primitive):
         "softmax": lambda: normalizers.Softmax(primitive.temperature),
         "entmax": lambda: normalizers.Entmax(primitive.alpha),
         "sigmoid": lambda: normalizers.Sigmoid(primitive.shift),
+        "hard": normalizers.Hard,
     }[primitive.kind]()
     if primitive.sink is not None:
         inner = normalizers.SoftmaxWithSink(primitive.sink)
@@ -76,7 +78,7 @@ def test_tensors_stay_as_they_are(primitive, name):
 def test_what_has_no_primitive():
     window = normalizers.local_gaussian(normalizers.softmax, torch.tensor(2.0), 1.5)
     assert normalizers.local_gaussian(window, torch.tensor(1.0), 2.0).lower() is None
-    assert normalizers.local_gaussian(normalizers.hard(), torch.tensor(1.0), 2.0).lower() is None
+    assert normalizers.local_gaussian(normalizers.hard("gumbel"), torch.tensor(1.0), 2.0).lower() is None
 
 
 class Doubled(normalizers.Softmax):

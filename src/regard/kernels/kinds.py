@@ -1,6 +1,6 @@
 """How kernels tell normalizers and biases apart: numbers that compiled and uncompiled code share."""
 
-SOFTMAX, ENTMAX15, SPARSEMAX, ENTMAX, SIGMOID = range(5)
+SOFTMAX, ENTMAX15, SPARSEMAX, ENTMAX, SIGMOID, HARD = range(6)
 """How scores become weights."""
 
 NO_BIAS, DENSE_BIAS, DIAGONAL_BIAS = range(3)

@@ -9,6 +9,7 @@ from regard.axes import Float
 from regard.errors import KindError, UnknownNameError
 from regard.normalizers.normalizer import Normalizer
 from regard.normalizers.parameter import set_parameter
+from regard.normalizers.row_primitive import RowPrimitive
 from regard.normalizers.rows import check_rows, largest
 from regard.normalizers.softmax import safe_softmax, tempered
 from regard.shapes import accurate
@@ -81,6 +82,9 @@ class Hard(Normalizer):
             noisy = row + self._noise(row)
             weights = _straight_through(self._soft(noisy, dim), _one_hot(noisy.detach(), dim))
         return weights.to(scores.dtype)
+
+    def lower(self) -> RowPrimitive | None:
+        return RowPrimitive("hard") if self.mode == "argmax" else None
 
     def _soft(self, scores: Tensor, dim: int) -> Tensor:
         return safe_softmax(tempered(scores, self.temperature, dim), dim)

@@ -18,10 +18,11 @@ class RowPrimitive(NamedTuple):
     ``softmax``  exp(s_j / temperature) / (exp(sink) + Σ exp(s_k / temperature)); without a sink its term is 0
     ``entmax``   the weights of `Entmax` with this alpha
     ``sigmoid``  1 / (1 + exp(−(s_j + shift)))
+    ``hard``     1 on the first of the largest scores, 0 on all others; without a gradient to the scores
     ===========  =================================================================================================
 
     Attributes:
-        kind: one of the three.
+        kind: one of the four.
         temperature: of softmax; a number, ``[]`` or ``[heads]``.
         sink: of softmax, its score, which no temperature divides; a number, ``[]`` or ``[heads]``; None without.
         alpha: of entmax; a number, ``[]`` or ``[heads]``.
@@ -31,7 +32,7 @@ class RowPrimitive(NamedTuple):
         sigma: the window's standard deviation in key positions, a number or broadcastable like ``center``.
     """
 
-    kind: Literal["softmax", "entmax", "sigmoid"]
+    kind: Literal["softmax", "entmax", "sigmoid", "hard"]
     temperature: float | Tensor = 1.0
     sink: float | Tensor | None = None
     alpha: float | Tensor = 1.5

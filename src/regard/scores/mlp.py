@@ -117,9 +117,9 @@ class MLP(Score):
 def _after_tanh(rest: nn.Module) -> nn.Linear | None:
     """The layer of one unit after a layer of tanh, if the network ends with these two."""
     layers = list(rest.children())
-    if [type(layer) for layer in layers] == [nn.Tanh, nn.Linear] and layers[1].out_features == 1:
-        return layers[1]
-    return None
+    if len(layers) != 2 or type(layers[0]) is not nn.Tanh or type(layers[1]) is not nn.Linear:
+        return None
+    return layers[1] if layers[1].out_features == 1 else None
 
 
 def _tanh_sum(query: Tensor, key: Tensor, last: nn.Linear) -> Prepared:

@@ -9,7 +9,7 @@ import numpy as np
 
 from regard.kernels.cpu.elementary import exp, log
 from regard.kernels.cpu.parts import chosen_for, inlined
-from regard.kernels.cpu.row_normalizers import Entmax, Entmax15, Sigmoid, Softmax, Sparsemax
+from regard.kernels.cpu.row_normalizers import Entmax, Entmax15, Hard, Sigmoid, Softmax, Sparsemax
 
 
 def differentiate(normalizer: Any, weights: Any, gradient: Any) -> Any:
@@ -39,6 +39,14 @@ def _differentiate_sigmoid(normalizer: Any, weights: Any, gradient: Any) -> Any:
         gradient[j] *= weights[j] * (real(1) - weights[j])
         total += gradient[j]
     return total
+
+
+@inlined
+def _differentiate_hard(normalizer: Any, weights: Any, gradient: Any) -> Any:
+    zero = weights.dtype.type(0)
+    for j in range(weights.size):
+        gradient[j] = zero
+    return zero
 
 
 def _differentiate_sparse(mobility: Any) -> Any:
@@ -96,6 +104,7 @@ _DIFFERENTIATE = {
     Sparsemax: _differentiate_sparse(_sparsemax_mobility),
     Entmax: _differentiate_sparse(_entmax_mobility),
     Sigmoid: _differentiate_sigmoid,
+    Hard: _differentiate_hard,
 }
 
 

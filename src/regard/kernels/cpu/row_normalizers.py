@@ -13,10 +13,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from regard.kernels.cpu.elementary import exp, log
+from regard.kernels.cpu.hard_row import hard_row, hard_row_again
 from regard.kernels.cpu.intrinsics import array_at
 from regard.kernels.cpu.max_reduce import MAXIMA, largest_in
 from regard.kernels.cpu.parts import chosen_for, embedded, exact, inlined
-from regard.kernels.kinds import ENTMAX, ENTMAX15, SIGMOID, SOFTMAX, SPARSEMAX
+from regard.kernels.kinds import ENTMAX, ENTMAX15, HARD, SIGMOID, SOFTMAX, SPARSEMAX
 
 
 class _Parameters(NamedTuple):
@@ -55,7 +56,18 @@ class Sigmoid(_Parameters):
     """1 / (1 + e^−(s + shift))."""
 
 
-NORMALIZERS = {SOFTMAX: Softmax, ENTMAX15: Entmax15, SPARSEMAX: Sparsemax, ENTMAX: Entmax, SIGMOID: Sigmoid}
+class Hard(_Parameters):
+    """1 on the largest score, 0 on all others."""
+
+
+NORMALIZERS = {
+    SOFTMAX: Softmax,
+    ENTMAX15: Entmax15,
+    SPARSEMAX: Sparsemax,
+    ENTMAX: Entmax,
+    SIGMOID: Sigmoid,
+    HARD: Hard,
+}
 
 
 STEPS = 60
@@ -341,6 +353,7 @@ _NORMALIZE = {
     Sparsemax: _from_maximum(sparsemax_row),
     Entmax: _from_maximum(entmax_row),
     Sigmoid: _sigmoid_row,
+    Hard: _from_maximum(hard_row),
 }
 _NORMALIZE_AGAIN = {
     Softmax: _again(_softmax_again),
@@ -348,6 +361,7 @@ _NORMALIZE_AGAIN = {
     Sparsemax: _again(_sparsemax_again),
     Entmax: _again(_entmax_again),
     Sigmoid: _sigmoid_again,
+    Hard: _again(hard_row_again),
 }
 
 

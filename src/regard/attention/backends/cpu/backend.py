@@ -55,6 +55,11 @@ class Fused(Backend):
         if problem.lowered.dense_mask is not None:
             return super().run_with_weights(problem)
         output, _, weights = operators.attend(*_prepared(problem)._replace(return_weights=True))
+        row = problem.row
+        assert row is not None
+        if row.kind == "hard" and row.center is None:
+            # Weights that no score has a part in.
+            weights = weights.detach()
         return Attended(output.to(problem.value.dtype), weights)
 
     def prepare_memory(self, key: Tensor, value: Tensor, score: Score, mask: Tensor | None) -> FusedMemory | None:

@@ -102,6 +102,8 @@ class FusedMemory(CachedMemory):
             return f"there is no step over a cached memory for {type(problem.normalizer).__name__}"
         if isinstance(row.temperature, Tensor) or isinstance(row.alpha, Tensor) or row.shift != 0.0:
             return "the normalizer's parameters are not numbers that a step takes"
+        if row.kind == "hard":
+            return "hard attention has no gradient to the scores, and a step over a cached memory has one"
         if problem.bias is not None:
             return "steps over a cached memory take no bias"
         if problem.query.dtype != self.inputs.key.dtype:

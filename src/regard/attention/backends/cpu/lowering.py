@@ -7,7 +7,7 @@ from regard.attention.lowered import Capabilities
 from regard.attention.problem import Problem
 from regard.biases import Bias, TensorBias
 from regard.kernels.cpu.kernel_inputs import KernelInputs
-from regard.kernels.kinds import ENTMAX, ENTMAX15, SIGMOID, SOFTMAX, SPARSEMAX
+from regard.kernels.kinds import ENTMAX, ENTMAX15, HARD, SIGMOID, SOFTMAX, SPARSEMAX
 from regard.normalizers import RowPrimitive
 from regard.scores.score import Cap, InnerProduct, TanhSum
 from regard.shapes import accurate, spread_heads
@@ -15,7 +15,7 @@ from regard.transforms import active_transform
 
 CAPABILITIES = Capabilities(
     primitives=(InnerProduct, TanhSum),
-    rows=frozenset({"softmax", "entmax", "sigmoid"}),
+    rows=frozenset({"softmax", "entmax", "sigmoid", "hard"}),
     devices=frozenset({"cpu"}),
     modifiers=(Cap,),
     row_tensors=frozenset({"sink", "shift", "center", "sigma"}),
@@ -61,6 +61,8 @@ def row_normalizer(row: RowPrimitive) -> dict[str, int | float]:
     """The fields of `KernelInputs` that say how a row is normalized, those that are numbers."""
     if row.kind == "sigmoid":
         return {"normalizer": SIGMOID}
+    if row.kind == "hard":
+        return {"normalizer": HARD}
     if row.kind == "softmax":
         assert not isinstance(row.temperature, Tensor)
         return {"normalizer": SOFTMAX, "temperature": row.temperature}
@@ -87,6 +89,10 @@ def kernel_inputs(problem: Problem) -> KernelInputs:
     key, value = _one_grouping(key, value, grid.batch, grid.heads)
     rows = (grid.batch, grid.heads, grid.queries)
     diagonals = lowered.diagonals
+    bias = lowered.dense_bias() if diagonals is None else diagonals
+    if row.kind == "hard":
+        query, key = query.detach(), key.detach()
+        weight, bias = (None if one is None else one.detach() for one in (weight, bias))
     return KernelInputs(
         query=query,
         key=key,
@@ -94,7 +100,7 @@ def kernel_inputs(problem: Problem) -> KernelInputs:
         weight=weight,
         start=None if spans is None else spans.start,
         stop=None if spans is None else spans.stop,
-        bias=lowered.dense_bias() if diagonals is None else diagonals,
+        bias=bias,
         diagonal=diagonals is not None,
         sink=None if row.sink is None else _each_head(row.sink, query),
         shift=None if row.shift is None or _is_zero(row.shift) else _each_head(row.shift, query),
