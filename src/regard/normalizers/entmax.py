@@ -35,9 +35,10 @@ class Entmax(Normalizer):
 
     Numerics: alpha 2 and 1.5, given as numbers, are solved by sorting; others and tensors by Newton's method, and
     above 2 by bisection, to the precision of the dtype. Many scores on a CPU are weighed by compiled loops, if Numba is
-    installed, which find thresholds in the same ways without sorting. Above 2 a weight leaves 0 like a root of the
-    score, so the smallest weights have fewer digits: up to alpha 4 weights err by 1e-10 in float64, at alpha 6 by 1e-6. Half precision is computed in float32. The gradient to the scores and to alpha
-    is exact; it is that of the support, so where a weight just becomes 0 it is one of the two one-sided ones.
+    installed, which never sort. Above 2 a weight leaves 0 like a root of the score, so the smallest weights have fewer
+    digits: in float64, weights err by up to 1e-10 at alpha 4, and by 1e-6 at alpha 6. Half precision is computed in
+    float32. The gradient to the scores and to alpha is exact; it is that of the support, so where a weight just becomes
+    0 it is one of the two one-sided ones.
     """
 
     alpha: float | Tensor
