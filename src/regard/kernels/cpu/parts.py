@@ -1,7 +1,7 @@
 """Functions that kernels are made of: compiled to LLVM's intermediate form only, for the kernels that take them in.
 
 Numba makes machine code of every function that another one calls, and optimizes it together with all that it calls in
-turn. Nobody calls a part of a kernel but that kernel, so its parts are put together unoptimized, and optimized once.
+turn. Only kernels call their parts, so these are put together unoptimized, and optimized once.
 """
 
 from functools import partial
