@@ -74,7 +74,6 @@ class KernelLibrary(JITCodeLibrary):
             if library in seen:
                 continue
             seen.add(library)
-            self._reload_init.update(library._reload_init)
             if isinstance(library, PartLibrary):
                 module.link_in(library._final_module, preserve=True)
                 waiting.extend(library._linking_libraries)
