@@ -99,7 +99,7 @@ class Kernel:
         options = {"error_model": "numpy", "fastmath": ARITHMETIC, "pipeline_class": KernelCompiler}
         with _collection_paused():
             compiled: Any = numba.cfunc(signature, **options)(self._body)
-        LOG.warning("compiled %r in %.0f s", self.name, time.monotonic() - started)
+        LOG.warning("compiled %r in %.1f s", self.name, time.monotonic() - started)
         library = compiled._library
         if path is not None and library.has_dynamic_globals:
             _say_once("compiled kernels cannot be kept: with Numba's settings, they hold addresses of this process")
