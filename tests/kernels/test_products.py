@@ -58,7 +58,7 @@ def new_process(tmp_path, monkeypatch):
     """A processor that has the vectors, a folder of its own, and a function that forgets as a new process would."""
     monkeypatch.setenv("REGARD_CACHE", str(tmp_path))
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "AVX512")
-    monkeypatch.setattr(product_choice, "blas_is_at_home", lambda: False)
+    monkeypatch.setattr(product_choice, "blas_suits_processor", lambda: False)
 
     def forget():
         compiled.cache_folder.cache_clear()

@@ -86,6 +86,7 @@ def own_peaks(seconds: float) -> tuple[float, float, float]:
     """Multiply-adds, reciprocals and exponentials per second of all threads, in compiled loops in the L1 cache."""
     from regard.bench import loops
     from regard.kernels.cpu.launch import named_arguments, packed
+    from regard.kernels.cpu.threads import function_at
 
     threads = torch.get_num_threads()
     numbers = torch.rand(loops.NUMBERS) + 0.5
@@ -96,7 +97,7 @@ def own_peaks(seconds: float) -> tuple[float, float, float]:
     ]
 
     def rate(loop: "Kernel", amount: int) -> float:
-        run = ctypes.CFUNCTYPE(None, ctypes.c_int64)(loop.address)
+        run = function_at(loop.address)
 
         def turn(thread: int) -> None:
             run(ctypes.addressof(records[thread]))

@@ -34,13 +34,14 @@ from regard.kernels.cpu.block_gradients import (
 )
 from regard.kernels.cpu.compiled import Kernel
 from regard.kernels.cpu.elementary import exp
-from regard.kernels.cpu.intrinsics import array_at, fetch_add, size_of
+from regard.kernels.cpu.intrinsics import array_at, copy, fetch_add, size_of
 from regard.kernels.cpu.kernel_arguments import arguments_at, named_kernel
 from regard.kernels.cpu.parts import inlined
 from regard.kernels.cpu.products import Blas, Microkernel, limit_threads
 from regard.kernels.cpu.row_adjustments import adjust_row, drop_row, tanh_of_half, window_row
 from regard.kernels.cpu.row_gradients import differentiate
-from regard.kernels.cpu.row_normalizers import NORMALIZERS, head_number, log_weight, normalize_again
+from regard.kernels.cpu.row_normalizers import head_number, log_weight, normalize_again
+from regard.kernels.cpu.row_parameters import NORMALIZERS
 from regard.kernels.cpu.visible_keys import COLUMN, clear_hidden, fill_gaps, find_runs, hull, range_at
 from regard.kernels.kinds import DENSE_BIAS
 
@@ -164,8 +165,7 @@ def differentiate_block(
         seen = adjust_row(p, block, r, runs, weights[r])
         normalize_again(normalizer, seen, own[0], own[1])
         fill_gaps(runs, weights[r], seen.dtype.type(0))
-        for j in range(n):
-            mix[j] = seen[j]
+        copy(seen, mix)
         window = scratch.gauss[:0]
         if p.center != 0:
             window = window_row(p, block, r, runs, scratch.gauss)

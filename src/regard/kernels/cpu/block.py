@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from regard.kernels.cpu.intrinsics import array_at, matrix_at, size_of
+from regard.kernels.cpu.intrinsics import array_at, copy, matrix_at, size_of
 from regard.kernels.cpu.parts import inlined
 from regard.kernels.cpu.products import product_with_keys
 from regard.kernels.cpu.sizes import CACHE_LINE, LANES, ceil_div, even_length, padded_length
@@ -210,7 +210,5 @@ def read_weight(p: Any, h: int, example: Any) -> Any:
     weight = np.empty(even_length(p.dim) if p.weight != 0 else 0, type(example))
     if p.weight != 0:
         weight[weight.size - 1] = type(example)(0)
-        given = array_at(p.weight + h * p.weight_head * size_of(example), p.dim, example)
-        for d in range(p.dim):
-            weight[d] = given[d]
+        copy(array_at(p.weight + h * p.weight_head * size_of(example), p.dim, example), weight[: p.dim])
     return weight

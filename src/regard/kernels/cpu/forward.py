@@ -26,7 +26,8 @@ from regard.kernels.cpu.kernel_arguments import arguments_at, named_kernel
 from regard.kernels.cpu.parts import inlined
 from regard.kernels.cpu.products import Blas, Microkernel, limit_threads, product
 from regard.kernels.cpu.row_adjustments import adjust_row, drop_row, window_row
-from regard.kernels.cpu.row_normalizers import NORMALIZERS, head_number, normalize
+from regard.kernels.cpu.row_normalizers import head_number, normalize
+from regard.kernels.cpu.row_parameters import NORMALIZERS
 from regard.kernels.cpu.sizes import ceil_div
 from regard.kernels.cpu.visible_keys import clear_hidden, find_runs, range_at
 from regard.kernels.cpu.wide_product import Matrix, Size

@@ -14,8 +14,7 @@ from regard.kernels.cpu.parts import inlined
 def hard_row_again(normalizer: Any, row: Any, first: Any, second: Any) -> None:
     """The weights of a row whose key is known."""
     real = row.dtype.type
-    for j in range(row.size):
-        row[j] = real(0)
+    row[:] = real(0)
     place = np.int64(second)
     if place < 0:
         row[-1 - place] = real(np.nan)
@@ -34,10 +33,9 @@ def hard_row(normalizer: Any, row: Any, top: Any) -> tuple[Any, Any]:
     if unknown > real(0):
         while row[place] == row[place]:
             place += 1
+        place = -1 - place
     else:
         while row[place] != top:
             place += 1
-    if unknown > real(0):
-        place = -1 - place
     hard_row_again(normalizer, row, top, real(place))
     return top, real(place)

@@ -21,8 +21,8 @@ from torch import Tensor
 from regard.kernels.cpu.cache import DamagedFileError, load, store
 from regard.kernels.cpu.compiled import Kernel, cache_folder, target
 from regard.kernels.cpu.kernel_arguments import arguments_at, named_kernel
-from regard.kernels.cpu.products import Blas, Microkernel, gemm_address, limit_address, product
-from regard.kernels.cpu.threads import symbol
+from regard.kernels.cpu.products import MKL_LIMIT, Blas, Microkernel, gemm_address, limit_address, product
+from regard.kernels.cpu.threads import function_at, symbol
 from regard.kernels.cpu.wide_product import Matrix, Size
 
 # pyright: reportCallIssue=false, reportAttributeAccessIssue=false
@@ -46,7 +46,7 @@ def microkernel_is_chosen() -> bool:
 
     Where BLAS is written for the processor there is nothing to measure.
     """
-    if blas_is_at_home():
+    if blas_suits_processor():
         return False
     folder = cache_folder()
     if folder is None:
@@ -66,12 +66,13 @@ def microkernel_is_chosen() -> bool:
     return chosen is Microkernel
 
 
-def blas_is_at_home() -> bool:
+def blas_suits_processor() -> bool:
     """Whether BLAS is Intel's MKL on a processor that AMD did not make.
 
-    On Intel's processors with AVX-512 it has always won; on AMD's its path for 256-bit vectors makes it half as fast.
+    On the Intel processors with AVX-512 that were measured it was the faster one; on AMD's it uses vectors of 256 bits,
+    and is half as fast.
     """
-    return symbol("MKL_Set_Num_Threads_Local") is not None and not llvm.get_host_cpu_name().startswith("znver")
+    return symbol(MKL_LIMIT) is not None and not llvm.get_host_cpu_name().startswith("znver")
 
 
 def _microkernel_wins() -> bool:
@@ -101,16 +102,16 @@ def measure() -> tuple[float, float]:
         queries=ROWS, dim=DEPTH, keys=COLUMNS, query=a.data_ptr(), key=b.data_ptr(), output=c.data_ptr()
     )
     record = packed(numbers)
-    run, place = ctypes.CFUNCTYPE(None, ctypes.c_int64)(_kernel().address), ctypes.addressof(record)
-    by_microkernel = _fastest(lambda: run(place))
+    by_microkernel = partial(function_at(_kernel().address), ctypes.addressof(record))
     if not gemm_address(torch.float32):
-        return math.inf, by_microkernel
+        return math.inf, _fastest(by_microkernel)[0]
     limit = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int)(limit_address())
     before = limit(1)
     try:
-        return _fastest(_product_by_blas(a, b, c)), by_microkernel
+        of_blas, of_microkernel = _fastest(_product_by_blas(a, b, c), by_microkernel)
     finally:
         limit(before)
+    return of_blas, of_microkernel
 
 
 def _product_by_blas(a: Tensor, b: Tensor, c: Tensor) -> Callable[[], object]:
@@ -125,10 +126,12 @@ def _product_by_blas(a: Tensor, b: Tensor, c: Tensor) -> Callable[[], object]:
     )  # fmt: skip
 
 
-def _fastest(way: Callable[[], object]) -> float:
-    best = math.inf
+def _fastest(*ways: Callable[[], object]) -> list[float]:
+    """The shortest time of each way; they run in turn, so that a change of the machine's speed meets all of them."""
+    best = [math.inf] * len(ways)
     for _ in range(ROUNDS):
-        started = time.perf_counter()
-        way()
-        best = min(best, time.perf_counter() - started)
+        for place, way in enumerate(ways):
+            started = time.perf_counter()
+            way()
+            best[place] = min(best[place], time.perf_counter() - started)
     return best

@@ -15,7 +15,10 @@ from regard.kernels.cpu.sizes import padded_length
 from regard.kernels.cpu.threads import symbol
 from regard.kernels.cpu.wide_product import Matrix, Size, plain_product, wide_product
 
-_LIMITS = ("MKL_Set_Num_Threads_Local", "openblas_set_num_threads_local")
+MKL_LIMIT = "MKL_Set_Num_Threads_Local"
+"""A function that Intel's BLAS has."""
+
+_LIMITS = (MKL_LIMIT, "openblas_set_num_threads_local")
 
 
 @cache

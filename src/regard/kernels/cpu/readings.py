@@ -28,7 +28,8 @@ from regard.kernels.cpu.kernel_arguments import arguments_at, named_kernel
 from regard.kernels.cpu.parts import inlined
 from regard.kernels.cpu.products import Blas, Microkernel, limit_threads
 from regard.kernels.cpu.row_adjustments import adjust_row, window_row
-from regard.kernels.cpu.row_normalizers import NORMALIZERS, clear_row, head_number, largest, normalize
+from regard.kernels.cpu.row_normalizers import clear_row, head_number, largest, normalize
+from regard.kernels.cpu.row_parameters import NORMALIZERS
 from regard.kernels.cpu.sizes import ceil_div
 from regard.kernels.cpu.visible_keys import COLUMN, fill_gaps, find_runs, key_at, range_at
 from regard.kernels.kinds import SOFTMAX

@@ -9,7 +9,7 @@ import numpy as np
 
 from regard.kernels.cpu.elementary import exp, log
 from regard.kernels.cpu.parts import chosen_for, inlined
-from regard.kernels.cpu.row_normalizers import Entmax, Entmax15, Hard, Sigmoid, Softmax, Sparsemax
+from regard.kernels.cpu.row_parameters import Entmax, Entmax15, Hard, Sigmoid, Softmax, Sparsemax
 
 
 def differentiate(normalizer: Any, weights: Any, gradient: Any) -> Any:
@@ -44,8 +44,7 @@ def _differentiate_sigmoid(normalizer: Any, weights: Any, gradient: Any) -> Any:
 @inlined
 def _differentiate_hard(normalizer: Any, weights: Any, gradient: Any) -> Any:
     zero = weights.dtype.type(0)
-    for j in range(weights.size):
-        gradient[j] = zero
+    gradient[:] = zero
     return zero
 
 

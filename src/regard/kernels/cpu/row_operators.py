@@ -13,7 +13,8 @@ from regard.kernels.cpu.intrinsics import array_at, copy, fetch_add, size_of
 from regard.kernels.cpu.kernel_arguments import arguments_at, named_kernel
 from regard.kernels.cpu.launch import launch, named_arguments
 from regard.kernels.cpu.row_gradients import differentiate
-from regard.kernels.cpu.row_normalizers import NORMALIZERS, normalize
+from regard.kernels.cpu.row_normalizers import normalize
+from regard.kernels.cpu.row_parameters import NORMALIZERS
 from regard.kernels.cpu.second_derivative import refuse_second_derivative
 from regard.kernels.cpu.sizes import ceil_div
 from regard.kernels.cpu.uncompiled import uncompiled

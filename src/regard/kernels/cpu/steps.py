@@ -22,7 +22,7 @@ from regard.kernels.cpu.parts import inlined
 from regard.kernels.cpu.products import Blas, Microkernel, limit_threads, product, product_with_transposed
 from regard.kernels.cpu.row_adjustments import drop_row
 from regard.kernels.cpu.row_gradients import differentiate
-from regard.kernels.cpu.row_normalizers import NORMALIZERS
+from regard.kernels.cpu.row_parameters import NORMALIZERS
 from regard.kernels.cpu.sizes import TILE, even_length, padded_length
 from regard.kernels.cpu.tanh_sum import (
     Gradients,

@@ -33,13 +33,13 @@ def run(kernel: Kernel, parameters: int, tasks: int, work: float) -> None:
     """
     threads = min(torch.get_num_threads(), tasks) if work >= SERIAL_WORK else 1
     if threads <= 1:
-        _plain(kernel.address)(parameters)
+        function_at(kernel.address)(parameters)
         return
     enter = openmp()
     if enter is not None:
         enter(kernel.address, parameters, threads, 0)
         return
-    call = _plain(kernel.address)
+    call = function_at(kernel.address)
     others = [threading.Thread(target=call, args=(parameters,)) for _ in range(threads - 1)]
     for thread in others:
         thread.start()
@@ -49,7 +49,8 @@ def run(kernel: Kernel, parameters: int, tasks: int, work: float) -> None:
 
 
 @cache
-def _plain(address: int) -> Callable[[int], None]:
+def function_at(address: int) -> Callable[[int], None]:
+    """A kernel's machine code as a function; it runs without the interpreter's lock."""
     return ctypes.CFUNCTYPE(None, ctypes.c_int64)(address)
 
 

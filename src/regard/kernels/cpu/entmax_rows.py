@@ -1,0 +1,165 @@
+"""The entmax family: sparsemax, entmax 1.5 and entmax of any alpha, of one row of scores in place.
+
+Thresholds are found by Newton's method and not by sorting: the sum of weights is a convex, decreasing function of the
+threshold, so steps from its left never overshoot.
+"""
+
+from typing import Any
+
+from regard.kernels.cpu.elementary import exp, log
+from regard.kernels.cpu.parts import embedded, inlined
+from regard.kernels.cpu.row_parameters import Entmax, Entmax15, Sparsemax
+
+STEPS = 60
+"""Newton's method takes five to ten, bisection as many as a mantissa has bits."""
+
+
+@inlined
+def sparsemax_row(normalizer: Sparsemax, row: Any, top: Any) -> tuple[Any, Any]:
+    """(s − τ)₊ with sum 1; Martins & Astudillo 2016. Returns the maximum and τ, counted from it."""
+    real = row.dtype.type
+    for j in range(row.size):
+        row[j] -= top
+    threshold = real(-1)
+    for _ in range(STEPS):
+        total, count = real(0), real(0)
+        for j in range(row.size):
+            above = row[j] - threshold
+            # The comparison that NaN fails lets it through.
+            above = real(0) if above <= real(0) else above
+            total += above
+            # 1 for whatever is left: even the smallest difference of two such numbers, times this, exceeds 1.
+            large = above * real(1e30)
+            count += real(1) if large >= real(1) else large
+        step = (total - real(1)) / count
+        if not step > real(0) or threshold + step == threshold:
+            threshold += step
+            break
+        threshold += step
+    for j in range(row.size):
+        above = row[j] - threshold
+        row[j] = real(0) if above <= real(0) else above
+    return top, threshold
+
+
+@inlined
+def entmax15_row(normalizer: Entmax15, row: Any, top: Any) -> tuple[Any, Any]:
+    """(s/2 − τ)₊² with sum 1; Peters, Niculae & Martins 2019. Returns the maximum and τ, counted from half of it."""
+    real = row.dtype.type
+    for j in range(row.size):
+        row[j] = (row[j] - top) * real(0.5)
+    threshold = real(-1)
+    for _ in range(STEPS):
+        total, slope = real(0), real(0)
+        for j in range(row.size):
+            above = row[j] - threshold
+            above = real(0) if above <= real(0) else above
+            total += above * above
+            slope += above
+        step = (total - real(1)) / (real(2) * slope)
+        if not (step > real(0) and threshold + step > threshold):
+            break
+        threshold += step
+    total = real(0)
+    for j in range(row.size):
+        above = row[j] - threshold
+        above = real(0) if above <= real(0) else above
+        row[j] = above * above
+        total += row[j]
+    inverse = real(1) / total
+    for j in range(row.size):
+        row[j] *= inverse
+    return top, threshold
+
+
+@embedded
+def entmax_ratio(difference: Any, steepness: Any, power: Any) -> tuple[Any, Any]:
+    """(1 + a (s − s₁) q^−a)₊^{1/a}: a weight over the largest one, q."""
+    real = type(difference)
+    step = difference * steepness
+    step = real(-1) if step <= real(-1) else step
+    base = real(1) + step
+    # log(1 + step) with the rounding of the sum put back.
+    inside = real(1) if base <= real(0) else base
+    exponent = (log(inside) + (step - (base - real(1))) / inside) / power
+    return (real(0) if base <= real(0) else exp(exponent)), inside
+
+
+@inlined
+def entmax_row(normalizer: Entmax, row: Any, top: Any) -> tuple[Any, Any]:
+    """Entmax for any alpha above 1, by the largest weight q; see `regard.normalizers.thresholds.entmax_by_root`."""
+    real = row.dtype.type
+    power = real(normalizer.alpha - 1.0)
+    for j in range(row.size):
+        row[j] -= top
+    single = row.itemsize == 4
+    close, closest = (real(1e-4), real(2e-7)) if single else (real(1e-8), real(4e-16))
+    low, high = real(1) / real(row.size), real(1)
+    best = high
+    for _ in range(STEPS):
+        steepness = entmax_steepness(best, power)
+        total, slope = real(0), real(0)
+        for j in range(row.size):
+            ratio, base = entmax_ratio(row[j], steepness, power)
+            total += ratio
+            slope += ratio / base
+        mass = best * total
+        if mass > real(1):
+            high = best
+        else:
+            low = best
+        # Newton's step for log q + log Σ = 0, by log q: nearly a straight line. It squares the error.
+        better = best * exp(-log(mass) * total / slope)
+        straight = power <= real(1) and better >= low and better <= high
+        if not straight:
+            better = real(0.5) * (low + high)
+        near = not abs(better - best) > (close if straight else closest) * best
+        if straight or not near:
+            best = better
+        if near:
+            break
+    steepness = entmax_steepness(best, power)
+    total = real(0)
+    for j in range(row.size):
+        ratio, _ = entmax_ratio(row[j], steepness, power)
+        row[j] = ratio
+        total += ratio
+    inverse = real(1) / total
+    for j in range(row.size):
+        row[j] *= inverse
+    return top, inverse
+
+
+@embedded
+def entmax_steepness(best: Any, power: Any) -> Any:
+    """a q^−a, kept finite, so that the largest score's 0 stays 0 in a product with it."""
+    real = type(best)
+    exponent = -power * log(best)
+    limit = real(80)
+    return power * exp(limit if exponent > limit else exponent)
+
+
+@inlined
+def entmax15_again(normalizer: Entmax15, row: Any, first: Any, second: Any) -> None:
+    real = row.dtype.type
+    for j in range(row.size):
+        above = (row[j] - first) * real(0.5) - second
+        above = real(0) if above <= real(0) else above
+        row[j] = above * above
+
+
+@inlined
+def sparsemax_again(normalizer: Sparsemax, row: Any, first: Any, second: Any) -> None:
+    real = row.dtype.type
+    for j in range(row.size):
+        above = (row[j] - first) - second
+        row[j] = real(0) if above <= real(0) else above
+
+
+@inlined
+def entmax_again(normalizer: Entmax, row: Any, first: Any, second: Any) -> None:
+    power = row.dtype.type(normalizer.alpha - 1.0)
+    steepness = entmax_steepness(second, power)
+    for j in range(row.size):
+        ratio, _ = entmax_ratio(row[j] - first, steepness, power)
+        row[j] = second * ratio

@@ -1,0 +1,55 @@
+"""What tells row normalizers apart: types, each of which a kernel is compiled for."""
+
+from typing import NamedTuple
+
+from regard.kernels.kinds import ENTMAX, ENTMAX15, HARD, SIGMOID, SOFTMAX, SPARSEMAX
+
+
+class _Parameters(NamedTuple):
+    """What a normalizer knows of a head. Its type is the normalizer: a kernel is compiled for one of them.
+
+    Attributes:
+        alpha: entmax's.
+        sink: score of softmax's sink.
+        has_sink: whether there is one.
+        shift: sigmoid's bias.
+    """
+
+    alpha: float
+    sink: float
+    has_sink: bool
+    shift: float
+
+
+class Softmax(_Parameters):
+    """e^s / Σ e^s."""
+
+
+class Entmax15(_Parameters):
+    """(s/2 − τ)₊²."""
+
+
+class Sparsemax(_Parameters):
+    """(s − τ)₊."""
+
+
+class Entmax(_Parameters):
+    """((alpha − 1) s − τ)₊^{1/(alpha − 1)}."""
+
+
+class Sigmoid(_Parameters):
+    """1 / (1 + e^−(s + shift))."""
+
+
+class Hard(_Parameters):
+    """1 on the largest score, 0 on all others."""
+
+
+NORMALIZERS = {
+    SOFTMAX: Softmax,
+    ENTMAX15: Entmax15,
+    SPARSEMAX: Sparsemax,
+    ENTMAX: Entmax,
+    SIGMOID: Sigmoid,
+    HARD: Hard,
+}
