@@ -137,3 +137,28 @@ def test_gradients_follow_from_the_weights(alpha):
     mobility = torch.where(weights > 0, weights ** (2 - alpha), 0)
     mean = (mobility * target).sum(-1, keepdim=True) / mobility.sum(-1, keepdim=True)
     torch.testing.assert_close(gradient, mobility * (target - mean), rtol=1e-6, atol=1e-8)
+
+
+@pytest.mark.parametrize("alpha", [2.5, 4.0, 6.0, 9.0])
+def test_the_conditions_of_the_optimum_where_weights_are_steep(alpha):
+    """KKT: Σp = 1, and the slope s − p^a / a of the objective, with a = alpha − 1, is one number μ on the support, and
+    at most μ off it. Many scores lie about 1/a below the largest, where weights leave 0."""
+    scores = torch.randn(500, 1 + 6, dtype=torch.float64).mul_(0.05) - 1.0 / (alpha - 1.0)
+    scores[:, 0] = 0.0
+    p = weights_of(scores, normalizers.entmax(alpha))
+    torch.testing.assert_close(p.sum(-1), p.new_ones(500), rtol=0, atol=1e-14)
+    slope = scores - p.pow(alpha - 1.0) / (alpha - 1.0)
+    largest, least = slope.amax(-1), slope.masked_fill(p == 0.0, float("inf")).amin(-1)
+    torch.testing.assert_close(largest, least, rtol=0, atol=1e-14)
+
+
+@pytest.mark.parametrize("alpha", [3.0, 6.0])
+def test_the_backward_pass_has_the_weights_of_the_forward_pass(alpha):
+    """The gradient by the values is the weights, also where a rounding of the largest weight moves the smallest."""
+    scores = torch.randn(200, 7, dtype=torch.float64).mul_(0.05) - 1.0 / (alpha - 1.0)
+    scores[:, 0] = 0.0
+    query, key = scores.new_ones(200, 1, 1, 1), scores.reshape(200, 1, 7, 1)
+    values = torch.ones(200, 1, 7, 1, dtype=torch.float64, requires_grad=True)
+    weights = weights_of(scores, normalizers.entmax(alpha))
+    regard.attend(query, key, values, score=Dot(), normalizer=normalizers.entmax(alpha), backend="cpu").sum().backward()
+    torch.testing.assert_close(values.grad.reshape(200, 7), weights, rtol=0, atol=0)

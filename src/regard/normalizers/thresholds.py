@@ -83,7 +83,13 @@ def entmax_by_root(scores: Tensor, alpha: Tensor, dim: int) -> Tensor:
         if readable and not bool(moving.any()):
             break
         best = torch.where(moving, better, best)
-    weights = _ratios(shifted, power, best)[0].mul_(best)
+    # Above a = 1 a rounding of q moves a weight near its kink by up to ε^{1/a}, so that no q need give the sum 1.
+    # What lies between the weights of two neighbouring q does, and solves the problem to within that rounding.
+    least = low * _ratios(shifted, power, low)[0]
+    between = high * _ratios(shifted, power, high)[0] - least
+    missing = 1.0 - least.sum(dim, keepdim=True)
+    part = missing / between.sum(dim, keepdim=True).clamp_min(torch.finfo(scores.dtype).tiny)
+    weights = least + part.clamp(0.0, 1.0) * between
     return weights.div_(weights.sum(dim, keepdim=True)).masked_fill_(empty, 0.0)
 
 

@@ -118,6 +118,9 @@ def entmax_row(normalizer: Entmax, row: Any, top: Any) -> tuple[Any, Any]:
             best = better
         if near:
             break
+    if power > real(1):
+        _between(row, power, low, high)
+        return top, best
     steepness = entmax_steepness(best, power)
     total = real(0)
     for j in range(row.size):
@@ -128,6 +131,25 @@ def entmax_row(normalizer: Entmax, row: Any, top: Any) -> tuple[Any, Any]:
     for j in range(row.size):
         row[j] *= inverse
     return top, inverse
+
+
+@inlined
+def _between(row: Any, power: Any, low: Any, high: Any) -> None:
+    """The weights with sum 1 between those of two neighbouring q: see `entmax_by_root`."""
+    real = row.dtype.type
+    steepness, steepness_of_high = entmax_steepness(low, power), entmax_steepness(high, power)
+    least, most = real(0), real(0)
+    for j in range(row.size):
+        least += low * entmax_ratio(row[j], steepness, power)[0]
+        most += high * entmax_ratio(row[j], steepness_of_high, power)[0]
+    # The comparison that NaN fails lets it through.
+    part = (real(1) - least) / (most - least) if not most <= least else real(0)
+    part = real(0) if part <= real(0) else (real(1) if part >= real(1) else part)
+    inverse = real(1) / (least + part * (most - least))
+    for j in range(row.size):
+        small = low * entmax_ratio(row[j], steepness, power)[0]
+        large = high * entmax_ratio(row[j], steepness_of_high, power)[0]
+        row[j] = (small + part * (large - small)) * inverse
 
 
 @embedded
@@ -158,7 +180,12 @@ def sparsemax_again(normalizer: Sparsemax, row: Any, first: Any, second: Any) ->
 
 @inlined
 def entmax_again(normalizer: Entmax, row: Any, first: Any, second: Any) -> None:
-    power = row.dtype.type(normalizer.alpha - 1.0)
+    real = row.dtype.type
+    power = real(normalizer.alpha - 1.0)
+    if power > real(1):
+        # One number does not hold these weights: a rounding of it moves the smallest.
+        entmax_row(normalizer, row, first)
+        return
     steepness = entmax_steepness(second, power)
     for j in range(row.size):
         ratio, _ = entmax_ratio(row[j] - first, steepness, power)
