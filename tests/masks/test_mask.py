@@ -118,6 +118,16 @@ def test_visibility_never_lies(case: tuple[Mask, Grid, Grid]):
             assert not allowed.any()
         case Visibility.FULL:
             assert allowed.all()
+    assert not mask.hides_nothing(tile) or allowed.all()
+
+
+def test_masks_that_hide_nothing_are_known_where_that_is_cheap():
+    step, whole = Grid.whole(2, 3, 1, 9), Grid.whole(2, 3, 9, 9)
+    for mask in (causal(), window(8), masks.lengths([9, 9]), causal() & masks.lengths(9), masks.lengths(3) | causal()):
+        assert mask.hides_nothing(step)
+    for mask in (causal(), window(7), masks.lengths([9, 8]), causal() & masks.lengths(9)):
+        assert not mask.hides_nothing(whole)
+    assert not window(7).hides_nothing(step)
 
 
 def parts(length: int) -> list[range]:

@@ -69,7 +69,7 @@ class Problem:
         """The problem in primitives, lowered once."""
         if self._lowered is None:
             prepared = self.score.prepare(self.query, self.key)
-            parts = self.normalizer, self.row, self.mask, self.bias, self.query, self.key
+            parts = self.normalizer, self.row, self.hiding_mask, self.bias, self.query, self.key
             self._lowered = Lowered(prepared, *parts)
         return self._lowered
 
@@ -86,9 +86,14 @@ class Problem:
         return self.lowered.score
 
     @property
+    def hiding_mask(self) -> Mask | None:
+        """The mask; None where it is known to hide nothing, as a causal one from the last query."""
+        return None if self.mask is None or self.mask.hides_nothing(self.grid) else self.mask
+
+    @property
     def may_hide(self) -> bool:
         """Whether a query may have hidden keys: a bias hides those for which it is −∞."""
-        return self.mask is not None or self.bias is not None
+        return self.bias is not None or self.hiding_mask is not None
 
     @property
     def grid(self) -> Grid:

@@ -8,6 +8,7 @@ from regard.attention.backends.backend import Backend
 from regard.attention.blocks import BLOCK_ELEMENTS
 from regard.attention.problem import Problem
 from regard.kernels.availability import microkernel_is_faster
+from regard.kernels.cpu.kernel_inputs import FEW_ROWS
 
 Rule = Callable[[Problem, Mapping[str, Backend]], str | None]
 """``(problem, registry of backends) ->`` the reason why this backend is passed over; None if it should run."""
@@ -25,6 +26,14 @@ FUSED_ELEMENTS = 1 << 17
 FUSED_SPARSE_ELEMENTS = 1 << 12
 """The same for sparse normalizers without a gradient: the specification sorts."""
 
+FEW_ROWS_NUMBERS = 1 << 24
+"""Numbers of keys and values from which on the fused kernels are faster for a few queries each, as of a decoder's step,
+where no gradient is wanted: from there on they come from memory, which the kernels read once and ahead of time."""
+
+FEW_ROWS_HIDDEN = 1 << 20
+"""The same under a mask or a bias, where PyTorch's kernels read what is hidden as well; counted for each query head,
+since the specification copies keys for each of them."""
+
 SMALL_PAIRS = 1 << 17
 """Pairs below which the specification is faster than PyTorch's kernel with a mask or a bias made dense."""
 
@@ -32,6 +41,8 @@ SMALL_PAIRS = 1 << 17
 def pytorch_is_slower(problem: Problem, backends: Mapping[str, Backend]) -> str | None:
     """For `sdpa`: whether another backend is faster."""
     plain = not problem.may_hide
+    if _has_few_rows(problem) and _runs("cpu", problem, backends):
+        return "for a few queries with so many keys 'cpu' is faster"
     if plain and problem.pairs < WIDE_PAIRS:
         return None
     if problem.pairs < SMALL_PAIRS and not plain and not problem.lowered.needs_no_mask:
@@ -47,6 +58,8 @@ def specification_is_slower(problem: Problem, backends: Mapping[str, Backend]) -
     """For `reference`: whether it would hold so many numbers that another backend is faster."""
     if problem.pairs == 0:
         return None
+    if _has_few_rows(problem) and _runs("cpu", problem, backends):
+        return "for a few queries with so many keys 'cpu' is faster"
     prepared = problem.prepared
     elements = problem.pairs * prepared.primitive.elements_per_pair(prepared.query, prepared.key)
     if elements < FUSED_SPARSE_ELEMENTS:
@@ -67,6 +80,16 @@ RULES: dict[str, Rule] = {"sdpa": pytorch_is_slower, "reference": specification_
 
 def _runs(name: str, problem: Problem, backends: Mapping[str, Backend]) -> bool:
     return name in backends and backends[name].declines(problem) is None
+
+
+def _has_few_rows(problem: Problem) -> bool:
+    """Whether the kernels' products of few rows decide: see `FEW_ROWS_NUMBERS`."""
+    query, key, value = problem.query, problem.key, problem.value
+    if query.shape[2] > FEW_ROWS or query.dtype != torch.float32 or _wants_gradient(problem):
+        return False
+    if problem.may_hide:
+        return problem.pairs * (key.shape[3] + value.shape[3]) >= FEW_ROWS_HIDDEN * query.shape[2]
+    return key.numel() + value.numel() >= FEW_ROWS_NUMBERS
 
 
 def _wide(problem: Problem) -> bool:

@@ -71,8 +71,8 @@ def weigh(problem: Problem, inputs: Inputs) -> Weights:
     if problem.bias is not None:
         biased = capped + accurate(problem.bias(inputs.query, grid)).to(capped.dtype)
     masked = biased
-    if problem.mask is not None:
-        masked = biased.masked_fill(~problem.mask.allows(grid), -torch.inf)
+    if problem.mask is not None and not problem.mask.hides_nothing(grid):
+        masked = torch.where(problem.mask.allows(grid), biased, -torch.inf)
     weights = problem.normalizer.weigh(masked, grid)
     return Weights(scores, scaled, capped, biased, masked, weights)
 

@@ -50,6 +50,9 @@ class Lengths(Mask):
             return Visibility.EMPTY
         return Visibility.FULL if full else Visibility.PARTIAL
 
+    def hides_nothing(self, grid: Grid) -> bool:
+        return self._is_known and self.visibility(grid) is Visibility.FULL
+
     def spans(self, grid: Grid) -> Spans | None:
         if not self._is_known:
             return None

@@ -64,6 +64,13 @@ class Mask(ABC):
             return Visibility.FULL
         return Visibility.PARTIAL if bool(allowed.any()) else Visibility.EMPTY
 
+    def hides_nothing(self, grid: Grid) -> bool:
+        """Whether the mask is known to allow all pairs of the tile, at a price that no calculation notices.
+
+        True only where that is certain; most masks say False without a look.
+        """
+        return False
+
     def spans(self, grid: Grid) -> Spans | None:
         """The keys of the tile that each row sees, if in every row they are a few runs; must be exact or None.
 
@@ -201,6 +208,9 @@ class And(Combination):
     def visibility(self, grid: Grid) -> Visibility:
         return _visibility(self._parts, grid, decisive=Visibility.EMPTY, neutral=Visibility.FULL)
 
+    def hides_nothing(self, grid: Grid) -> bool:
+        return all(part.hides_nothing(grid) for part in self._parts)
+
     def spans(self, grid: Grid) -> Spans | None:
         return _intersection([part.spans for part in self._parts], grid)
 
@@ -222,6 +232,9 @@ class Or(Combination):
 
     def visibility(self, grid: Grid) -> Visibility:
         return _visibility(self._parts, grid, decisive=Visibility.FULL, neutral=Visibility.EMPTY)
+
+    def hides_nothing(self, grid: Grid) -> bool:
+        return any(part.hides_nothing(grid) for part in self._parts)
 
     def spans(self, grid: Grid) -> Spans | None:
         return _union([part.spans for part in self._parts], grid)

@@ -78,6 +78,9 @@ class Band(Mask):
         full = (self.before is None or least >= -self.before) and (self.after is None or greatest <= self.after)
         return Visibility.FULL if full else Visibility.PARTIAL
 
+    def hides_nothing(self, grid: Grid) -> bool:
+        return self.offset is None and self.visibility(grid) is Visibility.FULL
+
     def spans(self, grid: Grid) -> Spans | None:
         if self.offset is not None and not self.offset.is_known:
             return None

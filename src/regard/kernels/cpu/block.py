@@ -11,7 +11,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from regard.kernels.cpu.intrinsics import array_at, copy, matrix_at, size_of
+from regard.kernels.cpu.few_rows import scores_of_few_rows
+from regard.kernels.cpu.intrinsics import array_at, copy, is_single, matrix_at, size_of
+from regard.kernels.cpu.kernel_inputs import FEW_ROWS
 from regard.kernels.cpu.parts import inlined
 from regard.kernels.cpu.products import product_with_keys
 from regard.kernels.cpu.sizes import CACHE_LINE, LANES, ceil_div, even_length, padded_length
@@ -167,7 +169,10 @@ def score_product(p: Any, block: Block, routine: Any, scores: Any) -> None:
         key = key_matrix(p, block, part, example)
         transposed = transposed_matrix(p.key_transposed, p, block, part, p.dim, example)
         size = Size(block.rows, part.keys, p.dim)
-        product_with_keys(routine, size, scale, query, key, transposed, column_matrix(scores, part))
+        if is_single(example) and block.rows <= FEW_ROWS:
+            scores_of_few_rows(size, scale, query, key, column_matrix(scores, part))
+        else:
+            product_with_keys(routine, size, scale, query, key, transposed, column_matrix(scores, part))
 
 
 @inlined

@@ -21,14 +21,16 @@ from regard.kernels.cpu.block import (
     value_matrix,
 )
 from regard.kernels.cpu.compiled import Kernel
-from regard.kernels.cpu.intrinsics import array_at, copy, fetch_add, size_of
+from regard.kernels.cpu.few_rows import mixtures_of_few_rows
+from regard.kernels.cpu.intrinsics import array_at, copy, fetch_add, is_single, size_of
 from regard.kernels.cpu.kernel_arguments import arguments_at, named_kernel
+from regard.kernels.cpu.kernel_inputs import FEW_ROWS
 from regard.kernels.cpu.parts import inlined
 from regard.kernels.cpu.products import Blas, Microkernel, limit_threads, product
 from regard.kernels.cpu.row_adjustments import adjust_row, drop_row, window_row
 from regard.kernels.cpu.row_normalizers import head_number, normalize
 from regard.kernels.cpu.row_parameters import NORMALIZERS
-from regard.kernels.cpu.sizes import ceil_div
+from regard.kernels.cpu.sizes import LANES, ceil_div
 from regard.kernels.cpu.visible_keys import clear_hidden, find_runs, range_at
 from regard.kernels.cpu.wide_product import Matrix, Size
 
@@ -76,7 +78,11 @@ def mix_values(p: Any, block: Block, routine: Any, weights: Any, output: Any) ->
     for s in range(block.segment_count):
         part = range_at(block.segments, s)
         size, value = Size(block.rows, p.value_dim, part.keys), value_matrix(p, block, part, weights[0, 0])
-        product(routine, size, real(1), column_matrix(weights, part), value, result, min(s, 1))
+        mixed = column_matrix(weights, part)
+        if is_single(real(1)) and block.rows <= FEW_ROWS and p.value_dim % LANES == 0:
+            mixtures_of_few_rows(size, real(1), mixed, value, result, min(s, 1))
+        else:
+            product(routine, size, real(1), mixed, value, result, min(s, 1))
 
 
 @cache

@@ -14,6 +14,9 @@ CACHE_NUMBERS = 1 << 18
 TRANSPOSED_ROWS = 16
 """Queries from which on keys and values are transposed."""
 
+FEW_ROWS = 8
+"""Queries up to which products of few rows are faster than BLAS's."""
+
 LEAST_TASKS = 8
 """Into how many tasks a problem is cut, if it has so many rows: enough to keep a few threads evenly busy."""
 

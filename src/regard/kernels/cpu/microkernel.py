@@ -22,7 +22,16 @@ LANES = 16
 """Numbers of a vector."""
 
 
-def tile(rows: int, vectors: int) -> Any:
+def prefetch(builder: Any, address: Any) -> None:
+    """Ask for the cache line at an address, which may be one that must not be read."""
+    number, place = ir.IntType(32), ir.IntType(8).as_pointer()
+    kind = ir.FunctionType(ir.VoidType(), [place, number, number, number])
+    function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
+    # To be read, into the second cache, as data.
+    builder.call(function, [builder.inttoptr(address, place), *(ir.Constant(number, flag) for flag in (0, 2, 1))])
+
+
+def tile(rows: int, vectors: int, ahead: int = 0) -> Any:
     """An intrinsic ``(a, b, c, depth, factor, keep) -> None``.
 
     ``c[i, j] = factor · Σ_k a[i, k] b[k, j] + keep · c[i, j]`` for ``rows`` rows and ``vectors · LANES`` columns of
@@ -32,12 +41,12 @@ def tile(rows: int, vectors: int) -> Any:
 
     @intrinsic
     def run(typing, a, b, c, depth, factor, keep):  # type: ignore[no-untyped-def]
-        return types.void(a, b, c, types.int64, types.float32, types.int64), _generator(rows, vectors)
+        return types.void(a, b, c, types.int64, types.float32, types.int64), _generator(rows, vectors, ahead)
 
     return run
 
 
-def _generator(rows: int, vectors: int) -> Any:
+def _generator(rows: int, vectors: int, ahead: int) -> Any:
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         left, right, result, depth, factor, keep = arguments
         a, a_row, a_step = (builder.extract_value(left, index) for index in range(3))
@@ -72,6 +81,9 @@ def _generator(rows: int, vectors: int) -> Any:
             sums.append(held)
         b_offset, a_offset = builder.mul(k, b_step), builder.mul(k, a_step)
         loaded = []
+        for v in range(vectors if ahead else 0):
+            later = builder.add(b_offset, builder.mul(b_step, ir.Constant(word, ahead)))
+            prefetch(builder, builder.add(b, builder.mul(builder.add(later, ir.Constant(word, v * LANES)), four)))
         for v in range(vectors):
             place = at(b, builder.add(b_offset, ir.Constant(word, v * LANES)), vector)
             loaded.append(builder.load(place, align=4))

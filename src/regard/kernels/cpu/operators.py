@@ -237,6 +237,11 @@ register_autograd("regard_cpu::attend_backward", refuse_second_derivative, lib=_
 register_autocast("regard_cpu::attend", "cpu", torch.float32, lib=_LIBRARY)
 
 attend = torch.ops.regard_cpu.attend.default
+
+attend_now = _attend
+"""`attend` without PyTorch's dispatcher, which takes as long as a small problem: for inputs that want no gradient, and
+that no transform, mode or compiler looks at."""
+
 attend_backward = torch.ops.regard_cpu.attend_backward.default
 exponentials = torch.ops.regard_cpu.exponentials.default
 read = torch.ops.regard_cpu.readings.default

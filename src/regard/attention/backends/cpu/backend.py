@@ -6,7 +6,7 @@ from torch import Tensor
 from regard.attention.backends.backend import Backend
 from regard.attention.backends.cpu.cached_memory import FusedMemory
 from regard.attention.backends.cpu.dense_rows import DenseRows
-from regard.attention.backends.cpu.lowering import kernel_inputs, obstacle, with_exponentials
+from regard.attention.backends.cpu.lowering import kernel_inputs, obstacle, with_exponentials, with_heads_as_rows
 from regard.attention.backends.cpu.readings import read
 from regard.attention.blocks import read_shares
 from regard.attention.problem import Problem
@@ -15,6 +15,7 @@ from regard.attention.result import Attended
 from regard.kernels.availability import why_missing
 from regard.kernels.cpu.kernel_inputs import KernelInputs
 from regard.scores import Score
+from regard.transforms import can_branch_on
 
 
 class Fused(Backend):
@@ -37,7 +38,12 @@ class Fused(Backend):
             return problem.memory.attend(problem).output
         inputs = _prepared(problem)
         mask = problem.lowered.dense_mask
-        output = operators.attend(*inputs)[0] if mask is None else DenseRows.apply(mask, problem.grid, *inputs)
+        if mask is None:
+            dispatched = problem.wants_gradient or not can_branch_on(problem.query)
+            attend = operators.attend if dispatched else operators.attend_now
+            output = attend(*with_heads_as_rows(inputs))[0].view(*problem.query.shape[:3], -1)
+        else:
+            output = DenseRows.apply(mask, problem.grid, *inputs)
         if gatherer is not None:
             read(inputs, mask, gatherer)
             read_shares(problem, gatherer)
@@ -54,7 +60,8 @@ class Fused(Backend):
             return problem.memory.attend(problem)
         if problem.lowered.dense_mask is not None:
             return super().run_with_weights(problem)
-        output, _, weights = operators.attend(*_prepared(problem)._replace(return_weights=True))
+        inputs = with_heads_as_rows(_prepared(problem)._replace(return_weights=True))
+        output, weights = (part.view(*problem.query.shape[:3], -1) for part in operators.attend(*inputs)[::2])
         row = problem.row
         assert row is not None
         if row.kind == "hard" and row.center is None:

@@ -6,7 +6,7 @@ from torch import Tensor
 from regard.attention.lowered import Capabilities
 from regard.attention.problem import Problem
 from regard.biases import Bias, TensorBias
-from regard.kernels.cpu.kernel_inputs import KernelInputs
+from regard.kernels.cpu.kernel_inputs import FEW_ROWS, KernelInputs
 from regard.kernels.kinds import ENTMAX, ENTMAX15, HARD, SIGMOID, SOFTMAX, SPARSEMAX
 from regard.normalizers import RowPrimitive
 from regard.scores.score import Cap, InnerProduct, TanhSum
@@ -111,6 +111,34 @@ def kernel_inputs(problem: Problem) -> KernelInputs:
         dropout=problem.dropout,
         **row_normalizer(row),  # type: ignore[arg-type]
     )
+
+
+def with_heads_as_rows(inputs: KernelInputs) -> KernelInputs:
+    """The inputs with the query heads that share keys as rows of one head, where each of them has few rows.
+
+    A decoder's step then reads the keys and values of a group once. Rows keep their order, and with it their dropout.
+    """
+    batch, heads, queries, dim = inputs.query.shape
+    kv_heads = inputs.key.shape[1]
+    if kv_heads == heads or queries > FEW_ROWS or inputs.bias is not None:
+        return inputs
+    of_heads = (inputs.weight, inputs.sink, inputs.shift)
+    if any(tensor is not None and tensor.shape[0] != 1 for tensor in of_heads):
+        return inputs
+    if inputs.start is not None and inputs.start.shape[1] != 1:
+        return inputs
+    group = heads // kv_heads
+    rows = {
+        name: tensor.reshape(batch, kv_heads, group * queries)
+        for name, tensor in (("center", inputs.center), ("sigma", inputs.sigma))
+        if tensor is not None
+    }
+    ends = {
+        name: tensor.repeat(1, 1, group, 1)
+        for name, tensor in (("start", inputs.start), ("stop", inputs.stop))
+        if tensor is not None and tensor.shape[2] != 1
+    }
+    return inputs._replace(query=inputs.query.reshape(batch, kv_heads, group * queries, dim), **rows, **ends)
 
 
 def with_exponentials(inputs: KernelInputs) -> KernelInputs:

@@ -69,7 +69,7 @@ class ScaledDotProduct(Backend):
         if prepared.key.shape[2] < SHORT and not is_finite(prepared.query):
             return attend_in_blocks(problem)
         if not problem.may_hide or lowered.needs_no_mask:
-            output = _kernel(problem, prepared, problem.value, None, problem.mask is not None)
+            output = _kernel(problem, prepared, problem.value, None, lowered.mask is not None)
         else:
             output = _in_slices(problem)
         if output is None:
@@ -140,6 +140,9 @@ def _kernel(
     else:
         scale *= prepared.scale
     dtype, value_dim = value.dtype, value.shape[3]
+    rows = query.shape[:3]
+    if _are_one_head(query, key, value, attn_mask, is_causal):
+        query = query.reshape(rows[0], key.shape[1], -1, query.shape[3])
     if dtype != query.dtype:
         value = value.to(query.dtype)
     if not query.shape == key.shape == value.shape:
@@ -150,7 +153,19 @@ def _kernel(
         return None
     if value_dim != value.shape[3]:
         output = output[..., :value_dim]
+    if output.shape[:3] != rows:
+        output = output.reshape(*rows, value_dim)
     return output if dtype == query.dtype else output.to(dtype)
+
+
+def _are_one_head(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None, is_causal: bool) -> bool:
+    """Whether the query heads that share keys may be rows of one head, which spares copies of keys and values: where
+    all of these rows see the same keys, with the same bias."""
+    if not key.shape[1] == value.shape[1] < query.shape[1] or key.shape[0] != query.shape[0]:
+        return False
+    if attn_mask is not None:
+        return attn_mask.shape[1:3] == (1, 1)
+    return not is_causal or query.shape[2] == key.shape[2] == 1
 
 
 def _of_one_width(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:

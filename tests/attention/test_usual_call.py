@@ -1,0 +1,117 @@
+"""The shortest way for the usual call: what the longer way gives, bit for bit, or left to it."""
+
+import pytest
+import torch
+from torch import nn
+
+import regard
+from regard.attention import Backend, register_backend, unregister_backend
+from regard.attention.recording import recorded_calls
+from regard.attention.usual_call import are_usual, usual_call
+
+SIZES = [(1, 1, 1, 64, 4), (2, 3, 5, 64, 8), (1, 8, 128, 128, 64), (4, 8, 1, 300, 16), (1, 2, 300, 65, 1)]
+
+
+def inputs(batch=2, heads=4, queries=16, keys=64, dim=8, **options):
+    query = torch.randn(batch, heads, queries, dim, **options)
+    return query, *(torch.randn(batch, heads, keys, dim, **options) for _ in range(2))
+
+
+@pytest.mark.parametrize("size", SIZES, ids=str)
+def test_it_is_what_the_planner_would_choose(size):
+    given = inputs(*size)
+    output = usual_call(*given)
+    assert output is not None
+    assert regard.plan(*given).backend == "sdpa"
+    assert torch.equal(output, regard.attend(*given, backend="sdpa"))
+    assert torch.equal(output, regard.attend(*given))
+    assert torch.equal(output, regard.observe(*given).output)
+
+
+def test_with_leaves_where_no_gradient_is_taken():
+    given = inputs(requires_grad=True)
+    assert usual_call(*given) is None
+    with torch.no_grad():
+        assert usual_call(*given) is not None
+
+
+def transposed(tensor):
+    return tensor.transpose(-1, -2).contiguous().transpose(-1, -2)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        inputs(keys=63),
+        inputs(dtype=torch.float64),
+        inputs(dtype=torch.bfloat16),
+        inputs(device="meta"),
+        inputs(queries=0),
+        inputs(batch=0),
+        inputs(dim=0),
+        inputs(4, 8, 128, 128),
+        inputs(64, 16, 1, 1024, 64),
+        [nn.Parameter(tensor, requires_grad=False) for tensor in inputs()],
+        [tensor[0] for tensor in inputs()],
+        [transposed(tensor) for tensor in inputs()],
+        [*inputs()[:2], torch.randn(2, 4, 64, 9)],
+        [inputs()[0], *(tensor[:, :2] for tensor in inputs()[1:])],
+        [inputs()[0], *(tensor[:1] for tensor in inputs()[1:])],
+        [inputs(dim=9)[0], *inputs()[1:]],
+        [inputs()[0].tolist(), *inputs()[1:]],
+        [*inputs()[:2], None],
+    ],
+    ids=[
+        "few keys", "float64", "bfloat16", "meta", "no queries", "no batch", "no features", "pairs", "numbers",
+        "parameters", "axes", "features apart", "two widths", "grouped heads", "batches", "widths", "list", "None",
+    ],
+)  # fmt: skip
+def test_what_is_not_usual_is_left_alone(given):
+    assert usual_call(*given) is None
+
+
+def test_other_options_are_not_usual():
+    usual = {"score": "scaled_dot", "normalizer": "softmax", "dropout": 0.0, "backend": "auto"}
+    assert are_usual(**usual)
+    others = {"score": ["dot", len], "normalizer": ["hard", torch.ones(2)], "dropout": [0.1, 0, False], "backend": [1]}
+    for name, values in others.items():
+        for value in values:
+            assert not are_usual(**usual | {name: value})
+
+
+def test_it_stays_out_of_the_way_of_those_who_look():
+    given = inputs()
+    with recorded_calls() as calls:
+        regard.attend(*given)
+    assert len(calls) == 1
+    with torch.autocast("cpu", torch.bfloat16):
+        assert usual_call(*given) is None
+    assert torch.func.vmap(lambda query: torch.tensor(usual_call(query, *given[1:]) is None))(given[0][None]).all()
+    with torch.autograd.forward_ad.dual_level():
+        assert usual_call(*given) is None
+    assert torch.compile(lambda *tensors: usual_call(*tensors) is None, backend="eager", fullgraph=True)(*given)
+
+
+class Ones(Backend):
+    name = "ones"
+
+    def run(self, problem, gatherer=None):
+        return torch.ones(*problem.query.shape[:3], problem.value.shape[3])
+
+
+def test_a_backend_that_comes_first_is_asked_first():
+    register_backend(Ones(), before="sdpa")
+    try:
+        assert (regard.attend(*inputs()) == 1).all()
+    finally:
+        unregister_backend("ones")
+
+
+def test_it_is_seen_by_watch():
+    class Model(nn.Module):
+        def forward(self, query, key, value):
+            return regard.attend(query, key, value)
+
+    with regard.watch(Model()) as seen:
+        seen.model(*inputs())
+    assert len(seen.calls) == 1
