@@ -40,7 +40,7 @@ from regard.kernels.cpu.parts import inlined
 from regard.kernels.cpu.products import Blas, Microkernel, limit_threads
 from regard.kernels.cpu.row_adjustments import adjust_row, drop_row, tanh_of_half, window_row
 from regard.kernels.cpu.row_gradients import differentiate
-from regard.kernels.cpu.row_normalizers import head_number, log_weight, normalize_again
+from regard.kernels.cpu.row_normalizers import alpha_of_head, head_number, log_weight, normalize_again
 from regard.kernels.cpu.row_parameters import NORMALIZERS
 from regard.kernels.cpu.visible_keys import COLUMN, clear_hidden, fill_gaps, find_runs, hull, range_at
 from regard.kernels.kinds import DENSE_BIAS
@@ -88,7 +88,7 @@ def differentiate_row(p: Any, at: int, normalizer: Any, statistics: Any, weights
     """Turn the gradient of one row's weights into that of its biased scores.
 
     Args:
-        at: the row counted through all batch rows and heads; its sink's or shift's gradient goes there.
+        at: the row counted through all batch rows and heads; its sink's, shift's or alpha's gradient goes there.
         normalizer: made the weights.
         statistics: two, of this row.
     """
@@ -99,6 +99,8 @@ def differentiate_row(p: Any, at: int, normalizer: Any, statistics: Any, weights
         array_at(p.grad_sink, at + 1, real(0))[at] = -total * weight
     if p.shift != 0:
         array_at(p.grad_shift, at + 1, real(0))[at] = total
+    if p.alphas != 0:
+        array_at(p.grad_alphas, at + 1, real(0))[at] = total
     if p.inverse_temperature != 1.0:
         factor = real(p.inverse_temperature)
         for j in range(gradient.size):
@@ -209,7 +211,7 @@ def backward(dtype: torch.dtype, additive: bool, kind: int, wide: bool) -> Kerne
             for h in range(group * shared, (group + 1) * shared):
                 weight = read_weight(p, h, zero)
                 sink, shift = head_number(p.sink, h, p.sink_head, zero), head_number(p.shift, h, p.shift_head, zero)
-                normalizer = Normalizer(p.alpha, sink, p.sink != 0, shift)
+                normalizer = Normalizer(alpha_of_head(p, h, zero), p.alphas != 0, sink, p.sink != 0, shift)
                 for index in blocks_of_chunk(p, chunk):
                     block = block_of(p, b, h, index, scratch.segments)
                     if block.segment_count == 0:

@@ -28,7 +28,7 @@ from regard.kernels.cpu.kernel_inputs import FEW_ROWS
 from regard.kernels.cpu.parts import inlined
 from regard.kernels.cpu.products import Blas, Microkernel, limit_threads, product
 from regard.kernels.cpu.row_adjustments import adjust_row, drop_row, window_row
-from regard.kernels.cpu.row_normalizers import head_number, normalize
+from regard.kernels.cpu.row_normalizers import alpha_of_head, head_number, normalize
 from regard.kernels.cpu.row_parameters import NORMALIZERS
 from regard.kernels.cpu.sizes import LANES, ceil_div
 from regard.kernels.cpu.visible_keys import clear_hidden, find_runs, range_at
@@ -119,7 +119,8 @@ def forward(dtype: torch.dtype, additive: bool, kind: int, wide: bool) -> Kernel
             else:
                 score_product(p, block, routine, scores)
             sink, shift = head_number(p.sink, h, p.sink_head, zero), head_number(p.shift, h, p.shift_head, zero)
-            weigh_block(p, block, scratch, Normalizer(p.alpha, sink, p.sink != 0, shift), statistics)
+            normalizer = Normalizer(alpha_of_head(p, h, zero), p.alphas != 0, sink, p.sink != 0, shift)
+            weigh_block(p, block, scratch, normalizer, statistics)
             if p.returned_weights != 0:
                 store_weights(p, block, scores)
             if p.threshold > 0:

@@ -43,9 +43,10 @@ class KernelInputs(NamedTuple):
         diagonal: which of both.
         sink: score of softmax's sink, ``[heads or 1]``.
         shift: sigmoid's bias, added to scores, ``[heads or 1]``.
+        alphas: entmax's alpha, ``[heads or 1]``; None: ``alpha``.
         center, sigma: of a Gaussian window over the weights, ``[batch, heads, queries]``.
         normalizer: of `regard.kernels.kinds`.
-        alpha: entmax's.
+        alpha: entmax's, where it is one number.
         scale: of an inner product.
         temperature: by which scores with their bias are divided.
         cap: of scores before the bias, or 0.
@@ -67,6 +68,7 @@ class KernelInputs(NamedTuple):
     diagonal: bool = False
     sink: Annotated[Tensor | None, Strides(("head",)), DIFFERENTIABLE] = None
     shift: Annotated[Tensor | None, Strides(("head",)), DIFFERENTIABLE] = None
+    alphas: Annotated[Tensor | None, Strides(("head",)), DIFFERENTIABLE] = None
     center: Annotated[Tensor | None, Strides(("batch", "head"), prefix="window"), DIFFERENTIABLE] = None
     sigma: Annotated[Tensor | None, Strides(("batch", "head"), prefix="window"), DIFFERENTIABLE] = None
     normalizer: int = SOFTMAX

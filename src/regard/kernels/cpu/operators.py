@@ -117,11 +117,11 @@ def _attend_backward(grad_output: Tensor, grad_weights: Tensor | None, statistic
         grads["weight"] = grads["weight"][..., :D].sum((0, 2))
     if inputs.bias is not None and inputs.diagonal:
         grads["bias"] = grads["bias"].sum((0, 2))
-    for name in ("sink", "shift"):
+    for name in ("sink", "shift", "alphas"):
         if getattr(inputs, name) is not None:
             grads[name] = grads[name].sum((0, 2))
     # What rows, heads or batch rows share gets the sum of their gradients.
-    for name in ("weight", "bias", "sink", "shift"):
+    for name in ("weight", "bias", "sink", "shift", "alphas"):
         shared = getattr(inputs, name)
         grads[name] = grads[name] if shared is None else grads[name].sum_to_size(shared.shape)
     return [grads[name] for name in GRADIENTS]

@@ -28,7 +28,7 @@ from regard.kernels.cpu.kernel_arguments import arguments_at, named_kernel
 from regard.kernels.cpu.parts import inlined
 from regard.kernels.cpu.products import Blas, Microkernel, limit_threads
 from regard.kernels.cpu.row_adjustments import adjust_row, window_row
-from regard.kernels.cpu.row_normalizers import clear_row, head_number, largest, normalize
+from regard.kernels.cpu.row_normalizers import alpha_of_head, clear_row, head_number, largest, normalize
 from regard.kernels.cpu.row_parameters import NORMALIZERS
 from regard.kernels.cpu.sizes import ceil_div
 from regard.kernels.cpu.visible_keys import COLUMN, fill_gaps, find_runs, key_at, range_at
@@ -266,7 +266,7 @@ def readings(dtype: torch.dtype, additive: bool, kind: int, wide: bool) -> Kerne
             b, h = head // p.heads, head % p.heads
             weight = read_weight(p, h, zero)
             sink, shift = head_number(p.sink, h, p.sink_head, zero), head_number(p.shift, h, p.shift_head, zero)
-            normalizer = Normalizer(p.alpha, sink, p.sink != 0, shift)
+            normalizer = Normalizer(alpha_of_head(p, h, zero), p.alphas != 0, sink, p.sink != 0, shift)
             for index in blocks_of_chunk(p, chunk):
                 block = block_of(p, b, h, index, scratch.segments)
                 if block.segment_count == 0 or not block_is_wanted(p, block):

@@ -3,6 +3,7 @@
 # pyright: reportCallIssue=false, reportAttributeAccessIssue=false
 # Intrinsics take one argument less than they are defined with: the first one is Numba's.
 
+from math import factorial
 from typing import Any
 
 import numpy as np
@@ -11,12 +12,16 @@ from regard.kernels.cpu.elementary import exp, log
 from regard.kernels.cpu.parts import chosen_for, inlined
 from regard.kernels.cpu.row_parameters import Entmax, Entmax15, Hard, Sigmoid, Softmax, Sparsemax
 
+SERIES = tuple(1.0 / factorial(k) for k in range(11, 1, -1))
+"""Of (e^y − 1 − y) / y², the coefficient of the highest power first."""
+
 
 def differentiate(normalizer: Any, weights: Any, gradient: Any) -> Any:
     """Turn the gradient of a row's weights into that of its scores, in place; the weights are used up.
 
     Returns:
-        Σ weights · gradient for softmax, from which a sink's gradient follows; Σ of the result for sigmoid; else 0.
+        Σ weights · gradient for softmax, from which a sink's gradient follows; Σ of the result for sigmoid; alpha's
+        gradient for entmax if it is learned; else 0.
     """
     raise NotImplementedError("only in kernels")
 
@@ -48,6 +53,32 @@ def _differentiate_hard(normalizer: Any, weights: Any, gradient: Any) -> Any:
     return zero
 
 
+@inlined
+def slopes_by_alpha(normalizer: Any, weights: Any, gradient: Any) -> tuple[Any, Any]:
+    """Σ gradient · slope and Σ slope, with the slope of each weight by alpha at a fixed threshold.
+
+    See `regard.normalizers.entmax_derivative` for its equation: with y = −(α − 1) log p it is −p log² p times a factor
+    (e^y − 1 − y) / y², which is a series where y is small.
+    """
+    real = weights.dtype.type
+    power = real(normalizer.alpha - 1.0)
+    total, sum_of_slopes = real(0), real(0)
+    for j in range(weights.size):
+        weight = weights[j]
+        logarithm = log(real(1) if weight <= real(0) else weight)
+        y = -power * logarithm
+        series = real(SERIES[0])
+        for coefficient in SERIES[1:]:
+            series = series * y + real(coefficient)
+        small = y < real(0.1)
+        large = real(1) if small else (real(40) if y > real(40) else y)
+        factor = series if small else (exp(large) - real(1) - large) / (large * large)
+        slope = real(0) if weight <= real(0) else -weight * logarithm * logarithm * factor
+        total += gradient[j] * slope
+        sum_of_slopes += slope
+    return total, sum_of_slopes
+
+
 def _differentiate_sparse(mobility: Any) -> Any:
     """∂p/∂s = diag(g) − g gᵀ / Σg with g = p^(2 − α) on the support (Peters et al. 2019, proposition 2).
 
@@ -59,6 +90,7 @@ def _differentiate_sparse(mobility: Any) -> Any:
     def differentiate_row(normalizer: Any, weights: Any, gradient: Any) -> Any:
         real = weights.dtype.type
         total, norm = real(0), real(0)
+        sums = slopes_by_alpha(normalizer, weights, gradient) if normalizer.learned else (real(0), real(0))
         mobility(normalizer, weights)
         for j in range(weights.size):
             total += weights[j] * gradient[j]
@@ -66,7 +98,7 @@ def _differentiate_sparse(mobility: Any) -> Any:
         mean = total / norm if norm > real(0) else real(0)
         for j in range(weights.size):
             gradient[j] = weights[j] * (gradient[j] - mean)
-        return real(0)
+        return sums[0] - mean * sums[1]
 
     return differentiate_row
 

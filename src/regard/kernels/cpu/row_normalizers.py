@@ -46,6 +46,12 @@ def head_number(address: int, h: int, stride: int, example: Any) -> Any:
 
 
 @inlined
+def alpha_of_head(p: Any, h: int, example: Any) -> float:
+    """Entmax's alpha of a head."""
+    return np.float64(head_number(p.alphas, h, p.alphas_head, example)) if p.alphas != 0 else p.alpha
+
+
+@inlined
 def sigmoid(x: Any) -> Any:
     """1 / (1 + e^−x), without overflow on either side."""
     small = exp(-abs(x))

@@ -52,7 +52,7 @@ def _kernel(dtype: torch.dtype, kind: int, backward: bool) -> Kernel:
                 given = array_at(p.query + row * p.keys * size, p.keys, zero)
                 output = array_at(p.output + row * p.keys * size, p.keys, zero)
                 copy(given, output)
-                normalize(Normalizer(p.alpha, zero, False, zero), output)
+                normalize(Normalizer(p.alpha, False, zero, False, zero), output)
 
     def entmax_rows_backward(address: int) -> None:
         p = arguments_at(address)
@@ -67,7 +67,7 @@ def _kernel(dtype: torch.dtype, kind: int, backward: bool) -> Kernel:
                 copy(array_at(p.query + row * p.keys * size, p.keys, zero), mobility)
                 output = array_at(p.output + row * p.keys * size, p.keys, zero)
                 copy(array_at(p.grad_output + row * p.keys * size, p.keys, zero), output)
-                differentiate(Normalizer(p.alpha, zero, False, zero), mobility, output)
+                differentiate(Normalizer(p.alpha, False, zero, False, zero), mobility, output)
 
     body = entmax_rows_backward if backward else entmax_rows
     return named_kernel(body, dtype, Normalizer.__name__)

@@ -10,12 +10,14 @@ class _Parameters(NamedTuple):
 
     Attributes:
         alpha: entmax's.
+        learned: whether alpha's gradient is wanted.
         sink: score of softmax's sink.
         has_sink: whether there is one.
         shift: sigmoid's bias.
     """
 
     alpha: float
+    learned: bool
     sink: float
     has_sink: bool
     shift: float

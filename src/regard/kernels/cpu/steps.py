@@ -158,7 +158,7 @@ def step_backward(dtype: torch.dtype, additive: bool, kind: int, wide: bool) -> 
             if b >= p.tasks:
                 break
             block = block_of(p, b, 0, 0, segments)
-            differentiate_scores(p, block, Normalizer(p.alpha, zero, False, zero), gradient, weights, runs)
+            differentiate_scores(p, block, Normalizer(p.alpha, False, zero, False, zero), gradient, weights, runs)
             if additive:
                 differentiate_queries(p, block, gradient, weight, powers)
             else:

@@ -18,7 +18,7 @@ CAPABILITIES = Capabilities(
     rows=frozenset({"softmax", "entmax", "sigmoid", "hard"}),
     devices=frozenset({"cpu"}),
     modifiers=(Cap,),
-    row_tensors=frozenset({"sink", "shift", "center", "sigma"}),
+    row_tensors=frozenset({"sink", "shift", "alpha", "center", "sigma"}),
 )
 
 SHARED_GRADIENT = 1 << 22
@@ -66,7 +66,8 @@ def row_normalizer(row: RowPrimitive) -> dict[str, int | float]:
     if row.kind == "softmax":
         assert not isinstance(row.temperature, Tensor)
         return {"normalizer": SOFTMAX, "temperature": row.temperature}
-    assert not isinstance(row.alpha, Tensor)
+    if isinstance(row.alpha, Tensor):
+        return {"normalizer": ENTMAX}
     return {"normalizer": {2.0: SPARSEMAX, 1.5: ENTMAX15}.get(row.alpha, ENTMAX), "alpha": row.alpha}
 
 
@@ -104,6 +105,7 @@ def kernel_inputs(problem: Problem) -> KernelInputs:
         diagonal=diagonals is not None,
         sink=None if row.sink is None else _each_head(row.sink, query),
         shift=None if row.shift is None or _is_zero(row.shift) else _each_head(row.shift, query),
+        alphas=_each_head(row.alpha, query) if isinstance(row.alpha, Tensor) else None,
         center=None if row.center is None else _each_row(row.center, rows, query),
         sigma=None if row.sigma is None else _each_row(row.sigma, rows, query),
         scale=float(scale),
@@ -122,7 +124,7 @@ def with_heads_as_rows(inputs: KernelInputs) -> KernelInputs:
     kv_heads = inputs.key.shape[1]
     if kv_heads == heads or queries > FEW_ROWS or inputs.bias is not None:
         return inputs
-    of_heads = (inputs.weight, inputs.sink, inputs.shift)
+    of_heads = (inputs.weight, inputs.sink, inputs.shift, inputs.alphas)
     if any(tensor is not None and tensor.shape[0] != 1 for tensor in of_heads):
         return inputs
     if inputs.start is not None and inputs.start.shape[1] != 1:
