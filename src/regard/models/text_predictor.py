@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from regard.models.encoders import Encoded
 from regard.models.hard_attention import Choices
 from regard.models.recurrent_decoder import Step
-from regard.models.search import Hypothesis, beam, greedy
+from regard.models.search import Hypothesis, SearchableDecoder, beam, greedy
 from regard.models.vocabulary_loss import VocabularyLoss, vocabulary_loss
 
 
@@ -82,6 +82,7 @@ class TextPredictor(nn.Module, ABC):
         length_penalty: float = 1.0,
         max_length: int | Sequence[int] = 100,
         forbidden: Sequence[int] = (),
+        decoder: SearchableDecoder | None = None,
     ) -> list[Hypothesis]:
         """The best hypothesis of a beam search for each row of annotations; padding is never chosen.
 
@@ -91,12 +92,14 @@ class TextPredictor(nn.Module, ABC):
             length_penalty: α of `regard.models.search.beam`; not used if ``width`` is 1.
             max_length: largest number of tokens, of all texts or of each.
             forbidden: other tokens that are never chosen.
+            decoder: what the search asks for the next token; None: the model itself.
         """
+        decoder = self if decoder is None else decoder
         never = self.config.pad, *forbidden
         ids = {"bos": self.config.bos, "eos": self.config.eos, "forbidden": never, "max_length": max_length}
         if width == 1:
-            return greedy(self, encoded, **ids)
-        return beam(self, encoded, width=width, length_penalty=length_penalty, **ids)
+            return greedy(decoder, encoded, **ids)
+        return beam(decoder, encoded, width=width, length_penalty=length_penalty, **ids)
 
     def loss_of(
         self, predicted: TranslatorOutput, target: Tensor, target_lengths: Tensor, label_smoothing: float = 0.0

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from regard.errors import ArgumentError
 from regard.models.encoders import Encoded
-from regard.models.search import Hypothesis
+from regard.models.search import Hypothesis, SearchableDecoder
 from regard.models.text_predictor import Loss, TextPredictor, TranslatorOutput
 
 TIES = ("none", "target", "all")
@@ -79,6 +79,7 @@ class Translator(TextPredictor):
         width: int = 1,
         length_penalty: float = 1.0,
         max_length: int | Sequence[int] = 100,
+        decoder: SearchableDecoder | None = None,
     ) -> list[Hypothesis]:
         """The best hypothesis of a beam search for each row; the module is in evaluation mode during the search.
 
@@ -88,12 +89,17 @@ class Translator(TextPredictor):
             width: beam width; 1: greedy search.
             length_penalty: α of `regard.models.search.beam`; not used if ``width`` is 1.
             max_length: largest number of tokens of a translation, of all or of each.
+            decoder: what the search asks for the next token; None: the model itself.
         """
         training = self.training
         self.eval()
         try:
             return self.search(
-                self.encode(source, lengths), width=width, length_penalty=length_penalty, max_length=max_length
+                self.encode(source, lengths),
+                width=width,
+                length_penalty=length_penalty,
+                max_length=max_length,
+                decoder=decoder,
             )
         finally:
             self.train(training)

@@ -9,8 +9,10 @@ from torch import Tensor
 from regard.errors import ArgumentError, UnknownNameError
 from regard.models.encoders import Encoded
 from regard.models.recurrent_decoder import DecoderState, Step
+from regard.models.search import SearchableDecoder
 from regard.models.speech.ctc import AlignmentHead
 from regard.models.speech.encoders import SpeechEncoder, SpeechEncoderConfig
+from regard.models.speech.joint_search import JointDecoder
 from regard.models.speech.location_decoder import FOCUSES, LocationDecoder, focus
 from regard.models.token_input import TokenInput
 from regard.models.transformer_decoding import TransformerDecoding
@@ -144,6 +146,21 @@ class Transcriber(Translator, ABC):
             sampling_probability=sampling_probability,
             need_weights=need_weights,
         )
+
+    def searched(self, ctc_weight: float) -> SearchableDecoder:
+        """What a search asks for the next token.
+
+        Args:
+            ctc_weight: of the alignment head, λ of `JointDecoder`, in [0, 1]; 0: the decoder alone.
+
+        Raises:
+            ArgumentError: the model has no alignment head.
+        """
+        if not ctc_weight:
+            return self
+        if self.alignment_head is None:
+            raise ArgumentError("ctc_weight must be 0: this model was trained without an alignment head")
+        return JointDecoder(self, self.alignment_head, ctc_weight)
 
     def loss(
         self,

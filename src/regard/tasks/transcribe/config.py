@@ -114,6 +114,8 @@ class PredictionConfig:
     """Exponent of the beam's length normalization, 0 or more."""
     window: float = 0.0
     """Recurrent decoder: seconds before and after the median of the last weights that a step attends to; 0: all."""
+    ctc_weight: float | None = None
+    """Weight of the alignment head in the search beside the decoder, 0 to 1. Default: 0.5 where the model has one."""
     batch_size: int = 32
     """Sounds transcribed at once."""
 
@@ -135,6 +137,8 @@ class EvaluationConfig:
     """Exponent of the beam's length normalization, 0 or more."""
     window: float = 0.0
     """Recurrent decoder: seconds before and after the median of the last weights that a step attends to; 0: all."""
+    ctc_weight: float | None = None
+    """Weight of the alignment head in the search beside the decoder, 0 to 1. Default: 0.5 where the model has one."""
     batch_size: int = 32
     """Sounds transcribed at once."""
     limit: int | None = None
@@ -151,3 +155,5 @@ def _check_search(config: PredictionConfig | EvaluationConfig) -> None:
     check_between(config, 1, MOST_BATCH, "batch_size")
     check_between(config, 0, 100, "length_penalty")
     check_between(config, 0, 3600, "window")
+    if config.ctc_weight is not None:
+        check_between(config, 0, 1, "ctc_weight")

@@ -57,6 +57,8 @@ class Evaluation(task.Evaluation):
     length_penalty: float
     window: float
     """Half-width of the attention's window in seconds; 0: none."""
+    ctc_weight: float
+    """Weight of the alignment head in the search."""
     seconds: float
     """Duration of the transcription."""
     references: list[str]
@@ -132,6 +134,7 @@ def evaluate(
         width=options.beam,
         length_penalty=options.length_penalty,
         window=options.window,
+        ctc_weight=options.ctc_weight,
         batch_size=options.batch_size,
     )
     seconds = time.monotonic() - start
@@ -156,6 +159,7 @@ def evaluate(
         width=options.beam,
         length_penalty=options.length_penalty,
         window=options.window,
+        ctc_weight=transcriber.ctc_weight(options.ctc_weight),
         seconds=seconds,
         references=references,
         transcriptions=found,

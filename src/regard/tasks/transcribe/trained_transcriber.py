@@ -97,6 +97,10 @@ def mean_seconds(weights: np.ndarray, seconds: float) -> np.ndarray:
         return (weights @ times) / weights.sum(axis=1)
 
 
+CTC_WEIGHT = 0.5
+"""Weight of the alignment head in a search that is told none."""
+
+
 class TrainedTranscriber(TrainedOnSounds):
     """The best model of a run with its tokenizer.
 
@@ -130,6 +134,7 @@ class TrainedTranscriber(TrainedOnSounds):
             width=options.beam,
             length_penalty=options.length_penalty,
             window=options.window,
+            ctc_weight=options.ctc_weight,
             batch_size=options.batch_size,
         )
 
@@ -140,6 +145,7 @@ class TrainedTranscriber(TrainedOnSounds):
         width: int = 5,
         length_penalty: float = 0.5,
         window: float = 0.0,
+        ctc_weight: float | None = None,
         batch_size: int = 32,
         on_batch: Callable[[int], None] | None = None,
     ) -> list[Transcription]:
@@ -151,6 +157,8 @@ class TrainedTranscriber(TrainedOnSounds):
             length_penalty: exponent α of the beam's length normalization.
             window: half-width in seconds of the window around the median of the last weights (`LocationDecoder`); 0:
                 none.
+            ctc_weight: of the alignment head in the search, 0 to 1 (`JointDecoder`); None: `CTC_WEIGHT` for a model
+                that has one.
             batch_size: sounds, of similar length, that are transcribed at once.
             on_batch: called after each batch with the number of sounds transcribed so far.
 
@@ -158,29 +166,44 @@ class TrainedTranscriber(TrainedOnSounds):
             the transcriptions, in the order of ``sounds``.
 
         Raises:
-            ArgumentError: a window for a Transformer, whose steps know no weights of the step before.
+            ArgumentError: a window for a Transformer, whose steps know no weights of the step before; a
+                ``ctc_weight`` for a model without an alignment head.
         """
+        weight = self.ctc_weight(ctc_weight)
         found: dict[int, Transcription] = {}
         order = sorted(range(len(sounds)), key=lambda row: len(sounds[row].features))
         with torch.inference_mode(), _windowed(self.model, window, self.seconds):
             for rows in chunks(order, batch_size):
-                hypotheses = self._search([sounds[row] for row in rows], width, length_penalty)
+                hypotheses = self._search([sounds[row] for row in rows], width, length_penalty, weight)
                 for row, hypothesis in zip(rows, hypotheses, strict=True):
                     found[row] = self._transcription(sounds[row], hypothesis)
                 if on_batch:
                     on_batch(len(found))
         return [found[row] for row in range(len(sounds))]
 
+    def ctc_weight(self, asked: float | None) -> float:
+        """The weight of the alignment head in a search, if this one or none was asked for."""
+        if asked is not None:
+            return asked
+        return 0.0 if self.model.alignment_head is None else CTC_WEIGHT
+
     @property
     def seconds(self) -> float:
         """Of an annotation."""
         return self.model.config.reduction * self.config.data.hop_seconds
 
-    def _search(self, sounds: list[HeardSound], width: int, length_penalty: float) -> list[Hypothesis]:
+    def _search(
+        self, sounds: list[HeardSound], width: int, length_penalty: float, ctc_weight: float
+    ) -> list[Hypothesis]:
         batch = SpeechBatch.of([one.features for one in sounds]).to(self.device)
         longest = [min(self.config.data.max_length, longest_translation(one.annotations)) for one in sounds]
         return self.model.translate(
-            batch.source, batch.source_lengths, width=width, length_penalty=length_penalty, max_length=longest
+            batch.source,
+            batch.source_lengths,
+            width=width,
+            length_penalty=length_penalty,
+            max_length=longest,
+            decoder=self.model.searched(ctc_weight),
         )
 
     def _transcription(self, sound: HeardSound, hypothesis: Hypothesis) -> Transcription:

@@ -1,0 +1,177 @@
+"""Searching with both of what a transcriber predicts: its decoder's next token, and its alignment head's texts."""
+
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+from regard.models.encoders import Encoded
+from regard.models.recurrent_decoder import Step
+from regard.models.search import SearchState
+from regard.models.speech.ctc import AlignmentHead
+
+LEAST = -1000.0
+"""Log-probability of what no path gives: a search goes on with hypotheses of which none is possible."""
+
+
+class StepByStep(Protocol):
+    """A model that a search runs on."""
+
+    config: Any
+
+    def start(self, encoded: Encoded) -> Any: ...
+
+    def step(self, tokens: Tensor, state: Any) -> Step: ...
+
+
+class Paths(NamedTuple):
+    """Log-probabilities of all paths that give a text, up to each annotation; float64 ``[rows, annotations + 1]``.
+
+    Attributes:
+        at_token: of those that stand at the text's last token.
+        at_blank: of those that stand at a blank.
+    """
+
+    at_token: Tensor
+    at_blank: Tensor
+
+    @property
+    def either(self) -> Tensor:
+        """Of both."""
+        return torch.logaddexp(self.at_token, self.at_blank)
+
+
+@dataclass(frozen=True)
+class Aligned:
+    """What the alignment head says of a text that is being searched for.
+
+    Attributes:
+        sentence: ``int64 [rows]``, the row of ``log_probabilities`` that a hypothesis belongs to.
+        log_probabilities: of the tokens for each annotation, float64 ``[sentences, annotations, vocabulary]``; behind
+            the last annotation there are blanks alone.
+        last: ``int64 [rows]``, the text's last token.
+        paths: that give the text.
+        following: ``[rows, vocabulary]``, log-probabilities that a text begins with this one and the next token; for
+            ``eos``, that it is this one.
+    """
+
+    sentence: Tensor
+    log_probabilities: Tensor
+    last: Tensor
+    paths: Paths
+    following: Tensor
+
+    def reorder(self, index: Tensor) -> "Aligned":
+        """The rows ``index [rows]``, in that order; a row may occur several times."""
+        return replace(
+            self,
+            sentence=self.sentence[index],
+            last=self.last[index],
+            paths=Paths(*(tensor[index] for tensor in self.paths)),
+            following=self.following[index],
+        )
+
+
+@dataclass(frozen=True)
+class JointState:
+    """The `SearchState` of a `JointDecoder`: of the decoder, and of the alignment before the decoder's last token."""
+
+    decoder: SearchState
+    aligned: Aligned
+    is_first: bool = True
+
+    def select(self, index: Tensor) -> "JointState":
+        return replace(self, decoder=self.decoder.select(index), aligned=self.aligned.reorder(index))
+
+    def reorder(self, index: Tensor) -> "JointState":
+        return replace(self, decoder=self.decoder.reorder(index), aligned=self.aligned.reorder(index))
+
+
+class JointDecoder:
+    """For a search whose next token is judged by a model's decoder and by its alignment head.
+
+    ::
+
+        score(c | h) = (1 − λ) log p_attention(c | h) + λ log (p_CTC(h c …) / p_CTC(h …))
+
+    Watanabe et al. 2017, "Hybrid CTC/attention architecture for end-to-end speech recognition", section III and
+    algorithm 2. ``p_CTC(h …)`` is the probability of all texts that begin with h (Graves 2008, section 7.5.2); for
+    ``eos`` it is that of h itself. Attention alone may repeat or leave out a part of a sound: nothing tells it what has
+    been read. A text for which that happened is improbable to the alignment head.
+
+    Args:
+        model: has a decoder.
+        head: its alignment head.
+        weight: λ, in [0, 1].
+    """
+
+    def __init__(self, model: StepByStep, head: AlignmentHead, weight: float):
+        self.model, self.head, self.weight = model, head, weight
+        self.eos: int = model.config.eos
+
+    def start(self, encoded: Encoded) -> JointState:
+        """The state before the first token."""
+        log_probabilities = self.head(encoded.annotations).double()
+        place = torch.arange(log_probabilities.shape[1], device=log_probabilities.device)
+        behind = (place >= encoded.lengths[:, None])[..., None]
+        only_blank = torch.full_like(log_probabilities[0, 0], -torch.inf)
+        only_blank[self.head.blank] = 0.0
+        log_probabilities = torch.where(behind, only_blank, log_probabilities)
+        rows = len(log_probabilities)
+        blanks = log_probabilities[..., self.head.blank].cumsum(-1)
+        nothing = Paths(
+            blanks.new_full((rows, blanks.shape[1] + 1), -torch.inf),
+            torch.cat((blanks.new_zeros(rows, 1), blanks), dim=1),
+        )
+        sentence = torch.arange(rows, device=blanks.device)
+        # Before the first token there is none that could be repeated.
+        last = torch.full_like(sentence, -1)
+        aligned = Aligned(sentence, log_probabilities, last, nothing, log_probabilities.new_zeros(rows, 0))
+        return JointState(self.model.start(encoded), self._followed(aligned))
+
+    def step(self, tokens: Tensor, state: JointState) -> Step:
+        """One step of a search: see `regard.models.search.SearchableDecoder`."""
+        found = self.model.step(tokens, state.decoder)
+        aligned = state.aligned
+        begun = aligned.following.new_zeros(len(tokens))
+        if not state.is_first:
+            begun = aligned.following.gather(1, tokens[:, None])[:, 0]
+            aligned = self._followed(self._extended(aligned, tokens))
+        # Where nothing is possible any more, all that may follow is equally improbable.
+        of_alignment = (aligned.following - begun[:, None]).nan_to_num(nan=LEAST, neginf=LEAST).clamp(LEAST, 0.0)
+        joint = (1.0 - self.weight) * found.log_probabilities + self.weight * of_alignment.float()
+        return Step(joint, JointState(found.state, aligned, is_first=False), found.weights)
+
+    def _extended(self, aligned: Aligned, tokens: Tensor) -> Aligned:
+        """The texts with one more token each."""
+        before = aligned.paths
+        of_token = aligned.log_probabilities[aligned.sentence, :, tokens]
+        of_blank = aligned.log_probabilities[aligned.sentence, :, self.head.blank]
+        # Between two equal tokens there is a blank.
+        entering = torch.where((tokens == aligned.last)[:, None], before.at_blank, before.either)
+        impossible = entering.new_full((len(tokens),), -torch.inf)
+        at_token, at_blank = [impossible], [impossible]
+        for t in range(of_token.shape[1]):
+            stood = at_token[-1]
+            at_token.append(torch.logaddexp(stood, entering[:, t]) + of_token[:, t])
+            at_blank.append(torch.logaddexp(stood, at_blank[-1]) + of_blank[:, t])
+        paths = Paths(torch.stack(at_token, dim=1), torch.stack(at_blank, dim=1))
+        return replace(aligned, last=tokens, paths=paths)
+
+    def _followed(self, aligned: Aligned) -> Aligned:
+        """The texts, with the log-probabilities of what may follow."""
+        paths, log_probabilities = aligned.paths, aligned.log_probabilities
+        either = paths.either
+        following = either.new_empty(len(either), log_probabilities.shape[2])
+        for sentence in aligned.sentence.unique().tolist():
+            rows = (aligned.sentence == sentence).nonzero()[:, 0]
+            entering = either[rows, :-1]
+            top = entering.amax(dim=1, keepdim=True).clamp(min=torch.finfo(entering.dtype).min)
+            following[rows] = ((entering - top).exp() @ log_probabilities[sentence].exp()).log() + top
+        repeated = (aligned.last >= 0).nonzero()[:, 0]
+        last = aligned.last[repeated]
+        of_last = log_probabilities[aligned.sentence[repeated], :, last]
+        following[repeated, last] = (paths.at_blank[repeated, :-1] + of_last).logsumexp(dim=1)
+        following[:, self.eos] = either[:, -1]
+        return replace(aligned, following=following)
