@@ -5,6 +5,7 @@ import torch
 from torch import nn
 
 import regard
+from regard import masks
 from regard.attention import Backend, register_backend, unregister_backend
 from regard.attention.recording import recorded_calls
 from regard.attention.usual_call import are_usual, usual_call
@@ -26,6 +27,18 @@ def test_it_is_what_the_planner_would_choose(size):
     assert torch.equal(output, regard.attend(*given, backend="sdpa"))
     assert torch.equal(output, regard.attend(*given))
     assert torch.equal(output, regard.observe(*given).output)
+
+
+def test_a_causal_step_is_the_usual_call():
+    given = inputs(queries=1)
+    output = regard.attend(*given)
+    assert torch.equal(usual_call(*given, masks.causal()), output)
+    assert torch.equal(regard.attend(*given, mask=masks.causal()), output)
+    assert regard.plan(*given, mask=masks.causal()).backend == "sdpa"
+    others = masks.causal("start"), masks.causal(offset=63), masks.window(99), masks.lengths(64), torch.ones(1, 64) > 0
+    for mask in others:
+        assert usual_call(*given, mask) is None
+    assert usual_call(*inputs(queries=2), masks.causal()) is None
 
 
 def test_with_leaves_where_no_gradient_is_taken():

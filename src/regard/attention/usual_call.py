@@ -12,6 +12,7 @@ from regard.attention.listeners import LISTENERS
 from regard.attention.planner import BACKENDS
 from regard.attention.recording import recording
 from regard.attention.rules import FEW_ROWS, FEW_ROWS_NUMBERS, WIDE_PAIRS
+from regard.masks import Band
 from regard.transforms import active_transform, can_branch_on
 
 
@@ -22,17 +23,20 @@ def are_usual(score: object, normalizer: object, dropout: object, backend: objec
     return score == "scaled_dot" and normalizer == "softmax" and dropout == 0.0 and backend == "auto"
 
 
-def usual_call(query: Tensor, key: Tensor, value: Tensor) -> Tensor | None:
+def usual_call(query: Tensor, key: Tensor, value: Tensor, mask: object = None) -> Tensor | None:
     """Softmax of scaled dot products, as `sdpa` gives it, bit for bit; None for what is not the usual call.
 
     Usual are plain float32 tensors of one batch, as many heads and one width on a CPU, of a size for which the planner
-    chooses `sdpa`, without a gradient. All else, what is wrong with them included, is left to the longer way.
+    chooses `sdpa`, without a gradient, and without a mask or with a causal one for the last query alone. All else, what
+    is wrong with it included, is left to the longer way.
     """
     if not (type(query) is type(key) is type(value) is Tensor and can_branch_on(query)):
         return None
     if not (query.dim() == 4 and key.shape == value.shape):
         return None
     batch, heads, queries, dim = query.shape
+    if mask is not None and not (queries == 1 and _is_causal(mask)):
+        return None
     keys = key.shape[2]
     if key.shape != (batch, heads, keys, dim) or keys < SHORT or not 0 < batch * heads * queries * keys < WIDE_PAIRS:
         return None
@@ -48,3 +52,8 @@ def usual_call(query: Tensor, key: Tensor, value: Tensor) -> Tensor | None:
     if next(iter(BACKENDS)) != "sdpa":
         return None
     return F.scaled_dot_product_attention(query, key, value, scale=1.0 / sqrt(dim))
+
+
+def _is_causal(mask: object) -> bool:
+    """Whether this is ``causal()``, with the last query at the last key."""
+    return type(mask) is Band and (mask.before, mask.after, mask.offset, mask.align) == (None, 0, None, "end")

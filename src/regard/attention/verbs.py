@@ -70,8 +70,8 @@ def attend(
 
     Half-precision inputs are scored, normalized and accumulated in float32.
     """
-    if mask is None is bias and are_usual(score, normalizer, dropout, backend):
-        output = usual_call(query, key, value)
+    if bias is None and are_usual(score, normalizer, dropout, backend):
+        output = usual_call(query, key, value, mask)
         if output is not None:
             return output
     problem = validate(query, key, value, score=score, normalizer=normalizer, mask=mask, bias=bias, dropout=dropout)

@@ -3,7 +3,18 @@
 from fnmatch import fnmatchcase
 
 from regard.bench.task import Task
-from regard.bench.tasks import additive, bahdanau, decoder, masked, mechanisms, readings, rows, scaled_dot, small
+from regard.bench.tasks import (
+    additive,
+    bahdanau,
+    decoder,
+    decoding,
+    masked,
+    mechanisms,
+    readings,
+    rows,
+    scaled_dot,
+    small,
+)
 from regard.errors import UnknownNameError
 
 TASKS: tuple[Task, ...] = (
@@ -14,6 +25,7 @@ TASKS: tuple[Task, ...] = (
     *masked.TASKS,
     *readings.TASKS,
     *scaled_dot.TASKS,
+    *decoding.TASKS,
     *small.TASKS,
     *mechanisms.TASKS,
 )
