@@ -115,7 +115,7 @@ class PredictionConfig:
     window: float = 0.0
     """Recurrent decoder: seconds before and after the median of the last weights that a step attends to; 0: all."""
     ctc_weight: float | None = None
-    """Weight of the alignment head in the search beside the decoder, 0 to 1. Default: 0.5 where the model has one."""
+    """Weight of the alignment head in the search beside the decoder, 0 to 1. Default: 0.3 where the model has one."""
     batch_size: int = 32
     """Sounds transcribed at once."""
 
@@ -138,7 +138,7 @@ class EvaluationConfig:
     window: float = 0.0
     """Recurrent decoder: seconds before and after the median of the last weights that a step attends to; 0: all."""
     ctc_weight: float | None = None
-    """Weight of the alignment head in the search beside the decoder, 0 to 1. Default: 0.5 where the model has one."""
+    """Weight of the alignment head in the search beside the decoder, 0 to 1. Default: 0.3 where the model has one."""
     batch_size: int = 32
     """Sounds transcribed at once."""
     limit: int | None = None

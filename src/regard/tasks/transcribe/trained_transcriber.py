@@ -97,7 +97,7 @@ def mean_seconds(weights: np.ndarray, seconds: float) -> np.ndarray:
         return (weights @ times) / weights.sum(axis=1)
 
 
-CTC_WEIGHT = 0.5
+CTC_WEIGHT = 0.3
 """Weight of the alignment head in a search that is told none."""
 
 
