@@ -1,5 +1,6 @@
 # make demo    install, train a small translator on the bundled corpus, translate, draw its attention weights
 # make test    install, and run all tests
+# make test-oldest, make test-newest   the same with the oldest and the newest versions that pyproject.toml allows
 # make check   format, lint, types
 # make bench   measure regard and its peers: the numbers, page and pictures of docs/performance.md
 # make bench-train  speed of training the translator, against plain PyTorch (see benchmarks/)
@@ -10,8 +11,9 @@ BIN     = $(VENV)/bin
 DEMO_OPTIONS ?= --overwrite
 TEST_OPTIONS ?= -n 2
 BENCH_OPTIONS ?=
+CONSTRAINTS ?= constraints.txt
 
-.PHONY: demo test check format bench bench-train clean
+.PHONY: demo test test-oldest test-newest check format bench bench-train clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/installed
@@ -19,6 +21,12 @@ demo: $(VENV)/installed
 
 test: $(VENV)/installed-dev
 	$(BIN)/python -m pytest $(TEST_OPTIONS)
+
+test-oldest:
+	$(MAKE) test VENV=.venv-oldest CONSTRAINTS=constraints-oldest.txt
+
+test-newest:
+	$(MAKE) test VENV=.venv-newest CONSTRAINTS=
 
 check: $(VENV)/installed-dev
 	$(BIN)/ruff format --check .
@@ -38,19 +46,19 @@ bench-train: $(VENV)/installed-dev
 	$(BIN)/python benchmarks/train_translate.py $(BENCH_OPTIONS)
 
 clean:
-	rm -rf $(VENV) build dist .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-oldest .venv-newest build dist .pytest_cache .ruff_cache .hypothesis
 
 $(VENV)/bin/pip:
 	$(PYTHON) -m venv $(VENV)
 
-$(VENV)/installed: pyproject.toml constraints.txt | $(VENV)/bin/pip
-	$(BIN)/pip install --disable-pip-version-check --quiet --constraint constraints.txt --editable '.[all]'
+$(VENV)/installed: pyproject.toml $(CONSTRAINTS) | $(VENV)/bin/pip
+	$(BIN)/pip install --disable-pip-version-check --quiet $(addprefix --constraint ,$(CONSTRAINTS)) --editable '.[all]'
 	touch $@
 
-$(VENV)/installed-dev: pyproject.toml constraints.txt | $(VENV)/bin/pip
-	$(BIN)/pip install --disable-pip-version-check --quiet --constraint constraints.txt --editable '.[dev]'
+$(VENV)/installed-dev: pyproject.toml $(CONSTRAINTS) | $(VENV)/bin/pip
+	$(BIN)/pip install --disable-pip-version-check --quiet $(addprefix --constraint ,$(CONSTRAINTS)) --editable '.[dev]'
 	touch $@ $(VENV)/installed
 
-$(VENV)/installed-bench: pyproject.toml constraints.txt | $(VENV)/bin/pip
-	$(BIN)/pip install --disable-pip-version-check --quiet --constraint constraints.txt --editable '.[dev,bench]'
+$(VENV)/installed-bench: pyproject.toml $(CONSTRAINTS) | $(VENV)/bin/pip
+	$(BIN)/pip install --disable-pip-version-check --quiet $(addprefix --constraint ,$(CONSTRAINTS)) --editable '.[dev,bench]'
 	touch $@ $(VENV)/installed $(VENV)/installed-dev

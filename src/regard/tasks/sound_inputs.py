@@ -82,11 +82,11 @@ def heard(inputs: Sequence[Any], data: SoundDataConfig, width: int, reduction: i
 
 
 def _heard(number: int, given: Any, data: SoundDataConfig, width: int, reduction: int) -> HeardSound:
-    name = f"inputs[{number}]"
+    place, name = f"inputs[{number}]", "sound"
     if isinstance(given, HeardSound):
         return given
     if isinstance(given, (str, Path)):
-        name = str(given)
+        place = name = str(given)
         path = Path(given)
         if not name.strip() or "\0" in name:
             raise DataError(f"inputs[{number}] names no file; give the path of a sound")
@@ -96,24 +96,24 @@ def _heard(number: int, given: Any, data: SoundDataConfig, width: int, reduction
             features = data.front_end(read_sound(path, data.rate).samples)
     elif isinstance(given, (bytes, bytearray)):
         if bytes(given[:6]) == b"\x93NUMPY":
-            features = _features_of_content(bytes(given), name)
+            features = _features_of_content(bytes(given), place)
         else:
-            features = data.front_end(read_sound(bytes(given), data.rate, name).samples)
+            features = data.front_end(read_sound(bytes(given), data.rate, place).samples)
     elif isinstance(given, Sound):
         if given.samples.ndim != 1 or not given.samples.size or not np.isfinite(given.samples).all():
-            raise ShapeError(f"{name} must have finite samples [samples], and some")
+            raise ShapeError(f"{place} must have finite samples [samples], and some")
         samples = given.samples if given.rate == data.rate else resampled(given.samples, given.rate, data.rate)
         features = data.front_end(samples)
     elif isinstance(given, np.ndarray):
-        features = _given_features(name, given)
+        features = _given_features(place, given)
     else:
         raise KindError(
-            f"{name} must be a path, the bytes of a sound file, a Sound or an array of features; it is a "
+            f"{place} must be a path, the bytes of a sound file, a Sound or an array of features; it is a "
             f"{type(given).__name__}"
         )
     if features.shape[1] != width:
         raise ShapeError(
-            f"{name} has {features.shape[1]} features a frame, and the model reads {width}; was it trained on "
+            f"{place} has {features.shape[1]} features a frame, and the model reads {width}; was it trained on "
             f"{'feature files' if width != data.bands else 'sounds'}?"
         )
     return HeardSound(name, features, data.hop_seconds, reduction)

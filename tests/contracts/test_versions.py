@@ -1,0 +1,39 @@
+"""The files that say which versions were tested agree with the ranges of pyproject.toml."""
+
+import re
+import tomllib
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+RAISED = {"datasets", "safetensors", "tokenizers"}
+"""What other packages of the tests need newer than pyproject.toml does."""
+
+
+def ranges():
+    """The lower bound of each package that regard runs on, by its name."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = project["optional-dependencies"]
+    groups = re.fullmatch(r"regard\[(.*)\]", extras["all"][0])
+    assert groups is not None
+    wanted = [*project["dependencies"], *(one for name in groups[1].split(",") for one in extras[name])]
+    return dict(one.split(">=") for one in [*wanted, *extras["transformers"]])
+
+
+def pinned(name):
+    lines = (ROOT / name).read_text(encoding="utf-8").splitlines()
+    return dict(line.split("==") for line in lines if line and not line.startswith("#"))
+
+
+def test_the_oldest_versions_are_the_lower_bounds():
+    oldest = pinned("constraints-oldest.txt")
+    assert oldest == {name: version for name, version in ranges().items() if name not in RAISED}
+
+
+def number(version):
+    return [int(part) for part in re.findall(r"\d+", version)]
+
+
+def test_what_was_tested_is_within_the_ranges():
+    tested = {name.lower().replace("_", "-"): version for name, version in pinned("constraints.txt").items()}
+    for name, lowest in ranges().items():
+        assert number(tested[name]) >= number(lowest), name
