@@ -29,6 +29,8 @@ RESULTS = {
         (Requirement("slower", 1.3, "sdpa", 1.1), True, False, "1.25×"),
         (Requirement("slower", 1.03, "sdpa"), False, None, "1.25×"),
         (Requirement("overhead", 0.5, "sdpa"), True, None, "400 ms"),
+        (Requirement("time", 2.5, aim=1.0), True, False, "2.00 s"),
+        (Requirement("time", 1.5), False, None, "2.00 s"),
         (Requirement("memory", 5 * MIB), True, None, "3.00 MiB"),
         (Requirement("memory", 2 * MIB), False, None, "3.00 MiB"),
         (Requirement("memory share", 0.05, "eager"), True, None, "5.0 %"),

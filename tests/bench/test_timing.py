@@ -36,6 +36,14 @@ def test_times_and_ratios(clock):
     assert found["other"].ratio == pytest.approx(3)
 
 
+def test_a_call_may_tell_its_own_time(clock):
+    """As one that measures in another process, which takes time to start."""
+    calls = {"own": lambda: clock.run(5.0) or 0.25, "other": lambda: clock.run(0.5)}
+    found = time_interleaved(calls, TimingBudget(seconds=1e9, fewest=3, most=3), clocks={"own": lambda raw: raw})
+    assert found["own"].seconds.median == pytest.approx(0.25)
+    assert found["other"].ratio == pytest.approx(2)
+
+
 def test_ratios_are_those_of_the_same_round(clock):
     """A machine that becomes slower and slower is as slow for everyone."""
     drift = iter(1.5**n for n in range(1000))

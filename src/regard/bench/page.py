@@ -132,6 +132,8 @@ def _memory(tasks: Sequence[TaskRecord]) -> str:
 def _limits(tasks: Sequence[TaskRecord]) -> str:
     rows = []
     for task in tasks:
+        if not task.limit:
+            continue
         work, fraction = task.work, task.fraction("regard")
         best = max(
             ((task.fraction(name) or 0.0, COLUMNS[name]) for name in task.results if name != "regard"),

@@ -70,7 +70,9 @@ def _times(tasks: list[TaskRecord]) -> Table:
         cells = ["\n".join(line for line in time_cell(task.results.get(column)) if line) for column in present]
         fraction = task.fraction("regard")
         reached = f"\nregard at {100 * fraction:.0f} %" if fraction else ""
-        table.add_row(Text(f"{task.title}\n{task.name}"), *cells, f"{in_seconds(task.limit)}{reached}")
+        table.add_row(
+            Text(f"{task.title}\n{task.name}"), *cells, f"{in_seconds(task.limit)}{reached}" if task.limit else ""
+        )
     return table
 
 

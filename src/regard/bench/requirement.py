@@ -8,7 +8,7 @@ from regard.bench.columns import COLUMNS
 from regard.bench.measurement import Measurement
 from regard.bench.quantity import in_bytes, in_seconds
 
-Kind = Literal["faster", "slower", "overhead", "memory", "memory share", "resident"]
+Kind = Literal["faster", "slower", "time", "overhead", "memory", "memory share", "resident"]
 
 
 @dataclass(frozen=True)
@@ -35,10 +35,10 @@ class Requirement:
     """A requirement on regard in one task.
 
     Attributes:
-        kind: the meaning of the threshold. ``faster``: least ratio of the other's time to regard's. ``slower``:
-            largest ratio of regard's time to the other's. ``overhead``: largest difference of the times of a call, in
-            seconds. ``memory``: largest extra memory in bytes. ``memory share``: largest ratio of regard's extra memory
-            to the other's. ``resident``: largest memory of the process in bytes.
+        kind: the meaning of the threshold. ``faster``: least ratio of the other's time to regard's. ``slower``: largest
+            ratio of regard's time to the other's. ``time``: largest time in seconds. ``overhead``: largest difference
+            of the times of a call, in seconds. ``memory``: largest extra memory in bytes. ``memory share``: largest
+            ratio of regard's extra memory to the other's. ``resident``: largest memory of the process in bytes.
         threshold: the value that must be reached.
         against: column of the implementation that regard is compared with; empty: none.
         aim: a stricter threshold, which is not required.
@@ -52,7 +52,7 @@ class Requirement:
     def __str__(self) -> str:
         other = f" {COLUMNS[self.against]}" if self.against else ""
         words = {"faster": f"times as fast as{other}", "slower": f"times the time of{other}",
-                 "overhead": f"a call above{other}", "memory": "of extra memory",
+                 "time": "of time", "overhead": f"a call above{other}", "memory": "of extra memory",
                  "memory share": f"of the extra memory of{other}", "resident": "resident"}  # fmt: skip
         return words[self.kind].strip()
 
@@ -65,7 +65,7 @@ class Requirement:
         match self.kind:
             case "faster" | "slower":
                 return f"{number:.2f}×" if number < 10 else f"{number:.1f}×"
-            case "overhead":
+            case "time" | "overhead":
                 return in_seconds(number)
             case "memory share":
                 return f"{100 * number:.1f} %"
@@ -93,7 +93,7 @@ class Requirement:
     def _shortfall(self, value: float) -> str:
         if self.kind == "faster":
             return f"{100 * (1 - value / self.threshold):.0f} % below"
-        if self.kind == "overhead":
+        if self.kind in ("time", "overhead"):
             return f"{in_seconds(value - self.threshold)} above"
         return f"{100 * (value / self.threshold - 1):.1f} % above" if value < 10 * self.threshold else "far above"
 
@@ -105,6 +105,8 @@ class Requirement:
             return own.extra_bytes
         if self.kind == "resident":
             return own.resident_bytes
+        if self.kind == "time":
+            return own.seconds.median if own.seconds else None
         if other is None:
             return None
         if self.kind == "memory share":

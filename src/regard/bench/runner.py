@@ -15,7 +15,7 @@ from regard.bench.oracle import errors
 from regard.bench.peers import absence
 from regard.bench.quantity import in_bytes
 from regard.bench.record import TaskRecord
-from regard.bench.task import Implementation, Inputs, Outputs, Task
+from regard.bench.task import Implementation, Inputs, Outputs, PreparedCall, Task
 from regard.bench.timing import TimingBudget, time_interleaved
 
 MEMORY_SECONDS = {"compile": 7.0, "keras": 6.0, "jax": 4.0}
@@ -135,16 +135,18 @@ def _time(
     if task.oracle is not None:
         on_progress("float64 oracle")
         truth = task.oracle(inputs)
-    calls: dict[str, Callable[[], Any]] = {}
+    calls: dict[str, PreparedCall] = {}
     with torch.set_grad_enabled(task.backward):
         for implementation in implementations:
             on_progress(f"first run of {implementation.column}")
-            call = _first(implementation, inputs, truth, results)
-            if call is not None:
-                calls[implementation.column] = call
+            prepared = _first(implementation, inputs, truth, results)
+            if prepared is not None:
+                calls[implementation.column] = prepared
         # The ratios are those to regard's time, so nothing is timed if regard failed.
         if "regard" in calls:
-            for column, timing in time_interleaved(calls, options.budget, on_progress).items():
+            run = {column: prepared.call for column, prepared in calls.items()}
+            clocks = {column: prepared.seconds for column, prepared in calls.items() if prepared.seconds is not None}
+            for column, timing in time_interleaved(run, options.budget, on_progress, clocks).items():
                 results[column] = replace(results[column], seconds=timing.seconds, ratio=timing.ratio)
     calls.clear()
     gc.collect()
@@ -152,7 +154,7 @@ def _time(
 
 def _first(
     implementation: Implementation, inputs: Inputs, truth: Outputs, results: dict[str, Measurement]
-) -> Callable[[], Any] | None:
+) -> PreparedCall | None:
     """Prepare an implementation, run it once, and compare it with the oracle; None if it fails, which is recorded."""
     blank = results[implementation.column]
     try:
@@ -166,7 +168,7 @@ def _first(
         results[implementation.column] = replace(blank, state="failed", reason=_said(error))
         return None
     results[implementation.column] = replace(blank, first=first, errors=found)
-    return prepared.call
+    return prepared
 
 
 def _measure_memory(

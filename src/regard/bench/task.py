@@ -44,10 +44,13 @@ class PreparedCall:
     Attributes:
         call: runs the task once.
         read: result of a call → outputs by name, in the layout of the oracle.
+        seconds: result of a call → the seconds that are measured, for what happens in another process; None: those from
+            the call to its return.
     """
 
     call: Callable[[], Any]
     read: Callable[[Any], Outputs]
+    seconds: Callable[[Any], float] | None = None
 
 
 @dataclass(frozen=True)

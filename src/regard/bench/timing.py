@@ -66,7 +66,10 @@ class Timing:
 
 
 def time_interleaved(
-    calls: Mapping[str, Callable[[], Any]], budget: TimingBudget, progress: Callable[[str], None] | None = None
+    calls: Mapping[str, Callable[[], Any]],
+    budget: TimingBudget,
+    progress: Callable[[str], None] | None = None,
+    clocks: Mapping[str, Callable[[Any], float]] | None = None,
 ) -> dict[str, Timing]:
     """Time all implementations in rounds; each round has another order.
 
@@ -74,13 +77,14 @@ def time_interleaved(
         calls: name → call; the others are compared with the first one. Each must have been called once before.
         budget: the time and the number of rounds.
         progress: called with a description of each round before it starts.
+        clocks: name → result of a call → its seconds; for all others, those from the call to its return.
 
     Returns:
         name → times and ratio to the first implementation.
     """
     if not calls:
         return {}
-    names = list(calls)
+    names, clocks = list(calls), clocks or {}
     rough = {name: _once(calls[name]) for name in names}
     batch = {name: min(MOST_CALLS, max(1, math.ceil(TURN_SECONDS / max(rough[name], 1e-9)))) for name in names}
     allowed = {name: budget.runs(rough[name]) for name in names}
@@ -98,7 +102,7 @@ def time_interleaved(
             # The order is shuffled, in the same way in each run: the caches depend on the implementation before.
             for name in random.Random(number).sample(names, len(names)):
                 if number < allowed[name]:
-                    turns[name][number] = _turn(calls[name], batch[name])
+                    turns[name][number] = _turn(calls[name], batch[name], clocks.get(name))
     finally:
         if collecting:
             gc.enable()
@@ -118,8 +122,10 @@ def _once(call: Callable[[], Any]) -> float:
     return first if first > 0.5 else min(first, _turn(call, 1))
 
 
-def _turn(call: Callable[[], Any], times: int) -> float:
+def _turn(call: Callable[[], Any], times: int, clock: Callable[[Any], float] | None = None) -> float:
     time.sleep(REST_SECONDS)
+    if clock is not None:
+        return sum(clock(call()) for _ in range(times)) / times
     began = time.perf_counter()
     for _ in range(times):
         call()

@@ -14,6 +14,7 @@ from regard.bench.tasks import (
     rows,
     scaled_dot,
     small,
+    start,
 )
 from regard.errors import UnknownNameError
 
@@ -27,6 +28,7 @@ TASKS: tuple[Task, ...] = (
     *scaled_dot.TASKS,
     *decoding.TASKS,
     *small.TASKS,
+    *start.TASKS,
     *mechanisms.TASKS,
 )
 
