@@ -151,9 +151,10 @@ def check_broadcast(name: str, tensor: Tensor, shape: tuple[int, ...], axes: str
         shape: what it must broadcast to.
         axes: the names of these axes, e.g. ``"[batch, heads, queries, keys]"``.
     """
-    fits = tensor.dim() <= len(shape) and all(
-        have == 1 or have == want for have, want in zip(reversed(tensor.shape), reversed(shape), strict=False)
-    )
+    fits = tensor.dim() <= len(shape)
+    for axis in range(1, 1 + min(tensor.dim(), len(shape))):
+        have = tensor.shape[-axis]
+        fits = fits and (have == 1 or have == shape[-axis])
     if not fits:
         raise ShapeError(f"{name} must broadcast to {axes} = {list(shape)}; it has shape {list(tensor.shape)}")
 
@@ -215,7 +216,7 @@ def whole_number(name: str, value: object, low: int | None = None, high: int | N
         KindError: if the type of the value is no integer type; bools are none.
         ArgumentError: if it is below ``low`` or above ``high``.
     """
-    if isinstance(value, bool) or not isinstance(value, Integral | torch.SymInt):
+    if isinstance(value, bool) or not isinstance(value, (Integral, torch.SymInt)):
         raise KindError(f"{name} must be an integer; it is {_with_type(value)}")
     number = int(value)
     # Digits of a huge number would fill the message, and Python refuses to print the very largest.
@@ -229,7 +230,7 @@ def whole_number(name: str, value: object, low: int | None = None, high: int | N
 
 def positive_number(name: str, value: object) -> float:
     """The value as a float; KindError unless it is a number, ArgumentError unless it is positive and finite."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise KindError(f"{name} must be a number; it is {_with_type(value)}")
     try:
         number = float(value)
@@ -242,5 +243,5 @@ def positive_number(name: str, value: object) -> float:
 
 def _with_type(value: object) -> str:
     """A value and its type, for a message: a number or a short text literally, anything else by its type alone."""
-    literal = repr(value) if isinstance(value, bool | float | complex | str | bytes) else ""
+    literal = repr(value) if isinstance(value, (bool, float, complex, str, bytes)) else ""
     return f"{literal} ({type(value).__name__})" if 0 < len(literal) <= 40 else kind_of(value)

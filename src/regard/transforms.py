@@ -28,7 +28,7 @@ def has_data(tensor: Tensor) -> bool:
         return not (tensor.is_meta or torch._is_functional_tensor(tensor) or is_functorch_wrapped_tensor(tensor))
     return not (
         tensor.is_meta
-        or isinstance(tensor, FakeTensor | FunctionalTensor)
+        or isinstance(tensor, (FakeTensor, FunctionalTensor))
         or is_functorch_wrapped_tensor(tensor)
         or torch._is_functional_tensor(tensor)
         or get_proxy_mode() is not None
@@ -64,7 +64,7 @@ def is_traced(tensor: Tensor) -> bool:
     """
     if torch.compiler.is_compiling():
         return True
-    return tensor.is_meta or (type(tensor) is not Tensor and isinstance(tensor, FakeTensor | FunctionalTensor))
+    return tensor.is_meta or (type(tensor) is not Tensor and isinstance(tensor, (FakeTensor, FunctionalTensor)))
 
 
 def is_batched(tensor: Tensor) -> bool:

@@ -188,7 +188,13 @@ def test_the_drop_in_compiles_whole(backend, need_weights, normalizer):
     [
         {"attention": "bahdanau"},
         {"attention": "luong"},
-        {"attention": "luong", "scope": "local-p", "window": 1},
+        pytest.param(
+            {"attention": "luong", "scope": "local-p", "window": 1},
+            marks=pytest.mark.skipif(
+                torch.torch_version.TorchVersion(torch.__version__) < (2, 10),
+                reason="PyTorch 2.9 cannot compile functions that make a module",
+            ),
+        ),
     ],
     ids=["bahdanau", "luong", "local-p"],
 )

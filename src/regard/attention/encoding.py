@@ -81,7 +81,7 @@ def encode(value: Any, parts: Parts | None) -> str | None:
         value: an object of a class in `FIELDS`, a tensor, None, a bool, a number, a text, or a sequence of these.
         parts: gets the tensors and numbers; None where there are no tensors, and numbers stay in the text.
     """
-    if value is None or isinstance(value, bool | str) or (parts is None and isinstance(value, int | float)):
+    if value is None or isinstance(value, (bool, str)) or (parts is None and isinstance(value, (int, float))):
         return repr(value)
     if isinstance(value, int) and parts is not None:
         parts.integers.append(value)
@@ -92,7 +92,7 @@ def encode(value: Any, parts: Parts | None) -> str | None:
     if isinstance(value, Tensor) and parts is not None:
         parts.tensors.append(value)
         return f"('tensor', {len(parts.tensors) - 1})"
-    if isinstance(value, tuple | list | nn.ModuleList):
+    if isinstance(value, (tuple, list, nn.ModuleList)):
         name, items = "sequence", [encode(item, parts) for item in value]
     elif type(value) is nn.Sequential:
         name, items = "Sequential", [encode(item, parts) for item in value]

@@ -248,28 +248,24 @@ class Gatherer:
     def observed(self, output: Tensor, problem: Problem) -> Observed:
         """The readings of all tiles that were added, with the axes that the user's tensors had."""
         read = self.read
-
-        def give(wanted: object, tensor: Tensor) -> Tensor | None:
-            return problem.restore(tensor) if wanted else None
-
         pooled_mean = self.pooled_sum
         if read.pooled is not None:
             pooled_mean = self.pooled_sum / _cell_sizes(self.cells, self.grid)
         return Observed(
             output=output,
             lse=problem.restore(self.lse),
-            entropy=give(read.entropy, self.entropy),
-            peak=give(read.peak, self.peak),
-            top_weights=give(read.top_k, self.top_weights),
-            top_indices=give(read.top_k, self.top_indices),
-            received=give(read.received, self.received),
-            distance=give(read.distance, self.distance),
-            pooled_mean=give(read.pooled is not None, pooled_mean),
-            pooled_max=give(read.pooled is not None, self.pooled_max),
+            entropy=_restored(problem, read.entropy, self.entropy),
+            peak=_restored(problem, read.peak, self.peak),
+            top_weights=_restored(problem, read.top_k, self.top_weights),
+            top_indices=_restored(problem, read.top_k, self.top_indices),
+            received=_restored(problem, read.received, self.received),
+            distance=_restored(problem, read.distance, self.distance),
+            pooled_mean=_restored(problem, read.pooled is not None, pooled_mean),
+            pooled_max=_restored(problem, read.pooled is not None, self.pooled_max),
             rows=None if read.rows is None else problem.restore(self._in_order()),
-            tile=give(read.tile is not None, self.tile),
-            weights=give(read.weights, self.weights),
-            shares=give(read.shares, self.shares),
+            tile=_restored(problem, read.tile is not None, self.tile),
+            weights=_restored(problem, read.weights, self.weights),
+            shares=_restored(problem, read.shares, self.shares),
         )
 
     def _in_order(self) -> Tensor:
@@ -314,7 +310,7 @@ def _check_rows(rows: object, grid: Grid) -> None:
             raise KindError("rows must hold integers that can be read; give a list where the tensor is meta or traced")
     # Tensors and arrays of NumPy become lists.
     chosen = getattr(rows, "tolist", lambda: rows)()
-    if isinstance(chosen, str | bytes) or not isinstance(chosen, Sequence):
+    if isinstance(chosen, (str, bytes)) or not isinstance(chosen, Sequence):
         raise KindError(f"rows must be a sequence of integers or an integer tensor; it is {kind_of(rows)}")
     for place, value in enumerate(chosen):
         row = whole_number(f"rows[{place}]", value)
@@ -323,7 +319,7 @@ def _check_rows(rows: object, grid: Grid) -> None:
 
 
 def _check_shares(shares: object, grid: Grid) -> None:
-    if not isinstance(shares, list | tuple):
+    if not isinstance(shares, (list, tuple)):
         raise KindError(f"shares must be a list or a tuple of masks; it is {kind_of(shares)}")
     for place, mask in enumerate(shares):
         if not isinstance(mask, Mask):
@@ -346,7 +342,7 @@ def _pair(name: str, value: object, meaning: str) -> tuple[int, int]:
 
 def _two(name: str, value: object, meaning: str) -> Sequence[object]:
     """The value, if it is a list or a tuple of two."""
-    if not isinstance(value, list | tuple):
+    if not isinstance(value, (list, tuple)):
         raise KindError(f"{name} must be {meaning}; it is {kind_of(value)}")
     if len(value) != 2:
         raise ArgumentError(f"{name} must be {meaning}; it has {len(value)} entries")
@@ -372,3 +368,8 @@ def _sizes(cells: int, length: int, device: torch.device) -> Tensor:
 
 def _chosen(rows: Sequence[int] | Tensor | None, grid: Grid) -> list[int]:
     return [] if rows is None else [int(row) % grid.queries for row in rows]
+
+
+def _restored(problem: Problem, wanted: object, tensor: Tensor) -> Tensor | None:
+    """A reading with the axes that the user's tensors had; None if it is not wanted."""
+    return problem.restore(tensor) if wanted else None

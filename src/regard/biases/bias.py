@@ -66,7 +66,7 @@ class Bias(nn.Module, ABC):
         return None
 
     def __add__(self, other: "Bias | Tensor | int") -> "Bias":
-        if isinstance(other, Bias | Tensor):
+        if isinstance(other, (Bias, Tensor)):
             return SummedBias([self, other])
         # `sum` begins with 0.
         return self if type(other) is int and other == 0 else NotImplemented

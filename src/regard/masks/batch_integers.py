@@ -39,7 +39,7 @@ class BatchInteger:
             if value.dim() != 1:
                 raise ShapeError(f"{name} must be an integer or a tensor [batch]; it has shape {list(value.shape)}")
             self._tensor = value.detach().to(torch.int64, copy=True)
-        elif isinstance(value, Sequence) and not isinstance(value, str | bytes):
+        elif isinstance(value, Sequence) and not isinstance(value, (str, bytes)):
             self._values = tuple(_position(f"{name}[{row}]", item) for row, item in enumerate(value))
         else:
             self._single = _position(name, value)

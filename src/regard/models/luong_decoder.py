@@ -95,13 +95,13 @@ class LuongDecoder(RecurrentDecoder):
         readouts, weights = [], []
         for time in range(tokens.shape[1]):
             hidden, layers = unrolled.step(time, fed, state.layers)
-            attended = self.attend(hidden[:, None], state)
-            if self.covers and attended.weights is not None:
-                state = replace(state, coverage=state.covered + attended.weights[:, 0])
-            fed = self.readout(attended.context[:, 0].to(hidden.dtype), hidden)
+            context, step_weights = self.attend(hidden[:, None], state)
+            if self.covers and step_weights is not None:
+                state = replace(state, coverage=state.covered + step_weights[:, 0])
+            fed = self.readout(context[:, 0].to(hidden.dtype), hidden)
             state = replace(state, layers=layers, fed=fed, position=state.position + 1)
             readouts.append(fed)
-            weights.append(attended.weights)
+            weights.append(step_weights)
         return Decoded(self.dropout(torch.stack(readouts, dim=1)), state, torch.cat(weights, dim=1))
 
     def attend(self, hidden: Tensor, state: DecoderState) -> Attended:

@@ -87,7 +87,7 @@ class MultiheadAttention(AttentionHeads):
         kv_heads = num_heads if kv_heads is None else kv_heads
         if kv_heads <= 0 or num_heads % kv_heads:
             raise ArgumentError(f"kv_heads must divide num_heads, {num_heads}; it is {kv_heads}")
-        if position is not None and not isinstance(position, Rotary | Bias):
+        if position is not None and not isinstance(position, (Rotary, Bias)):
             raise KindError(f"position must be a Rotary, a Bias or None; it is a {type(position).__name__}")
         rate = check_dropout(dropout)
         super().__init__(

@@ -116,7 +116,8 @@ Modifier = Callable[[Tensor, Grid], Tensor]
 """``(scaled scores of a tile, the tile) -> scores``: what `SoftCap` and `Modified` lower to."""
 
 
-@dataclass(frozen=True)
+# Not frozen: compilers of older PyTorch lose the fields of such an object that is made in what they compile.
+@dataclass
 class Cap:
     """The modifier ``cap · tanh(scores / cap)``.
 

@@ -50,7 +50,7 @@ def batches(texts: Iterable[Text], size: int) -> Iterator[Batch]:
     Raises:
         KindError: the texts are one text, or cannot be iterated.
     """
-    if isinstance(texts, str | bytes) or not isinstance(texts, Iterable):
+    if isinstance(texts, (str, bytes)) or not isinstance(texts, Iterable):
         raise KindError(f"texts must be an iterable of texts; it is {kind_of(texts)}")
     iterator, number = iter(texts), 0
     while taken := list(islice(iterator, size)):
@@ -152,7 +152,7 @@ class Tokenizer:
             check_integers(f"text {number}", ids)
             ids = ids.tolist()
         ids = getattr(ids, "tolist", lambda: ids)()
-        if isinstance(ids, str | bytes) or not isinstance(ids, Sequence):
+        if isinstance(ids, (str, bytes)) or not isinstance(ids, Sequence):
             raise KindError(f"text {number} must be a sequence of token ids; it is {kind_of(ids)}")
         return [whole_number(f"token {place} of text {number}", token, low=0) for place, token in enumerate(ids)]
 
@@ -192,7 +192,7 @@ def call_model(model: torch.nn.Module, ids: Tensor) -> None:
 
 def _is_of_transformers(value: object) -> bool:
     library: Any = sys.modules.get("transformers")
-    return library is not None and isinstance(value, library.PreTrainedTokenizerBase | library.PreTrainedModel)
+    return library is not None and isinstance(value, (library.PreTrainedTokenizerBase, library.PreTrainedModel))
 
 
 def _is_of_library(value: object) -> bool:

@@ -52,7 +52,7 @@ PAIRS_LIMIT = 1 << 26
 
 
 def _axis(name: str, given: Sequence[str] | Axis) -> Axis:
-    if isinstance(given, TokenAxis | GridAxis | FrameAxis):
+    if isinstance(given, (TokenAxis, GridAxis, FrameAxis)):
         return given
     if isinstance(given, str) or not isinstance(given, Sequence):
         raise KindError(

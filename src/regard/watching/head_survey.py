@@ -121,7 +121,7 @@ class Survey:
             ArgumentError: a limit that is not from 0 to 1.
         """
         for name, limit in (("sink", sink), ("uniform", uniform)):
-            if isinstance(limit, bool) or not isinstance(limit, int | float) or not 0 <= limit <= 1:
+            if isinstance(limit, bool) or not isinstance(limit, (int, float)) or not 0 <= limit <= 1:
                 raise ArgumentError(f"{name} must be a number from 0 to 1; it is {limit!r}")
         found = []
         for head in self.heads:
@@ -220,6 +220,6 @@ def _unit(name: str, offsets: int) -> str:
 def _without_nan(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _without_nan(entry) for key, entry in value.items()}
-    if isinstance(value, list | tuple):
+    if isinstance(value, (list, tuple)):
         return [_without_nan(entry) for entry in value]
     return None if isinstance(value, float) and math.isnan(value) else value

@@ -158,7 +158,7 @@ def _is_constant(mask: Mask | None) -> bool:
     """Whether a mask is made of integers that nothing changes."""
     if isinstance(mask, And):
         return all(_is_constant(part) for part in mask.parts)
-    return mask is None or isinstance(mask, Band | Lengths)
+    return mask is None or isinstance(mask, (Band, Lengths))
 
 
 def _copied(mask: Mask, grid: Grid) -> Mask:

@@ -40,7 +40,7 @@ class LayerGraph:
     """
 
     def __init__(self, records: Sequence[AttentionRecord], residual: float, fuse: Fusion):
-        if isinstance(residual, bool) or not isinstance(residual, int | float):
+        if isinstance(residual, bool) or not isinstance(residual, (int, float)):
             raise KindError(f"residual must be a number; it is {kind_of(residual)}")
         if not 0 <= residual <= 1:
             raise ArgumentError(f"residual must be from 0 to 1; it is {residual}")
@@ -99,7 +99,7 @@ def chosen_queries(queries: Sequence[int] | None, axis: Axis) -> tuple[list[int]
     length = len(axis)
     if queries is None:
         return list(range(length)), axis
-    if isinstance(queries, str | bytes) or not isinstance(queries, Sequence | np.ndarray):
+    if isinstance(queries, (str, bytes)) or not isinstance(queries, (Sequence, np.ndarray)):
         raise KindError(f"queries must be a sequence of positions; it is {kind_of(queries)}")
     chosen = [whole_number(f"queries[{place}]", query, -length, length - 1) for place, query in enumerate(queries)]
     chosen = [query % length for query in chosen]

@@ -167,7 +167,7 @@ def kind_of_mask(mask: Mask | None, grid: Grid) -> str:
             names.add("padding")
         elif isinstance(part, Documents):
             names.add("documents")
-        elif isinstance(part, Dilated | Prefix):
+        elif isinstance(part, (Dilated, Prefix)):
             names.add("dense")
         else:
             pairs = grid.batch * grid.queries * grid.keys

@@ -117,7 +117,7 @@ class State:
     """
 
     def __init__(self, folder: str | os.PathLike[str] | None, made_of: dict[str, str]):
-        if folder is not None and not isinstance(folder, str | os.PathLike):
+        if folder is not None and not isinstance(folder, (str, os.PathLike)):
             raise KindError(f"state must be the path of a folder; it is {kind_of(folder)}")
         self._folder = None if folder is None else Path(folder)
         self._made_of = made_of

@@ -15,7 +15,7 @@ from regard.shapes import Grid, whole_number
 def check_watched_readings(read: Readings) -> None:
     """Types are checked at once; indices when a call shows its size."""
     large = Grid.whole(1, 1, 2**40, 2**40)
-    if not isinstance(read, Readings) or not isinstance(read.shares, list | tuple):
+    if not isinstance(read, Readings) or not isinstance(read.shares, (list, tuple)):
         check_readings(read, large)
     check_readings(replace(read, shares=()), large)
 
@@ -23,7 +23,7 @@ def check_watched_readings(read: Readings) -> None:
 def chosen_numbers(name: str, given: int | Sequence[int] | None) -> tuple[int, ...] | None:
     if given is None:
         return None
-    if isinstance(given, str) or not isinstance(given, Sequence | range | set | frozenset):
+    if isinstance(given, str) or not isinstance(given, (Sequence, range, set, frozenset)):
         given = (given,)  # type: ignore[assignment]
     numbers = tuple(whole_number(f"{name}[{place}]", each, low=0) for place, each in enumerate(cast(Any, given)))
     if not numbers:

@@ -166,7 +166,7 @@ def _identity(value: Any) -> str:
         enclosed = [cell.cell_contents for cell in function.__closure__ or ()] + list(function.__defaults__ or ())
         place = f"{function.__module__} {function.__qualname__} {function.__code__.co_firstlineno}"
         return f"{place} {function.__code__.co_code.hex()} {_identity(tuple(enclosed))}"
-    if isinstance(value, tuple | list):
+    if isinstance(value, (tuple, list)):
         return f"({', '.join(map(_identity, value))})"
     if value is None or isinstance(value, _LASTING):
         return f"{type(value).__qualname__} {value!r}"
