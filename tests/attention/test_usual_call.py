@@ -10,7 +10,14 @@ from regard.attention import Backend, register_backend, unregister_backend
 from regard.attention.recording import recorded_calls
 from regard.attention.usual_call import are_usual, usual_call
 
-SIZES = [(1, 1, 1, 64, 4), (2, 3, 5, 64, 8), (1, 8, 128, 128, 64), (4, 8, 1, 300, 16), (1, 2, 300, 65, 1)]
+SIZES = [
+    (1, 1, 4, 4, 8),
+    (1, 1, 1, 64, 4),
+    (2, 3, 5, 64, 8),
+    (1, 8, 128, 128, 64),
+    (4, 8, 1, 300, 16),
+    (1, 2, 300, 65, 1),
+]
 
 
 def inputs(batch=2, heads=4, queries=16, keys=64, dim=8, **options):
@@ -55,7 +62,7 @@ def transposed(tensor):
 @pytest.mark.parametrize(
     "given",
     [
-        inputs(keys=63),
+        [torch.full((2, 4, 63, 8), torch.nan)] * 3,
         inputs(dtype=torch.float64),
         inputs(dtype=torch.bfloat16),
         inputs(device="meta"),
@@ -75,7 +82,7 @@ def transposed(tensor):
         [*inputs()[:2], None],
     ],
     ids=[
-        "few keys", "float64", "bfloat16", "meta", "no queries", "no batch", "no features", "pairs", "numbers",
+        "NaN and few keys", "float64", "bfloat16", "meta", "no queries", "no batch", "no features", "pairs", "numbers",
         "parameters", "axes", "features apart", "two widths", "grouped heads", "batches", "widths", "list", "None",
     ],
 )  # fmt: skip

@@ -8,6 +8,7 @@ from torch.nn import functional as F
 
 from regard.attention.backends.sdpa.backend import SHORT
 from regard.attention.execution import autocasts
+from regard.attention.isolation import is_finite
 from regard.attention.listeners import LISTENERS
 from regard.attention.planner import BACKENDS
 from regard.attention.recording import recording
@@ -38,7 +39,7 @@ def usual_call(query: Tensor, key: Tensor, value: Tensor, mask: object = None) -
     if mask is not None and not (queries == 1 and _is_causal(mask)):
         return None
     keys = key.shape[2]
-    if key.shape != (batch, heads, keys, dim) or keys < SHORT or not 0 < batch * heads * queries * keys < WIDE_PAIRS:
+    if key.shape != (batch, heads, keys, dim) or not 0 < batch * heads * queries * keys < WIDE_PAIRS:
         return None
     if dim == 0 or (queries <= FEW_ROWS and 2 * key.numel() >= FEW_ROWS_NUMBERS):
         return None
@@ -49,7 +50,7 @@ def usual_call(query: Tensor, key: Tensor, value: Tensor, mask: object = None) -
             return None
     if LISTENERS or recording() is not None or autocasts(query) or active_transform() is not None:
         return None
-    if next(iter(BACKENDS)) != "sdpa":
+    if next(iter(BACKENDS)) != "sdpa" or (keys < SHORT and not is_finite(query)):
         return None
     return F.scaled_dot_product_attention(query, key, value, scale=1.0 / sqrt(dim))
 
