@@ -53,6 +53,7 @@ class Problem:
     _lowered: Lowered | None = field(default=None, init=False, repr=False)
     _grid: Grid | None = field(default=None, init=False, repr=False)
     _row: RowPrimitive | None = field(default=None, init=False, repr=False)
+    _hides: bool | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
         batch, heads, queries, _ = self.query.shape
@@ -88,7 +89,9 @@ class Problem:
     @property
     def hiding_mask(self) -> Mask | None:
         """The mask; None where it is known to hide nothing, as a causal one from the last query."""
-        return None if self.mask is None or self.mask.hides_nothing(self.grid) else self.mask
+        if self._hides is None:
+            self._hides = self.mask is not None and not self.mask.hides_nothing(self.grid)
+        return self.mask if self._hides else None
 
     @property
     def may_hide(self) -> bool:

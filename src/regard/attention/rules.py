@@ -41,8 +41,9 @@ SMALL_PAIRS = 1 << 17
 def pytorch_is_slower(problem: Problem, backends: Mapping[str, Backend]) -> str | None:
     """For `sdpa`: whether another backend is faster."""
     plain = not problem.may_hide
-    if _has_few_rows(problem) and _runs("cpu", problem, backends):
-        return "for a few queries with so many keys 'cpu' is faster"
+    reason = _slower_for_few_rows(problem, backends)
+    if reason is not None:
+        return reason
     if plain and problem.pairs < WIDE_PAIRS:
         return None
     if problem.pairs < SMALL_PAIRS and not plain and not problem.lowered.needs_no_mask:
@@ -58,8 +59,9 @@ def specification_is_slower(problem: Problem, backends: Mapping[str, Backend]) -
     """For `reference`: whether it would hold so many numbers that another backend is faster."""
     if problem.pairs == 0:
         return None
-    if _has_few_rows(problem) and _runs("cpu", problem, backends):
-        return "for a few queries with so many keys 'cpu' is faster"
+    reason = _slower_for_few_rows(problem, backends)
+    if reason is not None:
+        return reason
     prepared = problem.prepared
     elements = problem.pairs * prepared.primitive.elements_per_pair(prepared.query, prepared.key)
     if elements < FUSED_SPARSE_ELEMENTS:
@@ -82,14 +84,16 @@ def _runs(name: str, problem: Problem, backends: Mapping[str, Backend]) -> bool:
     return name in backends and backends[name].declines(problem) is None
 
 
-def _has_few_rows(problem: Problem) -> bool:
-    """Whether the kernels' products of few rows decide: see `FEW_ROWS_NUMBERS`."""
+def _slower_for_few_rows(problem: Problem, backends: Mapping[str, Backend]) -> str | None:
+    """Why the fused kernels' products of few rows are faster; None if they are not: see `FEW_ROWS_NUMBERS`."""
     query, key, value = problem.query, problem.key, problem.value
     if query.shape[2] > FEW_ROWS or query.dtype != torch.float32 or _wants_gradient(problem):
-        return False
+        return None
     if problem.may_hide:
-        return problem.pairs * (key.shape[3] + value.shape[3]) >= FEW_ROWS_HIDDEN * query.shape[2]
-    return key.numel() + value.numel() >= FEW_ROWS_NUMBERS
+        many = problem.pairs * (key.shape[3] + value.shape[3]) >= FEW_ROWS_HIDDEN * query.shape[2]
+    else:
+        many = key.numel() + value.numel() >= FEW_ROWS_NUMBERS
+    return "for a few queries with so many keys 'cpu' is faster" if many and _runs("cpu", problem, backends) else None
 
 
 def _wide(problem: Problem) -> bool:

@@ -71,8 +71,9 @@ def weigh(problem: Problem, inputs: Inputs) -> Weights:
     if problem.bias is not None:
         biased = capped + accurate(problem.bias(inputs.query, grid)).to(capped.dtype)
     masked = biased
-    if problem.mask is not None and not problem.mask.hides_nothing(grid):
-        masked = torch.where(problem.mask.allows(grid), biased, -torch.inf)
+    mask = problem.hiding_mask
+    if mask is not None:
+        masked = torch.where(mask.allows(grid), biased, -torch.inf)
     weights = problem.normalizer.weigh(masked, grid)
     return Weights(scores, scaled, capped, biased, masked, weights)
 

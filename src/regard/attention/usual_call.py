@@ -12,9 +12,10 @@ from regard.attention.isolation import is_finite
 from regard.attention.listeners import LISTENERS
 from regard.attention.planner import BACKENDS
 from regard.attention.recording import recording
-from regard.attention.rules import FEW_ROWS, FEW_ROWS_NUMBERS, WIDE_PAIRS
+from regard.attention.rules import FEW_ROWS_NUMBERS, WIDE_PAIRS
+from regard.kernels.cpu.kernel_inputs import FEW_ROWS
 from regard.masks import Band
-from regard.transforms import active_transform, can_branch_on
+from regard.transforms import reverse_mode_only
 
 
 def are_usual(score: object, normalizer: object, dropout: object, backend: object) -> bool:
@@ -31,7 +32,7 @@ def usual_call(query: Tensor, key: Tensor, value: Tensor, mask: object = None) -
     chooses `sdpa`, without a gradient, and without a mask or with a causal one for the last query alone. All else, what
     is wrong with it included, is left to the longer way.
     """
-    if not (type(query) is type(key) is type(value) is Tensor and can_branch_on(query)):
+    if not (type(query) is type(key) is type(value) is Tensor and reverse_mode_only(query)):
         return None
     if not (query.dim() == 4 and key.shape == value.shape):
         return None
@@ -48,7 +49,7 @@ def usual_call(query: Tensor, key: Tensor, value: Tensor, mask: object = None) -
             return None
         if tensor.requires_grad and torch.is_grad_enabled():
             return None
-    if LISTENERS or recording() is not None or autocasts(query) or active_transform() is not None:
+    if LISTENERS or recording() is not None or autocasts(query):
         return None
     if next(iter(BACKENDS)) != "sdpa" or (keys < SHORT and not is_finite(query)):
         return None

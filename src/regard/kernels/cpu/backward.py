@@ -40,7 +40,7 @@ from regard.kernels.cpu.parts import inlined
 from regard.kernels.cpu.products import Blas, Microkernel, limit_threads
 from regard.kernels.cpu.row_adjustments import adjust_row, drop_row, tanh_of_half, window_row
 from regard.kernels.cpu.row_gradients import differentiate
-from regard.kernels.cpu.row_normalizers import alpha_of_head, head_number, log_weight, normalize_again
+from regard.kernels.cpu.row_normalizers import log_weight, normalize_again, normalizer_of_head
 from regard.kernels.cpu.row_parameters import NORMALIZERS
 from regard.kernels.cpu.visible_keys import COLUMN, clear_hidden, fill_gaps, find_runs, hull, range_at
 from regard.kernels.kinds import DENSE_BIAS
@@ -193,7 +193,7 @@ def differentiate_block(
 def backward(dtype: torch.dtype, additive: bool, kind: int, wide: bool) -> Kernel:
     """The kernel of a dtype, float32 or float64, a score's primitive, a normalizer and a routine for products."""
     zero = np.float32(0) if dtype == torch.float32 else np.float64(0)
-    Normalizer, Routine = NORMALIZERS[kind], Microkernel if wide else Blas
+    of_head, Routine = normalizer_of_head(kind), Microkernel if wide else Blas
 
     def attention_backward(address: int) -> None:
         p = arguments_at(address)
@@ -210,8 +210,7 @@ def backward(dtype: torch.dtype, additive: bool, kind: int, wide: bool) -> Kerne
             shared = p.heads // p.kv_heads
             for h in range(group * shared, (group + 1) * shared):
                 weight = read_weight(p, h, zero)
-                sink, shift = head_number(p.sink, h, p.sink_head, zero), head_number(p.shift, h, p.shift_head, zero)
-                normalizer = Normalizer(alpha_of_head(p, h, zero), p.alphas != 0, sink, p.sink != 0, shift)
+                normalizer = of_head(p, h, zero)
                 for index in blocks_of_chunk(p, chunk):
                     block = block_of(p, b, h, index, scratch.segments)
                     if block.segment_count == 0:
@@ -228,5 +227,5 @@ def backward(dtype: torch.dtype, additive: bool, kind: int, wide: bool) -> Kerne
         limit_threads(p.limit_threads, threads)
 
     return named_kernel(
-        attention_backward, dtype, "additive" if additive else "product", Normalizer.__name__, Routine.__name__
+        attention_backward, dtype, "additive" if additive else "product", NORMALIZERS[kind].__name__, Routine.__name__
     )

@@ -14,7 +14,7 @@ from numba.extending import intrinsic
 
 from regard.kernels.cpu.microkernel import LANES, prefetch, tile
 from regard.kernels.cpu.parts import inlined
-from regard.kernels.cpu.wide_product import Matrix, Size, columns_from, plain_product, rows_from
+from regard.kernels.cpu.wide_product import Matrix, Size, columns_from, over_rows, rows_from
 
 # pyright: reportCallIssue=false, reportAttributeAccessIssue=false
 # Intrinsics take one argument less than they are defined with: the first one is Numba's.
@@ -22,27 +22,30 @@ from regard.kernels.cpu.wide_product import Matrix, Size, columns_from, plain_pr
 KEYS = 4
 """Keys that are multiplied together."""
 
+TILES = (4, 2, 1)
+"""Rows of the tiles."""
+
 AHEAD = 2048
 """Numbers that are asked for before they are needed: memory is slower than these products. A sixth of a first cache."""
 
 
 def dot_tile(rows: int, keys: int) -> Any:
-    """An intrinsic ``(a, b, c, depth, ahead, factor) -> None``.
+    """An intrinsic ``(a, b, c, depth, factor, ahead) -> None``.
 
     ``c[i, j] = factor · Σ_d a[i, d] b[j, d]`` for ``rows`` rows and ``keys`` keys of float32, d below ``depth``. The
     keys that stand ``ahead`` rows further are asked for.
     """
 
     @intrinsic
-    def run(typing, a, b, c, depth, ahead, factor):  # type: ignore[no-untyped-def]
-        return types.void(a, b, c, types.int64, types.int64, types.float32), _generator(rows, keys)
+    def run(typing, a, b, c, depth, factor, ahead):  # type: ignore[no-untyped-def]
+        return types.void(a, b, c, types.int64, types.float32, types.int64), _generator(rows, keys)
 
     return run
 
 
 def _generator(rows: int, keys: int) -> Any:
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        left, right, result, depth, ahead, factor = arguments
+        left, right, result, depth, factor, ahead = arguments
         word, real, bit = ir.IntType(64), ir.FloatType(), ir.IntType(1)
         vector, number = ir.VectorType(real, LANES), ir.IntType(32)
         zero = ir.Constant(vector, [0.0] * LANES)
@@ -132,26 +135,7 @@ def _generator(rows: int, keys: int) -> Any:
     return generate
 
 
-def _scores_of(keys: int) -> Any:
-    """The scores of any number of rows and so many keys."""
-    four, two, one = (dot_tile(rows, keys) for rows in (4, 2, 1))
-
-    @inlined
-    def scores(rows: int, a: Matrix, b: Matrix, c: Matrix, depth: int, ahead: int, factor: Any) -> None:
-        i = 0
-        while i + 4 <= rows:
-            four(rows_from(a, i), b, rows_from(c, i), depth, ahead, factor)
-            i += 4
-        if i + 2 <= rows:
-            two(rows_from(a, i), b, rows_from(c, i), depth, ahead, factor)
-            i += 2
-        if i < rows:
-            one(rows_from(a, i), b, rows_from(c, i), depth, ahead, factor)
-
-    return scores
-
-
-_few_keys, _one_key = _scores_of(KEYS), _scores_of(1)
+_few_keys, _one_key = (over_rows(lambda rows, keys=keys: dot_tile(rows, keys), TILES) for keys in (KEYS, 1))
 
 
 @inlined
@@ -159,47 +143,30 @@ def scores_of_few_rows(size: Size, factor: Any, a: Matrix, b: Matrix, c: Matrix)
     """``c = factor · a bᵀ`` in float32, for a few rows of ``a``; the features of ``a`` and ``b`` lie side by side."""
     ahead, j = AHEAD // size.depth, 0
     while j + KEYS <= size.columns:
-        _few_keys(size.rows, a, rows_from(b, j), columns_from(c, j), size.depth, ahead, factor)
+        _few_keys(size.rows, a, rows_from(b, j), columns_from(c, j), size.depth, factor, ahead)
         j += KEYS
     while j < size.columns:
-        _one_key(size.rows, a, rows_from(b, j), columns_from(c, j), size.depth, ahead, factor)
+        _one_key(size.rows, a, rows_from(b, j), columns_from(c, j), size.depth, factor, ahead)
         j += 1
 
 
-def _mixtures_of(vectors: int) -> Any:
-    """The mixtures of any number of rows for so many vectors of features."""
-    four, two, one = (tile(rows, vectors, AHEAD // (vectors * LANES)) for rows in (4, 2, 1))
-
-    @inlined
-    def mixtures(rows: int, a: Matrix, b: Matrix, c: Matrix, depth: int, factor: Any, keep: int) -> None:
-        i = 0
-        while i + 4 <= rows:
-            four(rows_from(a, i), b, rows_from(c, i), depth, factor, keep)
-            i += 4
-        if i + 2 <= rows:
-            two(rows_from(a, i), b, rows_from(c, i), depth, factor, keep)
-            i += 2
-        if i < rows:
-            one(rows_from(a, i), b, rows_from(c, i), depth, factor, keep)
-
-    return mixtures
-
-
-_four_vectors, _one_vector = _mixtures_of(4), _mixtures_of(1)
+_four_vectors, _one_vector = (
+    over_rows(lambda rows, vectors=vectors: tile(rows, vectors, AHEAD // (vectors * LANES)), TILES)
+    for vectors in (4, 1)
+)
 
 
 @inlined
 def mixtures_of_few_rows(size: Size, factor: Any, a: Matrix, b: Matrix, c: Matrix, keep: int) -> None:
-    """``c = factor · a b + keep · c`` in float32, for a few rows of ``a``; columns of ``b`` and ``c`` lie side by side.
+    """``c = factor · a b + keep · c`` in float32, for a few rows of ``a``.
 
+    Columns of ``b`` and ``c`` lie side by side, and are a multiple of LANES.
     Values are read once for all rows of a tile: there is no part of the sum after which they are read again.
     """
-    whole, j = size.columns - size.columns % LANES, 0
-    while j + 4 * LANES <= whole:
+    j = 0
+    while j + 4 * LANES <= size.columns:
         _four_vectors(size.rows, a, columns_from(b, j), columns_from(c, j), size.depth, factor, keep)
         j += 4 * LANES
-    while j < whole:
+    while j < size.columns:
         _one_vector(size.rows, a, columns_from(b, j), columns_from(c, j), size.depth, factor, keep)
         j += LANES
-    if whole < size.columns:
-        plain_product(whole, size, factor, a, b, c, keep)

@@ -28,7 +28,7 @@ from regard.kernels.cpu.kernel_inputs import FEW_ROWS
 from regard.kernels.cpu.parts import inlined
 from regard.kernels.cpu.products import Blas, Microkernel, limit_threads, product
 from regard.kernels.cpu.row_adjustments import adjust_row, drop_row, window_row
-from regard.kernels.cpu.row_normalizers import alpha_of_head, head_number, normalize
+from regard.kernels.cpu.row_normalizers import normalize, normalizer_of_head
 from regard.kernels.cpu.row_parameters import NORMALIZERS
 from regard.kernels.cpu.sizes import LANES, ceil_div
 from regard.kernels.cpu.visible_keys import clear_hidden, find_runs, range_at
@@ -89,7 +89,7 @@ def mix_values(p: Any, block: Block, routine: Any, weights: Any, output: Any) ->
 def forward(dtype: torch.dtype, additive: bool, kind: int, wide: bool) -> Kernel:
     """The kernel of a dtype, float32 or float64, a score's primitive, a normalizer and a routine for products."""
     zero = np.float32(0) if dtype == torch.float32 else np.float64(0)
-    Normalizer, Routine = NORMALIZERS[kind], Microkernel if wide else Blas
+    of_head, Routine = normalizer_of_head(kind), Microkernel if wide else Blas
 
     def attention_forward(address: int) -> None:
         p = arguments_at(address)
@@ -118,8 +118,7 @@ def forward(dtype: torch.dtype, additive: bool, kind: int, wide: bool) -> Kernel
                 score_additive(p, block, scratch, read_weight(p, h, zero))
             else:
                 score_product(p, block, routine, scores)
-            sink, shift = head_number(p.sink, h, p.sink_head, zero), head_number(p.shift, h, p.shift_head, zero)
-            normalizer = Normalizer(alpha_of_head(p, h, zero), p.alphas != 0, sink, p.sink != 0, shift)
+            normalizer = of_head(p, h, zero)
             weigh_block(p, block, scratch, normalizer, statistics)
             if p.returned_weights != 0:
                 store_weights(p, block, scores)
@@ -132,5 +131,5 @@ def forward(dtype: torch.dtype, additive: bool, kind: int, wide: bool) -> Kernel
         limit_threads(p.limit_threads, threads)
 
     return named_kernel(
-        attention_forward, dtype, "additive" if additive else "product", Normalizer.__name__, Routine.__name__
+        attention_forward, dtype, "additive" if additive else "product", NORMALIZERS[kind].__name__, Routine.__name__
     )

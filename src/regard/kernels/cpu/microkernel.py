@@ -81,8 +81,8 @@ def _generator(rows: int, vectors: int, ahead: int) -> Any:
             sums.append(held)
         b_offset, a_offset = builder.mul(k, b_step), builder.mul(k, a_step)
         loaded = []
+        later = builder.add(b_offset, builder.mul(b_step, ir.Constant(word, ahead)))
         for v in range(vectors if ahead else 0):
-            later = builder.add(b_offset, builder.mul(b_step, ir.Constant(word, ahead)))
             prefetch(builder, builder.add(b, builder.mul(builder.add(later, ir.Constant(word, v * LANES)), four)))
         for v in range(vectors):
             place = at(b, builder.add(b_offset, ir.Constant(word, v * LANES)), vector)

@@ -28,7 +28,7 @@ from regard.kernels.cpu.kernel_arguments import arguments_at, named_kernel
 from regard.kernels.cpu.parts import inlined
 from regard.kernels.cpu.products import Blas, Microkernel, limit_threads
 from regard.kernels.cpu.row_adjustments import adjust_row, window_row
-from regard.kernels.cpu.row_normalizers import alpha_of_head, clear_row, head_number, largest, normalize
+from regard.kernels.cpu.row_normalizers import clear_row, largest, normalize, normalizer_of_head
 from regard.kernels.cpu.row_parameters import NORMALIZERS
 from regard.kernels.cpu.sizes import ceil_div
 from regard.kernels.cpu.visible_keys import COLUMN, fill_gaps, find_runs, key_at, range_at
@@ -250,7 +250,7 @@ def block_is_wanted(p: Any, block: Block) -> bool:
 def readings(dtype: torch.dtype, additive: bool, kind: int, wide: bool) -> Kernel:
     """The kernel of a dtype, float32 or float64, a score's primitive, a normalizer and a routine for products."""
     zero = np.float32(0) if dtype == torch.float32 else np.float64(0)
-    Normalizer, Routine, softmax = NORMALIZERS[kind], Microkernel if wide else Blas, kind == SOFTMAX
+    of_head, Routine, softmax = normalizer_of_head(kind), Microkernel if wide else Blas, kind == SOFTMAX
 
     def attention_readings(address: int) -> None:
         p = arguments_at(address)
@@ -265,8 +265,7 @@ def readings(dtype: torch.dtype, additive: bool, kind: int, wide: bool) -> Kerne
             head, chunk = task // p.chunks, task % p.chunks
             b, h = head // p.heads, head % p.heads
             weight = read_weight(p, h, zero)
-            sink, shift = head_number(p.sink, h, p.sink_head, zero), head_number(p.shift, h, p.shift_head, zero)
-            normalizer = Normalizer(alpha_of_head(p, h, zero), p.alphas != 0, sink, p.sink != 0, shift)
+            normalizer = of_head(p, h, zero)
             for index in blocks_of_chunk(p, chunk):
                 block = block_of(p, b, h, index, scratch.segments)
                 if block.segment_count == 0 or not block_is_wanted(p, block):
@@ -283,7 +282,7 @@ def readings(dtype: torch.dtype, additive: bool, kind: int, wide: bool) -> Kerne
                     entropy = zero
                     # What is known when a kernel is compiled comes first: only one branch is compiled then.
                     if softmax and p.center == 0:
-                        lse, entropy = softmax_with_entropy(visible, sink, p.sink != 0)
+                        lse, entropy = softmax_with_entropy(visible, normalizer.sink, normalizer.has_sink)
                     else:
                         lse = log_sum_exp(visible)
                         normalize(normalizer, visible)
@@ -304,5 +303,5 @@ def readings(dtype: torch.dtype, additive: bool, kind: int, wide: bool) -> Kerne
         limit_threads(p.limit_threads, threads)
 
     return named_kernel(
-        attention_readings, dtype, "additive" if additive else "product", Normalizer.__name__, Routine.__name__
+        attention_readings, dtype, "additive" if additive else "product", NORMALIZERS[kind].__name__, Routine.__name__
     )

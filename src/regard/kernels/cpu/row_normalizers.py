@@ -7,6 +7,7 @@ the normalizer (log of the sum, threshold, largest weight).
 # pyright: reportCallIssue=false, reportAttributeAccessIssue=false
 # Intrinsics take one argument less than they are defined with: the first one is Numba's.
 
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,7 @@ from regard.kernels.cpu.hard_row import hard_row, hard_row_again
 from regard.kernels.cpu.intrinsics import array_at
 from regard.kernels.cpu.max_reduce import MAXIMA, largest_in
 from regard.kernels.cpu.parts import chosen_for, exact, inlined
-from regard.kernels.cpu.row_parameters import Entmax, Entmax15, Hard, Sigmoid, Softmax, Sparsemax
+from regard.kernels.cpu.row_parameters import NORMALIZERS, Entmax, Entmax15, Hard, Sigmoid, Softmax, Sparsemax
 
 
 @inlined
@@ -45,10 +46,18 @@ def head_number(address: int, h: int, stride: int, example: Any) -> Any:
     return array_at(address, h * stride + 1, example)[h * stride] if address != 0 else type(example)(0)
 
 
-@inlined
-def alpha_of_head(p: Any, h: int, example: Any) -> float:
-    """Entmax's alpha of a head."""
-    return np.float64(head_number(p.alphas, h, p.alphas_head, example)) if p.alphas != 0 else p.alpha
+@cache
+def normalizer_of_head(kind: int) -> Any:
+    """A part ``(p, h, example)`` that gives the normalizer of this kind with the numbers of a head."""
+    Normalizer = NORMALIZERS[kind]
+
+    @inlined
+    def of_head(p: Any, h: int, example: Any) -> Any:
+        alpha = np.float64(head_number(p.alphas, h, p.alphas_head, example)) if p.alphas != 0 else p.alpha
+        sink, shift = head_number(p.sink, h, p.sink_head, example), head_number(p.shift, h, p.shift_head, example)
+        return Normalizer(alpha, p.alphas != 0, sink, p.sink != 0, shift)
+
+    return of_head
 
 
 @inlined

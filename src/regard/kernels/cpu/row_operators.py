@@ -13,7 +13,7 @@ from regard.kernels.cpu.intrinsics import array_at, copy, fetch_add, size_of
 from regard.kernels.cpu.kernel_arguments import arguments_at, named_kernel
 from regard.kernels.cpu.launch import launch, named_arguments
 from regard.kernels.cpu.row_gradients import differentiate
-from regard.kernels.cpu.row_normalizers import normalize
+from regard.kernels.cpu.row_normalizers import normalize, normalizer_of_head
 from regard.kernels.cpu.row_parameters import NORMALIZERS
 from regard.kernels.cpu.second_derivative import refuse_second_derivative
 from regard.kernels.cpu.sizes import ceil_div
@@ -36,7 +36,7 @@ _LIBRARY.define("entmax_backward(Tensor gradient, Tensor weights, float alpha) -
 
 @cache
 def _kernel(dtype: torch.dtype, kind: int, backward: bool) -> Kernel:
-    Normalizer = NORMALIZERS[kind]
+    of_head = normalizer_of_head(kind)
     zero = np.float32(0) if dtype == torch.float32 else np.float64(0)
 
     # ``queries`` rows of ``keys`` numbers; a task has ``block`` of them.
@@ -52,7 +52,7 @@ def _kernel(dtype: torch.dtype, kind: int, backward: bool) -> Kernel:
                 given = array_at(p.query + row * p.keys * size, p.keys, zero)
                 output = array_at(p.output + row * p.keys * size, p.keys, zero)
                 copy(given, output)
-                normalize(Normalizer(p.alpha, False, zero, False, zero), output)
+                normalize(of_head(p, 0, zero), output)
 
     def entmax_rows_backward(address: int) -> None:
         p = arguments_at(address)
@@ -67,10 +67,10 @@ def _kernel(dtype: torch.dtype, kind: int, backward: bool) -> Kernel:
                 copy(array_at(p.query + row * p.keys * size, p.keys, zero), mobility)
                 output = array_at(p.output + row * p.keys * size, p.keys, zero)
                 copy(array_at(p.grad_output + row * p.keys * size, p.keys, zero), output)
-                differentiate(Normalizer(p.alpha, False, zero, False, zero), mobility, output)
+                differentiate(of_head(p, 0, zero), mobility, output)
 
     body = entmax_rows_backward if backward else entmax_rows
-    return named_kernel(body, dtype, Normalizer.__name__)
+    return named_kernel(body, dtype, NORMALIZERS[kind].__name__)
 
 
 def _launch(given: Tensor, output: Tensor, gradient: Tensor | None, alpha: float) -> None:

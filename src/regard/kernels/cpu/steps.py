@@ -22,6 +22,7 @@ from regard.kernels.cpu.parts import inlined
 from regard.kernels.cpu.products import Blas, Microkernel, limit_threads, product, product_with_transposed
 from regard.kernels.cpu.row_adjustments import drop_row
 from regard.kernels.cpu.row_gradients import differentiate
+from regard.kernels.cpu.row_normalizers import normalizer_of_head
 from regard.kernels.cpu.row_parameters import NORMALIZERS
 from regard.kernels.cpu.sizes import TILE, even_length, padded_length
 from regard.kernels.cpu.tanh_sum import (
@@ -142,7 +143,7 @@ def step_backward(dtype: torch.dtype, additive: bool, kind: int, wide: bool) -> 
     """The kernel of one step, a batch row for each task, for a dtype, a score's primitive, a normalizer
     and a routine for products."""
     zero = np.float32(0) if dtype == torch.float32 else np.float64(0)
-    Normalizer, Routine = NORMALIZERS[kind], Microkernel if wide else Blas
+    of_head, Routine = normalizer_of_head(kind), Microkernel if wide else Blas
 
     def attention_step_backward(address: int) -> None:
         p = arguments_at(address)
@@ -158,7 +159,7 @@ def step_backward(dtype: torch.dtype, additive: bool, kind: int, wide: bool) -> 
             if b >= p.tasks:
                 break
             block = block_of(p, b, 0, 0, segments)
-            differentiate_scores(p, block, Normalizer(p.alpha, False, zero, False, zero), gradient, weights, runs)
+            differentiate_scores(p, block, of_head(p, 0, zero), gradient, weights, runs)
             if additive:
                 differentiate_queries(p, block, gradient, weight, powers)
             else:
@@ -166,7 +167,11 @@ def step_backward(dtype: torch.dtype, additive: bool, kind: int, wide: bool) -> 
         limit_threads(p.limit_threads, threads)
 
     return named_kernel(
-        attention_step_backward, dtype, "additive" if additive else "product", Normalizer.__name__, Routine.__name__
+        attention_step_backward,
+        dtype,
+        "additive" if additive else "product",
+        NORMALIZERS[kind].__name__,
+        Routine.__name__,
     )
 
 

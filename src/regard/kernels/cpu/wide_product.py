@@ -1,5 +1,6 @@
 """Matrix products of any size from the microkernel's tiles, and from plain loops."""
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from regard.kernels.cpu.intrinsics import array_at, is_single, size_of
@@ -47,26 +48,34 @@ def plain_product(start: int, size: Size, factor: Any, a: Matrix, b: Matrix, c: 
                 result[j] += number * right[j]
 
 
-def _columns_of(vectors: int) -> Any:
-    """The product for so many vectors of columns and any number of rows."""
-    six, four, two, one = (tile(rows, vectors) for rows in (6, 4, 2, 1))
+def over_rows(tile_of: Callable[[int], Any], sizes: tuple[int, ...]) -> Any:
+    """A part ``(rows, a, b, c, depth, factor, option) -> None`` that multiplies any number of rows, tile by tile.
+
+    Args:
+        tile_of: rows → an intrinsic ``(a, b, c, depth, factor, option)`` that multiplies so many.
+        sizes: rows of the tiles, the largest first, 1 last.
+    """
+    size, *smaller = sizes
+    whole = tile_of(size)
+    if not smaller:
+
+        @inlined
+        def single_rows(rows: int, a: Matrix, b: Matrix, c: Matrix, depth: int, factor: Any, option: int) -> None:
+            for i in range(rows):
+                whole(rows_from(a, i), b, rows_from(c, i), depth, factor, option)
+
+        return single_rows
+    rest = over_rows(tile_of, tuple(smaller))
 
     @inlined
-    def columns(rows: int, a: Matrix, b: Matrix, c: Matrix, depth: int, factor: Any, keep: int) -> None:
+    def tiles(rows: int, a: Matrix, b: Matrix, c: Matrix, depth: int, factor: Any, option: int) -> None:
         i = 0
-        while i + 6 <= rows:
-            six(rows_from(a, i), b, rows_from(c, i), depth, factor, keep)
-            i += 6
-        if i + 4 <= rows:
-            four(rows_from(a, i), b, rows_from(c, i), depth, factor, keep)
-            i += 4
-        if i + 2 <= rows:
-            two(rows_from(a, i), b, rows_from(c, i), depth, factor, keep)
-            i += 2
-        if i < rows:
-            one(rows_from(a, i), b, rows_from(c, i), depth, factor, keep)
+        while i + size <= rows:
+            whole(rows_from(a, i), b, rows_from(c, i), depth, factor, option)
+            i += size
+        rest(rows - i, rows_from(a, i), b, rows_from(c, i), depth, factor, option)
 
-    return columns
+    return tiles
 
 
 @inlined
@@ -79,6 +88,11 @@ def rows_from(matrix: Matrix, row: int) -> Matrix:
 def columns_from(matrix: Matrix, column: int) -> Matrix:
     """The columns of a float32 matrix from one on."""
     return Matrix(matrix.address + column * matrix.column * 4, matrix.row, matrix.column)
+
+
+def _columns_of(vectors: int) -> Any:
+    """The product for so many vectors of columns and any number of rows."""
+    return over_rows(lambda rows: tile(rows, vectors), (6, 4, 2, 1))
 
 
 _four_vectors, _two_vectors, _one_vector = (_columns_of(vectors) for vectors in (4, 2, 1))

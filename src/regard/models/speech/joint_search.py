@@ -1,7 +1,7 @@
 """Searching with both of what a transcriber predicts: its decoder's next token, and its alignment head's texts."""
 
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -10,19 +10,10 @@ from regard.models.encoders import Encoded
 from regard.models.recurrent_decoder import Step
 from regard.models.search import SearchState
 from regard.models.speech.ctc import AlignmentHead
+from regard.models.text_predictor import TextPredictor
 
 LEAST = -1000.0
 """Log-probability of what no path gives: a search goes on with hypotheses of which none is possible."""
-
-
-class StepByStep(Protocol):
-    """A model that a search runs on."""
-
-    config: Any
-
-    def start(self, encoded: Encoded) -> Any: ...
-
-    def step(self, tokens: Tensor, state: Any) -> Step: ...
 
 
 class Paths(NamedTuple):
@@ -106,7 +97,7 @@ class JointDecoder:
         weight: λ, in [0, 1].
     """
 
-    def __init__(self, model: StepByStep, head: AlignmentHead, weight: float):
+    def __init__(self, model: TextPredictor, head: AlignmentHead, weight: float):
         self.model, self.head, self.weight = model, head, weight
         self.eos: int = model.config.eos
 
