@@ -3,31 +3,38 @@
 import pytest
 import torch
 
-from regard.errors import ArgumentError, ShapeError
+from regard.errors import ArgumentError, ShapeError, UnknownNameError
 from regard.nn import AFF, IAFF, MSCAM, BatchNorm2d
 
 B, C, H, W = 2, 7, 3, 5
 
 
-def block_of(kind):
+def block_of(kind, **options):
     """A block in evaluation, with statistics and weights of no special value."""
-    block = kind(C, 2).double().eval()
+    block = kind(C, 2, **options).double().eval()
     for module in block.modules():
-        if isinstance(module, torch.nn.BatchNorm2d):
+        if isinstance(module, torch.nn.BatchNorm2d | torch.nn.GroupNorm):
             torch.nn.init.normal_(module.weight, 1.0, 0.3)
             torch.nn.init.normal_(module.bias)
+        if isinstance(module, torch.nn.BatchNorm2d):
             torch.nn.init.normal_(module.running_mean)
             torch.nn.init.uniform_(module.running_var, 0.5, 2.0)
     return block
 
 
-def normalized(norm, x):
+def batch_normalized(norm, x):
     return (x - norm.running_mean) / torch.sqrt(norm.running_var + norm.eps) * norm.weight + norm.bias
+
+
+def layer_normalized(norm, x):
+    spread = ((x - x.sum() / len(x)) ** 2).sum() / len(x)
+    return (x - x.sum() / len(x)) / torch.sqrt(spread + norm.eps) * norm.weight + norm.bias
 
 
 def context(layers, x):
     """B(PWConv2(ReLU(B(PWConv1(x))))) of the channels at one position."""
     first, norm, _, second, last = layers
+    normalized = batch_normalized if isinstance(norm, BatchNorm2d) else layer_normalized
     hidden = normalized(norm, first.weight[:, :, 0, 0] @ x).relu()
     return normalized(last, second.weight[:, :, 0, 0] @ hidden)
 
@@ -47,21 +54,27 @@ def inputs(*shape):
     return (torch.randn(*(shape or (B, C, H, W)), dtype=torch.float64) for _ in range(2))
 
 
-def test_the_module_is_dai_et_al():
-    block, (x, _) = block_of(MSCAM), inputs()
+norms = pytest.mark.parametrize("norm", ["batch", "layer"])
+
+
+@norms
+def test_the_module_is_dai_et_al(norm):
+    block, (x, _) = block_of(MSCAM, global_norm=norm), inputs()
     for b in range(B):
         torch.testing.assert_close(block(x)[b], gate(block, x[b]) * x[b])
 
 
-def test_fusion_is_dai_et_al():
-    block, (x, y) = block_of(AFF), inputs()
+@norms
+def test_fusion_is_dai_et_al(norm):
+    block, (x, y) = block_of(AFF, global_norm=norm), inputs()
     for b in range(B):
         m = gate(block.attention, x[b] + y[b])
         torch.testing.assert_close(block(x, y)[b], m * x[b] + (1 - m) * y[b])  # eq. 4
 
 
-def test_iterative_fusion_is_dai_et_al():
-    block, (x, y) = block_of(IAFF), inputs()
+@norms
+def test_iterative_fusion_is_dai_et_al(norm):
+    block, (x, y) = block_of(IAFF, global_norm=norm), inputs()
     for b in range(B):
         m = gate(block.initial.attention, x[b] + y[b])
         m = gate(block.attention, m * x[b] + (1 - m) * y[b])  # eq. 5
@@ -74,9 +87,10 @@ def test_fusion_of_a_map_with_itself_is_that_map(kind):
     torch.testing.assert_close(kind(C).double()(x, x), x)
 
 
+@norms
 @pytest.mark.parametrize("kind", [AFF, IAFF])
-def test_gradients(kind):
-    block, (x, y) = kind(C, 2).double(), inputs(3, C, 1, 2)
+def test_gradients(kind, norm):
+    block, (x, y) = kind(C, 2, global_norm=norm).double(), inputs(3, C, 1, 2)
     x.requires_grad_(), y.requires_grad_()
     assert torch.autograd.gradcheck(lambda x, y, *_: block(x, y), (x, y, *block.parameters()))
 
@@ -103,6 +117,22 @@ def test_a_batch_of_one_trains(kind, size):
     block, (x, y) = kind(C).double().train(), inputs(*size)
     block(x, y).sum().backward()
     assert all(parameter.grad.isfinite().all() for parameter in block.parameters())
+
+
+@pytest.mark.parametrize("kind", [AFF, IAFF, MSCAM])
+def test_the_global_context_of_an_image_is_its_own_with_layer_norm(kind):
+    """While training too: batch normalization in g would mix the few images of a batch."""
+    block = kind(C, 2, global_norm="layer").double().train()
+    parts = [part for part in block.modules() if isinstance(part, MSCAM)]
+    for part in parts:
+        part.local_context = torch.nn.Identity()  # L normalizes over all positions of a batch, which are many
+    x, y = inputs()
+    given = (x,) if kind is MSCAM else (x, y)
+    together = block(*given)
+    alone = torch.cat([block(*(one[b : b + 1] for one in given)) for b in range(B)])
+    torch.testing.assert_close(together, alone)
+    with pytest.raises(UnknownNameError, match="global_norm"):
+        kind(C, global_norm="group")
 
 
 def test_one_value_is_normalized_by_the_running_statistics():

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from regard.models.encoders import Encoded
 from regard.models.hard_attention import Choices
 from regard.models.recurrent_decoder import Step
-from regard.models.search import Hypothesis, SearchableDecoder, beam, greedy
+from regard.models.search import Hypothesis, MinimumRisk, SearchableDecoder, beam, greedy, minimum_risk
 from regard.models.vocabulary_loss import VocabularyLoss, vocabulary_loss
 
 
@@ -80,16 +80,18 @@ class TextPredictor(nn.Module, ABC):
         *,
         width: int = 1,
         length_penalty: float = 1.0,
+        risk: MinimumRisk | None = None,
         max_length: int | Sequence[int] = 100,
         forbidden: Sequence[int] = (),
         decoder: SearchableDecoder | None = None,
     ) -> list[Hypothesis]:
-        """The best hypothesis of a beam search for each row of annotations; padding is never chosen.
+        """The best hypothesis of a search for each row of annotations; padding is never chosen.
 
         Args:
             encoded: the encoder's output for a batch.
             width: beam width; 1: greedy search.
             length_penalty: α of `regard.models.search.beam`; not used if ``width`` is 1.
+            risk: choose from samples, instead of a beam: `regard.models.search.minimum_risk`.
             max_length: largest number of tokens, of all texts or of each.
             forbidden: other tokens that are never chosen.
             decoder: what the search asks for the next token; None: the model itself.
@@ -97,6 +99,8 @@ class TextPredictor(nn.Module, ABC):
         decoder = self if decoder is None else decoder
         never = self.config.pad, *forbidden
         ids = {"bos": self.config.bos, "eos": self.config.eos, "forbidden": never, "max_length": max_length}
+        if risk is not None:
+            return minimum_risk(decoder, encoded, how=risk, **ids)
         if width == 1:
             return greedy(decoder, encoded, **ids)
         return beam(decoder, encoded, width=width, length_penalty=length_penalty, **ids)

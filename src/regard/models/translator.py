@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from regard.errors import ArgumentError
 from regard.models.encoders import Encoded
-from regard.models.search import Hypothesis, SearchableDecoder
+from regard.models.search import Hypothesis, MinimumRisk, SearchableDecoder
 from regard.models.text_predictor import Loss, TextPredictor, TranslatorOutput
 
 TIES = ("none", "target", "all")
@@ -78,16 +78,18 @@ class Translator(TextPredictor):
         *,
         width: int = 1,
         length_penalty: float = 1.0,
+        risk: MinimumRisk | None = None,
         max_length: int | Sequence[int] = 100,
         decoder: SearchableDecoder | None = None,
     ) -> list[Hypothesis]:
-        """The best hypothesis of a beam search for each row; the module is in evaluation mode during the search.
+        """The best hypothesis of a search for each row; the module is in evaluation mode during the search.
 
         Args:
             source: ``int64 [batch, source]``.
             lengths: ``int64 [batch]``, tokens of each source.
             width: beam width; 1: greedy search.
             length_penalty: α of `regard.models.search.beam`; not used if ``width`` is 1.
+            risk: choose from samples, instead of a beam: `regard.models.search.minimum_risk`.
             max_length: largest number of tokens of a translation, of all or of each.
             decoder: what the search asks for the next token; None: the model itself.
         """
@@ -98,6 +100,7 @@ class Translator(TextPredictor):
                 self.encode(source, lengths),
                 width=width,
                 length_penalty=length_penalty,
+                risk=risk,
                 max_length=max_length,
                 decoder=decoder,
             )

@@ -1,10 +1,16 @@
 """Attentional feature fusion: a gate of local and global context mixes two feature maps."""
 
+from collections.abc import Callable
+from typing import Literal
+
 from torch import Tensor, nn
 
-from regard.errors import ShapeError
+from regard.errors import ShapeError, UnknownNameError
 from regard.nn.batch_norm import BatchNorm2d
 from regard.nn.feature_maps import check_feature_map, reduced_channels
+
+GlobalNorm = Literal["batch", "layer"]
+GLOBAL_NORMS = ("batch", "layer")
 
 
 class MSCAM(nn.Module):
@@ -18,25 +24,35 @@ class MSCAM(nn.Module):
         X'    = X ⊗ M(X)
 
     Dai et al. 2021, "Attentional Feature Fusion", eq. 1 to 3 and section 3.2. B is batch normalization, PWConv a
-    convolution of 1 × 1; ``local_context`` and ``global_context`` are L and g, and r is our ``reduction``. While
-    training, the global context of a batch of one is normalized by the running statistics, since one value has no
-    variance.
+    convolution of 1 × 1; ``local_context`` and ``global_context`` are L and g, and r is our ``reduction``.
+
+    The global context has one value for each image and channel, so batch normalization takes mean and variance of as
+    few numbers as the batch has images: with small batches they say little, and differ from the running statistics of
+    the evaluation (Wu & He 2018, "Group Normalization", figure 1). ``global_norm="layer"`` normalizes the channels of
+    each image instead. With ``"batch"``, a batch of one is normalized by the running statistics while training, since
+    one value has no variance.
 
     Args:
         channels: of the feature map.
         reduction: ``channels // reduction`` channels are between the two convolutions, at least 1; 4 unless told.
         hidden: these channels, instead of ``reduction``.
+        global_norm: B in g: ``"batch"``, as in the paper, or ``"layer"`` (Ba et al. 2016), for batches of few images.
 
     Raises:
         ArgumentError: a number is below 1.
+        UnknownNameError: there is no such normalization.
     """
 
-    def __init__(self, channels: int, reduction: int = 4, *, hidden: int | None = None):
+    def __init__(
+        self, channels: int, reduction: int = 4, *, hidden: int | None = None, global_norm: GlobalNorm = "batch"
+    ):
         super().__init__()
+        if global_norm not in GLOBAL_NORMS:
+            raise UnknownNameError("global_norm", global_norm, GLOBAL_NORMS)
         units = reduced_channels(channels, reduction, hidden)
         self.channels = channels
-        self.local_context = _bottleneck(channels, units)
-        self.global_context = _bottleneck(channels, units)
+        self.local_context = _bottleneck(channels, units, BatchNorm2d)
+        self.global_context = _bottleneck(channels, units, BatchNorm2d if global_norm == "batch" else _layer_norm)
 
     def gate(self, features: Tensor) -> Tensor:
         """M: ``[batch, channels, height, width]`` in (0, 1); arguments and errors as for `forward`."""
@@ -73,15 +89,18 @@ class AFF(nn.Module):
 
     Args:
         channels: of both feature maps.
-        reduction, hidden: as for `MSCAM`.
+        reduction, hidden, global_norm: as for `MSCAM`.
 
     Raises:
         ArgumentError: a number is below 1.
+        UnknownNameError: there is no such normalization.
     """
 
-    def __init__(self, channels: int, reduction: int = 4, *, hidden: int | None = None):
+    def __init__(
+        self, channels: int, reduction: int = 4, *, hidden: int | None = None, global_norm: GlobalNorm = "batch"
+    ):
         super().__init__()
-        self.attention = MSCAM(channels, reduction, hidden=hidden)
+        self.attention = MSCAM(channels, reduction, hidden=hidden, global_norm=global_norm)
 
     def forward(self, first: Tensor, second: Tensor) -> Tensor:
         """Both feature maps as one.
@@ -112,16 +131,19 @@ class IAFF(nn.Module):
 
     Args:
         channels: of both feature maps.
-        reduction, hidden: as for `MSCAM`.
+        reduction, hidden, global_norm: as for `MSCAM`.
 
     Raises:
         ArgumentError: a number is below 1.
+        UnknownNameError: there is no such normalization.
     """
 
-    def __init__(self, channels: int, reduction: int = 4, *, hidden: int | None = None):
+    def __init__(
+        self, channels: int, reduction: int = 4, *, hidden: int | None = None, global_norm: GlobalNorm = "batch"
+    ):
         super().__init__()
-        self.initial = AFF(channels, reduction, hidden=hidden)
-        self.attention = MSCAM(channels, reduction, hidden=hidden)
+        self.initial = AFF(channels, reduction, hidden=hidden, global_norm=global_norm)
+        self.attention = MSCAM(channels, reduction, hidden=hidden, global_norm=global_norm)
 
     def forward(self, first: Tensor, second: Tensor) -> Tensor:
         """Both feature maps as one; arguments, result and errors as for `AFF.forward`."""
@@ -140,12 +162,17 @@ def _check_pair(first: Tensor, second: Tensor, channels: int) -> None:
         raise ShapeError(f"second must have the shape of first, {list(first.shape)}; it has shape {list(second.shape)}")
 
 
-def _bottleneck(channels: int, units: int) -> nn.Sequential:
+def _bottleneck(channels: int, units: int, norm: Callable[[int], nn.Module]) -> nn.Sequential:
     # The biases of the convolutions would be subtracted again by the normalizations.
     return nn.Sequential(
         nn.Conv2d(channels, units, 1, bias=False),
-        BatchNorm2d(units),
+        norm(units),
         nn.ReLU(inplace=True),
         nn.Conv2d(units, channels, 1, bias=False),
-        BatchNorm2d(channels),
+        norm(channels),
     )
+
+
+def _layer_norm(channels: int) -> nn.GroupNorm:
+    """Layer normalization of the channels of maps with one position."""
+    return nn.GroupNorm(1, channels)

@@ -9,7 +9,7 @@ from regard.training.sections import check_at_least, check_between, check_choice
 MOST_BUNDLED = 100_000
 """Largest number of sounds that are generated."""
 
-MOST_FEATURES, MOST_LAYERS, MOST_BATCH, MOST_BEAM = 65_536, 100, 100_000, 1000
+MOST_FEATURES, MOST_LAYERS, MOST_BATCH = 65_536, 100, 100_000
 """Beyond these a model, a batch or a search would not fit into any memory, or never end."""
 
 

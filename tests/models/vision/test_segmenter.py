@@ -39,6 +39,13 @@ def test_every_kind_of_attention_trains(gate, context, fusion):
     assert (IAFF in kinds) == (fusion == "iaff")
 
 
+@pytest.mark.parametrize("fusion", ["aff", "iaff"])
+def test_the_norm_of_the_global_context(fusion):
+    for norm, layers in (("batch", 0), ("layer", 2 * 2 * (1 + (fusion == "iaff")))):
+        model = Segmenter(small(fusion=fusion, fusion_norm=norm))
+        assert sum(isinstance(module, torch.nn.GroupNorm) for module in model.modules()) == layers
+
+
 @pytest.mark.parametrize("levels", [2, 3, 5])
 @pytest.mark.parametrize("size", [(1, 1), (8, 8), (13, 37)])
 def test_any_size(levels, size):

@@ -35,6 +35,10 @@ def test_a_run_of_each_kind(image_run, name):
     assert measured.captions == 15
     assert 0 <= measured.bleu4 <= measured.bleu1 <= 100
     assert (measured.pointing is None) == (name == "caption-none" or measured.names == 0)
+    sampled = trained.evaluate(limit=3, samples=8, utility_order=1)
+    assert sampled.to_dict()["risk"] == {"samples": 8, "temperature": 0.7, "order": 1, "seed": 1}
+    assert measured.to_dict()["risk"] is None
+    assert all(0 <= one.score <= 1 for one in sampled.found)
     if name == "caption-none":
         assert found.weights is None
         assert "weights" not in content
@@ -164,7 +168,7 @@ def test_options_out_of_range():
         with pytest.raises(ArgumentError):
             DataConfig(**bad)
     for kind in (PredictionConfig, EvaluationConfig):
-        for bad in ({"beam": 0}, {"length_penalty": -1.0}, {"batch_size": 0}):
+        for bad in ({"beam": 0}, {"length_penalty": -1.0}, {"batch_size": 0}, {"samples": -1}, {"temperature": 0.0}):
             with pytest.raises(ArgumentError, match=next(iter(bad))):
                 kind(**bad)
     assert (DataConfig(train="bundled").image_size, DataConfig(train="a.jsonl").image_size) == (64, 128)

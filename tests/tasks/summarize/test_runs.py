@@ -135,6 +135,7 @@ def test_what_an_evaluation_says_is_what_the_summaries_are(runs, articles, name)
     assert any("copied spans exact" in line for line in found.lines())
     assert {path.suffix for path in found.write(runs[name].folder, "test")} == {".json", ".txt"}
     assert runs[name].evaluate(str(articles["test"]), limit=3, beam=1).articles == 3
+    assert runs[name].evaluate(str(articles["test"]), limit=3, samples=4).to_dict()["risk"]["samples"] == 4
 
 
 def test_the_perplexity_is_that_of_the_steps(runs, articles):

@@ -105,7 +105,7 @@ def test_a_sound_and_its_annotations_cover_the_same_time():
     assert axis.labels == ("0.00 s", "0.04 s", "0.08 s")
 
 
-@pytest.mark.parametrize("options", [{"beam": 1}, {"beam": 4, "window": 0.3}, {"batch_size": 3}])
+@pytest.mark.parametrize("options", [{"beam": 1}, {"beam": 4, "window": 0.3}, {"batch_size": 3}, {"samples": 6}])
 def test_options_of_a_prediction(trained, files, options):
     sounds = sorted(files["test"].parent.glob("test-*.npy"))[:5]
     found = trained.predict(sounds, **options)

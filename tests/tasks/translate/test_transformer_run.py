@@ -52,6 +52,8 @@ def test_it_predicts_evaluates_and_shows_its_weights(run, corpus):
     links = teacher_forced_alignments(trained, [text], ["El perro duerme."])
     assert links[0]
     assert trained.evaluate(str(corpus["validation"]), beam=2).alignment_error_rate is not None
+    sampled = trained.evaluate(str(corpus["validation"]), samples=3, temperature=0.5, seed=2)
+    assert sampled.to_dict()["risk"] == {"samples": 3, "temperature": 0.5, "order": 4, "seed": 2}
 
 
 def test_a_text_beyond_learned_positions_is_refused_in_one_line(run):

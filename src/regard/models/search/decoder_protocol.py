@@ -50,7 +50,8 @@ class Hypothesis:
 
     Attributes:
         tokens: the tokens without ``bos`` and ``eos``.
-        score: the log-probability in nats; in a beam search, divided by the length penalty.
+        score: the log-probability in nats; in a beam search, divided by the length penalty; with minimum Bayes risk,
+            the mean utility.
         log_probability: log-probability of all tokens and ``eos``, in nats.
         weights: attention weights, float32 ``[len(tokens), source tokens]`` on the CPU; None without attention.
     """

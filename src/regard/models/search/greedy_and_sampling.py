@@ -1,6 +1,7 @@
-"""Greedy search and sampling: one hypothesis for each sentence."""
+"""Greedy search and sampling: hypotheses that grow token by token, each alone."""
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -9,6 +10,9 @@ from regard.errors import ArgumentError
 from regard.models.encoders import Encoded
 from regard.models.search.decoder_protocol import Hypothesis, Limits, SearchableDecoder
 from regard.models.search.token_choice import TokenChoice
+
+ROWS = 1024
+"""Samples that are drawn at once, unless one sentence has more."""
 
 
 def greedy(
@@ -48,6 +52,7 @@ def sample(
     top_p: float = 1.0,
     generator: torch.Generator | None = None,
     forbidden: Sequence[int] = (),
+    samples: int = 1,
 ) -> list[Hypothesis]:
     """Sampling: each token is drawn from ``softmax(log p / temperature)``.
 
@@ -62,13 +67,17 @@ def sample(
         top_p: draw from the most likely tokens whose probabilities add up to this, in (0, 1]; 1: all.
         generator: random number generator; None: PyTorch's default.
         forbidden: tokens that are never chosen; ``bos`` is never chosen either.
+        samples: hypotheses of each row.
 
     Returns:
-        one hypothesis for each row; its score is the log-probability without temperature.
+        ``samples`` hypotheses for each row, side by side; their score is the log-probability without temperature.
 
     Raises:
-        ArgumentError: ``temperature`` isn't above 0, ``top_k`` is negative, or ``top_p`` is outside (0, 1].
+        ArgumentError: ``temperature`` isn't above 0, ``top_k`` is negative, ``top_p`` is outside (0, 1], or ``samples``
+            is below 1.
     """
+    if samples < 1:
+        raise ArgumentError(f"samples must be at least 1; it is {samples}")
     if not temperature > 0:
         raise ArgumentError(f"temperature must be above 0; it is {temperature}")
     choice = TokenChoice(temperature, top_k, top_p)
@@ -77,22 +86,43 @@ def sample(
         encoded,
         Limits(bos, eos, max_length, forbidden),
         lambda scores: choice.draw(scores, generator),
+        samples,
     )
 
 
 @torch.no_grad()
 def _search(
-    decoder: SearchableDecoder, encoded: Encoded, limits: Limits, pick: Callable[[Tensor], Tensor]
+    decoder: SearchableDecoder, encoded: Encoded, limits: Limits, pick: Callable[[Tensor], Tensor], samples: int = 1
 ) -> list[Hypothesis]:
-    """One hypothesis for each row; ``pick`` chooses tokens from log-probabilities ``[rows, vocabulary]``."""
+    """``samples`` hypotheses for each row; ``pick`` chooses tokens from log-probabilities ``[rows, vocabulary]``."""
     rows = len(encoded.lengths)
-    alive = torch.arange(rows, device=encoded.lengths.device)  # the unfinished sentence of each row of the state
+    if not rows:
+        return []
+    state, lengths = decoder.start(encoded), torch.tensor(limits.lengths(rows), device=encoded.lengths.device)
+    if samples == 1:
+        return _run(decoder, state, encoded.lengths, lengths, limits, pick)
+    found: list[Hypothesis] = []
+    for part in torch.arange(rows, device=lengths.device).split(max(1, ROWS // samples)):
+        index = part.repeat_interleave(samples)
+        found += _run(decoder, state.select(index), encoded.lengths[index], lengths[index], limits, pick)
+    return found
+
+
+def _run(
+    decoder: SearchableDecoder,
+    state: Any,
+    sources: Tensor,
+    longest: Tensor,
+    limits: Limits,
+    pick: Callable[[Tensor], Tensor],
+) -> list[Hypothesis]:
+    """A hypothesis for each row of the state, which has ``sources`` annotations, of at most ``longest`` tokens."""
+    rows = len(sources)
+    alive = torch.arange(rows, device=sources.device)  # the unfinished sentence of each row of the state
     tokens = torch.full_like(alive, limits.bos)
-    longest = torch.tensor(limits.lengths(rows), device=alive.device)
     totals = torch.zeros(rows, dtype=torch.float64, device=alive.device)
     chosen: list[Tensor] = []  # each [rows]; eos for finished sentences
     step_weights: list[Tensor] = []  # each [rows, source]
-    state = decoder.start(encoded) if rows else None
     while len(alive):
         log_probabilities, state, weights = decoder.step(tokens, state)
         tokens = pick(limits.restrict(log_probabilities, longest[alive] <= len(chosen)))
@@ -104,12 +134,10 @@ def _search(
         if len(unfinished) < len(alive):
             alive, tokens = alive[unfinished], tokens[unfinished]
             state = state.select(unfinished) if len(unfinished) else state
-    if not rows:
-        return []
     sentences = torch.stack(chosen, dim=1).cpu()
     attention = torch.stack(step_weights, dim=1).float().cpu() if step_weights else None
     found = []
-    for row, (total, source) in enumerate(zip(totals.tolist(), encoded.lengths.tolist(), strict=True)):
+    for row, (total, source) in enumerate(zip(totals.tolist(), sources.tolist(), strict=True)):
         length = int((sentences[row] != limits.eos).sum())
         weights = None if attention is None else attention[row, :length, :source].clone()
         found.append(Hypothesis(sentences[row, :length].tolist(), total, total, weights))

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from regard.errors import ArgumentError
 from regard.models.encoders import Encoded
-from regard.models.search import Hypothesis
+from regard.models.search import Hypothesis, MinimumRisk
 from regard.models.text_predictor import Loss, TextPredictor, TranslatorOutput
 from regard.models.vision.grid_encoder import GridConfig, GridEncoder
 
@@ -114,7 +114,13 @@ class Captioner(TextPredictor):
 
     @torch.no_grad()
     def caption(
-        self, images: Tensor, *, width: int = 1, length_penalty: float = 1.0, max_length: int = 40
+        self,
+        images: Tensor,
+        *,
+        width: int = 1,
+        length_penalty: float = 1.0,
+        risk: MinimumRisk | None = None,
+        max_length: int = 40,
     ) -> list[Hypothesis]:
         """The best caption of each image; the module is in evaluation mode during the search.
 
@@ -122,6 +128,7 @@ class Captioner(TextPredictor):
             images: ``[batch, height, width, 3]``.
             width: beam width; 1: greedy search.
             length_penalty: α of `regard.models.search.beam`; not used if ``width`` is 1.
+            risk: choose from samples, instead of a beam: `regard.models.search.minimum_risk`.
             max_length: largest number of tokens.
         """
         training = self.training
@@ -129,6 +136,6 @@ class Captioner(TextPredictor):
         try:
             encoded = self.encode(images)
             longest = self.longest(max_length)
-            return self.search(encoded, width=width, length_penalty=length_penalty, max_length=longest)
+            return self.search(encoded, width=width, length_penalty=length_penalty, risk=risk, max_length=longest)
         finally:
             self.train(training)

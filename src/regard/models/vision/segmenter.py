@@ -1,6 +1,7 @@
 """A small encoder-decoder network that tells the class of each pixel, with and without attention."""
 
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -11,6 +12,7 @@ from regard.errors import ArgumentError, UnknownNameError
 from regard.models.vision.pixels import DEVIATION, MEAN
 from regard.models.vision.residual_block import GATES, ResidualBlock
 from regard.nn import AFF, IAFF, BatchNorm2d, DualAttention, NonLocal
+from regard.nn.feature_fusion import GLOBAL_NORMS, GlobalNorm
 from regard.nn.feature_maps import check_feature_map
 from regard.shapes import whole_number
 
@@ -38,6 +40,8 @@ class SegmenterConfig:
     """Between positions and channels at an eighth of the size: ``none``, ``non_local`` or ``dual``."""
     fusion: str = "aff"
     """Of the encoder's and the decoder's features: ``sum``, ``aff`` or ``iaff``."""
+    fusion_norm: str = "batch"
+    """Normalization of the global context of ``aff`` and ``iaff``: ``batch`` or ``layer``."""
     dropout: float = 0.1
     """Probability that a channel is dropped before the last convolution, in [0, 1)."""
 
@@ -50,7 +54,8 @@ class SegmenterConfig:
             ("decoder_channels", 1, 4096),
         ):
             whole_number(name, getattr(self, name), low, high)
-        for name, known in (("gate", GATES), ("context", CONTEXTS), ("fusion", FUSIONS)):
+        names = (("gate", GATES), ("context", CONTEXTS), ("fusion", FUSIONS), ("fusion_norm", GLOBAL_NORMS))
+        for name, known in names:
             if getattr(self, name) not in known:
                 raise UnknownNameError(name, getattr(self, name), known)
         if not 0 <= self.dropout < 1:
@@ -119,7 +124,7 @@ class Segmenter(nn.Module):
             for level, width in enumerate(widths)
         )
         self.laterals = nn.ModuleList(_Convolution(width, hidden, 1) for width in widths)
-        self.fusions = nn.ModuleList(_fusion(config.fusion, hidden) for _ in widths[:-1])
+        self.fusions = nn.ModuleList(_fusion(config, hidden) for _ in widths[:-1])
         self.refinements = nn.ModuleList(_Convolution(hidden, hidden, 3) for _ in widths[:-1])
         self.context = _context(config.context, hidden)
         self.dropout = nn.Dropout2d(config.dropout)
@@ -223,8 +228,11 @@ class _Sum(nn.Module):
         return first + second
 
 
-def _fusion(name: str, channels: int) -> nn.Module:
-    return {"sum": lambda: _Sum(), "aff": lambda: AFF(channels), "iaff": lambda: IAFF(channels)}[name]()
+def _fusion(config: SegmenterConfig, channels: int) -> nn.Module:
+    if config.fusion == "sum":
+        return _Sum()
+    kind = AFF if config.fusion == "aff" else IAFF
+    return kind(channels, global_norm=cast(GlobalNorm, config.fusion_norm))
 
 
 def _context(name: str, channels: int) -> nn.Identity | NonLocal | DualAttention:

@@ -14,6 +14,7 @@ from regard.tasks.image_config import (
     check_image_data,
     check_network,
 )
+from regard.tasks.search_options import SearchOptions
 from regard.training.config import TrainingConfig
 from regard.training.sections import check_at_least, check_between, check_choices, check_probabilities
 
@@ -176,40 +177,32 @@ class CaptionTrainingConfig(TrainingConfig):
 
 
 @dataclass(frozen=True, slots=True)
-class PredictionConfig:
+class PredictionConfig(SearchOptions):
     """How captions are searched."""
 
-    beam: int = 5
-    """Beam width, hypotheses for each image; 1: greedy search."""
-    length_penalty: float = 1.0
-    """Exponent of the length normalization of the beam; 0 favours short captions."""
     batch_size: int = 32
     """Images captioned at once."""
 
     def __post_init__(self) -> None:
+        SearchOptions.__post_init__(self)  # the class of `super()` is another one in a dataclass with slots
         _check_search(self)
 
 
 @dataclass(frozen=True, slots=True)
-class EvaluationConfig:
+class EvaluationConfig(SearchOptions):
     """How a captioner is measured on a data set."""
 
-    beam: int = 5
-    """Beam width, hypotheses for each image; 1: greedy search."""
-    length_penalty: float = 1.0
-    """Exponent of the length normalization of the beam; 0 favours short captions."""
     batch_size: int = 32
     """Images captioned at once."""
     limit: int | None = None
     """Number of images to evaluate, from the first. Default: all."""
 
     def __post_init__(self) -> None:
+        SearchOptions.__post_init__(self)  # the class of `super()` is another one in a dataclass with slots
         _check_search(self)
         if self.limit is not None:
             check_at_least(self, 1, "limit")
 
 
 def _check_search(options: PredictionConfig | EvaluationConfig) -> None:
-    check_between(options, 1, 1000, "beam")
-    check_between(options, 0, 1000, "length_penalty")
     check_between(options, 1, MOST_BATCH, "batch_size")

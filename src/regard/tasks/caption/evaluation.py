@@ -3,7 +3,7 @@
 import csv
 import io
 import time
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import torch
 from regard.atomic_file import write_atomically
 from regard.data.images.caption_batches import CaptionBatch, caption_examples
 from regard.data.images.image_rows import ImageRow, captioned_images
+from regard.models.search import MinimumRisk
 from regard.tasks.caption.caption import Caption
 from regard.tasks.caption.caption_metrics import caption_scores
 from regard.tasks.caption.pictures import draw_captions
@@ -61,6 +62,8 @@ class Evaluation(task.Evaluation):
     width: int
     """Beam width."""
     length_penalty: float
+    risk: dict[str, Any] | None
+    """How samples were drawn and compared; None: a beam search."""
     seconds: float
     """Duration of the search, with the reading of the images."""
     found: list[Caption]
@@ -110,6 +113,7 @@ def evaluate(
     *,
     width: int = 5,
     length_penalty: float = 1.0,
+    risk: MinimumRisk | None = None,
     batch_size: int = 32,
     limit: int | None = None,
 ) -> Evaluation:
@@ -121,6 +125,7 @@ def evaluate(
             accuracy is measured too.
         width: beam width, hypotheses for each image; 1: greedy search.
         length_penalty: exponent α of the beam's length normalization.
+        risk: choose from samples, instead of a beam: `regard.models.search.minimum_risk`.
         batch_size: images captioned at once.
         limit: number of images, from the first; None: all.
 
@@ -130,7 +135,7 @@ def evaluate(
     rows = captioned_images(data, limit=limit)
     start = time.monotonic()
     found = captioner.caption(
-        [row.picture for row in rows], width=width, length_penalty=length_penalty, batch_size=batch_size
+        [row.picture for row in rows], width=width, length_penalty=length_penalty, risk=risk, batch_size=batch_size
     )
     seconds = time.monotonic() - start
     scores = caption_scores([one.text for one in found], [row.texts for row in rows])
@@ -153,6 +158,7 @@ def evaluate(
         names=0 if measured is None else measured.names,
         width=width,
         length_penalty=length_penalty,
+        risk=None if risk is None else asdict(risk),
         seconds=seconds,
         found=found,
         rows=rows,

@@ -15,7 +15,7 @@ from regard.data.images.input_image import InputImage
 from regard.data.text.tokenizers import Tokenizer
 from regard.errors import ArgumentError, RunError
 from regard.explanations.model_attention import ModelAttention
-from regard.models.search import Hypothesis
+from regard.models.search import Hypothesis, MinimumRisk
 from regard.models.vision.captioner import Captioner
 from regard.records import TokenAxis
 from regard.tasks.caption.caption import Caption
@@ -63,11 +63,21 @@ class TrainedCaptioner(Trained):
 
     def predict_with(self, inputs: Sequence[Any], options: PredictionConfig) -> list[Caption]:
         return self.caption(
-            inputs, width=options.beam, length_penalty=options.length_penalty, batch_size=options.batch_size
+            inputs,
+            width=options.beam,
+            length_penalty=options.length_penalty,
+            risk=options.minimum_risk,
+            batch_size=options.batch_size,
         )
 
     def caption(
-        self, inputs: Sequence[Any], *, width: int = 5, length_penalty: float = 1.0, batch_size: int = 32
+        self,
+        inputs: Sequence[Any],
+        *,
+        width: int = 5,
+        length_penalty: float = 1.0,
+        risk: MinimumRisk | None = None,
+        batch_size: int = 32,
     ) -> list[Caption]:
         """The captions of images.
 
@@ -75,6 +85,7 @@ class TrainedCaptioner(Trained):
             inputs: paths, bytes of image files, or pixels uint8 ``[height, width, 3]``.
             width: beam width, hypotheses for each image; 1: greedy search.
             length_penalty: exponent α of the beam's length normalization.
+            risk: choose from samples, instead of a beam: `regard.models.search.minimum_risk`.
             batch_size: images captioned at once.
         """
         size = self.model.encoder.size
@@ -83,7 +94,11 @@ class TrainedCaptioner(Trained):
             images = [InputImage.open(inputs[row], size, self.config.data.fit, f"inputs[{row}]") for row in rows]
             pixels = torch.from_numpy(np.stack([image.pixels for image in images])).to(self.device)
             hypotheses = self.model.caption(
-                pixels, width=width, length_penalty=length_penalty, max_length=self.config.data.max_length
+                pixels,
+                width=width,
+                length_penalty=length_penalty,
+                risk=risk,
+                max_length=self.config.data.max_length,
             )
             found += [self._caption(image, one) for image, one in zip(images, hypotheses, strict=True)]
         return found
@@ -113,6 +128,7 @@ class TrainedCaptioner(Trained):
             data,
             width=options.beam,
             length_penalty=options.length_penalty,
+            risk=options.minimum_risk,
             batch_size=options.batch_size,
             limit=options.limit,
         )

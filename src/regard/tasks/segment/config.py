@@ -88,6 +88,8 @@ class ModelConfig:
     """Attention over the whole image: none, non_local (positions) or dual (positions and channels, as in DANet)."""
     fusion: Literal["sum", "aff", "iaff"] = "aff"
     """How the decoder takes in the encoder's maps: sum, aff (attentional feature fusion) or iaff (iterative)."""
+    fusion_norm: Literal["batch", "layer"] = "layer"
+    """Normalization of the global context of aff and iaff: batch (as in their paper, for large batches) or layer."""
     dropout: float = 0.1
     """Probability that a channel is dropped before the last convolution, 0 to below 1."""
 

@@ -150,6 +150,7 @@ def segmenter_config(model: ModelConfig, classes: int) -> SegmenterConfig:
         gate=model.gate,
         context=model.context,
         fusion=model.fusion,
+        fusion_norm=model.fusion_norm,
         dropout=model.dropout,
     )
 

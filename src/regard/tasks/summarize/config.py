@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from regard.errors import ArgumentError
+from regard.tasks.search_options import SearchOptions
 from regard.training.config import TrainingConfig
 from regard.training.sections import check_at_least, check_between, check_choices, check_probabilities
 
@@ -14,7 +15,7 @@ BUNDLED_ARTICLES = 20_000
 MOST_BUNDLED = 10_000_000
 """Largest number of articles that are generated."""
 
-MOST_FEATURES, MOST_LAYERS, MOST_BEAM, MOST_BATCH = 65_536, 100, 1000, 1_000_000
+MOST_FEATURES, MOST_LAYERS, MOST_BATCH = 65_536, 100, 1_000_000
 """Beyond these a model or a search would not fit into any memory, or never end."""
 
 RECURRENT_ONLY = ("attention", "score", "cell", "embedding", "hidden", "readout")
@@ -185,13 +186,11 @@ class SummaryTrainingConfig(TrainingConfig):
 
 
 @dataclass(frozen=True, slots=True)
-class PredictionConfig:
+class PredictionConfig(SearchOptions):
     """How articles are summarized."""
 
     beam: int = 4
     """Beam width; 1: greedy search."""
-    length_penalty: float = 1.0
-    """Exponent of the beam's length normalization, 0 or more."""
     max_summary: int | None = None
     """Largest number of tokens of a summary. Default: as in training."""
     mark_copied: bool = False
@@ -202,11 +201,12 @@ class PredictionConfig:
     """Articles summarized at once."""
 
     def __post_init__(self) -> None:
+        SearchOptions.__post_init__(self)  # the class of `super()` is another one in a dataclass with slots
         _check_search(self)
 
 
 @dataclass(frozen=True, slots=True)
-class EvaluationConfig:
+class EvaluationConfig(SearchOptions):
     """How a summarizer is measured on a data set."""
 
     article_column: str | None = None
@@ -215,8 +215,6 @@ class EvaluationConfig:
     """Column with the references. Default: as in training."""
     beam: int = 4
     """Beam width; 1: greedy search."""
-    length_penalty: float = 1.0
-    """Exponent of the beam's length normalization, 0 or more."""
     max_summary: int | None = None
     """Largest number of tokens of a summary. Default: as in training."""
     batch_size: int = 32
@@ -225,6 +223,7 @@ class EvaluationConfig:
     """Number of articles to evaluate, from the first. Default: all."""
 
     def __post_init__(self) -> None:
+        SearchOptions.__post_init__(self)  # the class of `super()` is another one in a dataclass with slots
         _check_search(self)
         if (self.article_column is None) != (self.summary_column is None):
             raise ArgumentError("--article-column and --summary-column must be given together")
@@ -233,8 +232,6 @@ class EvaluationConfig:
 
 
 def _check_search(config: Any) -> None:
-    check_between(config, 1, MOST_BEAM, "beam")
     check_between(config, 1, MOST_BATCH, "batch_size")
-    check_between(config, 0, 100, "length_penalty")
     if config.max_summary is not None:
         check_between(config, 1, 1_000_000, "max_summary")

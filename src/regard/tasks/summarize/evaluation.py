@@ -3,7 +3,7 @@
 import json
 import math
 import time
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +57,8 @@ class Evaluation(task.Evaluation):
     width: int
     """Beam width: hypotheses for each article."""
     length_penalty: float
+    risk: dict[str, Any] | None
+    """How samples were drawn and compared; None: a beam search."""
     """Exponent α of the beam's length normalization."""
     seconds: float
     """Duration of the search."""
@@ -117,6 +119,7 @@ def evaluate(
         articles,
         width=options.beam,
         length_penalty=options.length_penalty,
+        risk=options.minimum_risk,
         max_summary=options.max_summary,
         batch_size=options.batch_size,
     )
@@ -142,6 +145,7 @@ def evaluate(
         copied_spans_exact=exact.found / exact.spans if exact.spans else None,
         width=options.beam,
         length_penalty=options.length_penalty,
+        risk=None if options.minimum_risk is None else asdict(options.minimum_risk),
         seconds=seconds,
         summaries=summaries,
     )

@@ -17,7 +17,7 @@ from regard.data.text.tokenizers import Tokenizer
 from regard.errors import RunError
 from regard.explanations.model_attention import ModelAttention
 from regard.models.pointer_generator import PointerGenerator
-from regard.models.search import Hypothesis, beam, greedy
+from regard.models.search import Hypothesis, MinimumRisk
 from regard.records import TokenAxis
 from regard.tasks.run_data import chunks, load_files_and_model, on_device
 from regard.tasks.run_files import tokenizer_path
@@ -132,6 +132,7 @@ class TrainedSummarizer(Trained):
             inputs,
             width=options.beam,
             length_penalty=options.length_penalty,
+            risk=options.minimum_risk,
             max_summary=options.max_summary,
             batch_size=options.batch_size,
         )
@@ -188,6 +189,7 @@ class TrainedSummarizer(Trained):
         *,
         width: int = 4,
         length_penalty: float = 1.0,
+        risk: MinimumRisk | None = None,
         max_summary: int | None = None,
         batch_size: int = 32,
         on_batch: Callable[[int], None] | None = None,
@@ -198,6 +200,7 @@ class TrainedSummarizer(Trained):
             articles: the texts; the summary of an empty text is empty.
             width: beam width, hypotheses for each article; 1: greedy search.
             length_penalty: exponent α of the beam's length normalization.
+            risk: choose from samples, instead of a beam: `regard.models.search.minimum_risk`.
             max_summary: largest number of tokens of a summary; None: as in training.
             batch_size: articles, of similar length, that are summarized at once.
             on_batch: called after each batch with the number of articles summarized so far.
@@ -218,7 +221,7 @@ class TrainedSummarizer(Trained):
                     vocabulary.encode(articles[row], read[row])
                     for row, vocabulary in zip(rows, vocabularies, strict=True)
                 ]
-                hypotheses = self.search(sources, width, length_penalty, max_summary)
+                hypotheses = self.search(sources, width, length_penalty, risk, max_summary)
                 shares, places = self._copied(sources, hypotheses)
                 for number, (row, vocabulary) in enumerate(zip(rows, vocabularies, strict=True)):
                     one = self._summary(
@@ -231,7 +234,12 @@ class TrainedSummarizer(Trained):
         return [found.get(row) or Summary(text, "", "", 0.0, *empty) for row, text in enumerate(articles)]
 
     def search(
-        self, sources: Sequence[Sequence[int]], width: int, length_penalty: float, max_summary: int | None = None
+        self,
+        sources: Sequence[Sequence[int]],
+        width: int,
+        length_penalty: float,
+        risk: MinimumRisk | None = None,
+        max_summary: int | None = None,
     ) -> list[Hypothesis]:
         """The best hypothesis for each article: a list of ids of its extended vocabulary, which must not be empty."""
         batch = PairBatch.of(sources).to(self.device)
@@ -241,15 +249,14 @@ class TrainedSummarizer(Trained):
         if self.config.model.model == "transformer" and self.config.model.position == "learned":
             longest = min(longest, config.max_length - 1)
         # With copying, a word that the model does not know is one of the article's.
-        limits: Any = {
-            "bos": config.bos,
-            "eos": config.eos,
-            "max_length": longest,
-            "forbidden": (config.pad, config.unk) if config.copy else (config.pad,),
-        }
-        if width == 1:
-            return greedy(self.model, encoded, **limits)
-        return beam(self.model, encoded, width=width, length_penalty=length_penalty, **limits)
+        return self.model.search(
+            encoded,
+            width=width,
+            length_penalty=length_penalty,
+            risk=risk,
+            max_length=longest,
+            forbidden=(config.unk,) if config.copy else (),
+        )
 
     def _copied(
         self, sources: Sequence[Sequence[int]], hypotheses: Sequence[Hypothesis]

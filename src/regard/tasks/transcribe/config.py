@@ -4,9 +4,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from regard.errors import ArgumentError
+from regard.tasks.search_options import SearchOptions
 from regard.tasks.sound_options import (
     MOST_BATCH,
-    MOST_BEAM,
     MOST_FEATURES,
     MOST_LAYERS,
     SoundDataConfig,
@@ -105,11 +105,9 @@ class TranscriptionTrainingConfig(TrainingConfig):
 
 
 @dataclass(frozen=True, slots=True)
-class PredictionConfig:
+class PredictionConfig(SearchOptions):
     """How sounds are transcribed."""
 
-    beam: int = 5
-    """Beam width; 1: greedy search."""
     length_penalty: float = 0.5
     """Exponent of the beam's length normalization, 0 or more."""
     window: float = 0.0
@@ -120,19 +118,18 @@ class PredictionConfig:
     """Sounds transcribed at once."""
 
     def __post_init__(self) -> None:
+        SearchOptions.__post_init__(self)  # the class of `super()` is another one in a dataclass with slots
         _check_search(self)
 
 
 @dataclass(frozen=True, slots=True)
-class EvaluationConfig:
+class EvaluationConfig(SearchOptions):
     """How a transcriber is measured on a data set."""
 
     sound_column: str | None = None
     """Column of the paths. Default: as in training."""
     text_column: str | None = None
     """Column of the texts. Default: as in training."""
-    beam: int = 5
-    """Beam width; 1: greedy search."""
     length_penalty: float = 0.5
     """Exponent of the beam's length normalization, 0 or more."""
     window: float = 0.0
@@ -145,15 +142,14 @@ class EvaluationConfig:
     """Number of sounds to evaluate, from the first. Default: all."""
 
     def __post_init__(self) -> None:
+        SearchOptions.__post_init__(self)  # the class of `super()` is another one in a dataclass with slots
         _check_search(self)
         if self.limit is not None:
             check_at_least(self, 1, "limit")
 
 
 def _check_search(config: PredictionConfig | EvaluationConfig) -> None:
-    check_between(config, 1, MOST_BEAM, "beam")
     check_between(config, 1, MOST_BATCH, "batch_size")
-    check_between(config, 0, 100, "length_penalty")
     check_between(config, 0, 3600, "window")
     if config.ctc_weight is not None:
         check_between(config, 0, 1, "ctc_weight")

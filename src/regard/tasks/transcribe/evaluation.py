@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +55,8 @@ class Evaluation(task.Evaluation):
     width: int
     """Beam width: hypotheses for each sound."""
     length_penalty: float
+    risk: dict[str, Any] | None
+    """How samples were drawn and compared; None: a beam search."""
     window: float
     """Half-width of the attention's window in seconds; 0: none."""
     ctc_weight: float
@@ -133,6 +135,7 @@ def evaluate(
         sounds,
         width=options.beam,
         length_penalty=options.length_penalty,
+        risk=options.minimum_risk,
         window=options.window,
         ctc_weight=options.ctc_weight,
         batch_size=options.batch_size,
@@ -158,6 +161,7 @@ def evaluate(
         attention_on_words=None if times is None else times[1],
         width=options.beam,
         length_penalty=options.length_penalty,
+        risk=None if options.minimum_risk is None else asdict(options.minimum_risk),
         window=options.window,
         ctc_weight=transcriber.ctc_weight(options.ctc_weight),
         seconds=seconds,

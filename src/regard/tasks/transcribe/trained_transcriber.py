@@ -16,7 +16,7 @@ from regard.data.speech.batches import SpeechBatch
 from regard.data.text.tokenizers import Tokenizer
 from regard.errors import ArgumentError, RunError
 from regard.explanations.model_attention import ModelAttention
-from regard.models.search import Hypothesis
+from regard.models.search import Hypothesis, MinimumRisk
 from regard.models.speech.location_decoder import LocationDecoder
 from regard.models.speech.transcriber import Transcriber
 from regard.models.translator import longest_translation
@@ -133,6 +133,7 @@ class TrainedTranscriber(TrainedOnSounds):
             self.hear(inputs),
             width=options.beam,
             length_penalty=options.length_penalty,
+            risk=options.minimum_risk,
             window=options.window,
             ctc_weight=options.ctc_weight,
             batch_size=options.batch_size,
@@ -144,6 +145,7 @@ class TrainedTranscriber(TrainedOnSounds):
         *,
         width: int = 5,
         length_penalty: float = 0.5,
+        risk: MinimumRisk | None = None,
         window: float = 0.0,
         ctc_weight: float | None = None,
         batch_size: int = 32,
@@ -155,6 +157,7 @@ class TrainedTranscriber(TrainedOnSounds):
             sounds: what `hear` gives.
             width: beam width, hypotheses for each sound; 1: greedy search.
             length_penalty: exponent α of the beam's length normalization.
+            risk: choose from samples, instead of a beam: `regard.models.search.minimum_risk`.
             window: half-width in seconds of the window around the median of the last weights (`LocationDecoder`); 0:
                 none.
             ctc_weight: of the alignment head in the search, 0 to 1 (`JointDecoder`); None: `CTC_WEIGHT` for a model
@@ -174,7 +177,7 @@ class TrainedTranscriber(TrainedOnSounds):
         order = sorted(range(len(sounds)), key=lambda row: len(sounds[row].features))
         with torch.inference_mode(), _windowed(self.model, window, self.seconds):
             for rows in chunks(order, batch_size):
-                hypotheses = self._search([sounds[row] for row in rows], width, length_penalty, weight)
+                hypotheses = self._search([sounds[row] for row in rows], width, length_penalty, risk, weight)
                 for row, hypothesis in zip(rows, hypotheses, strict=True):
                     found[row] = self._transcription(sounds[row], hypothesis)
                 if on_batch:
@@ -193,7 +196,12 @@ class TrainedTranscriber(TrainedOnSounds):
         return self.model.config.reduction * self.config.data.hop_seconds
 
     def _search(
-        self, sounds: list[HeardSound], width: int, length_penalty: float, ctc_weight: float
+        self,
+        sounds: list[HeardSound],
+        width: int,
+        length_penalty: float,
+        risk: MinimumRisk | None,
+        ctc_weight: float,
     ) -> list[Hypothesis]:
         batch = SpeechBatch.of([one.features for one in sounds]).to(self.device)
         longest = [min(self.config.data.max_length, longest_translation(one.annotations)) for one in sounds]
@@ -202,6 +210,7 @@ class TrainedTranscriber(TrainedOnSounds):
             batch.source_lengths,
             width=width,
             length_penalty=length_penalty,
+            risk=risk,
             max_length=longest,
             decoder=self.model.searched(ctc_weight),
         )

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from regard.errors import ArgumentError
+from regard.tasks.search_options import SearchOptions
 from regard.training.config import TrainingConfig
 from regard.training.sections import check_at_least, check_between, check_choices, check_probabilities
 
@@ -14,7 +15,7 @@ BUNDLED_PAIRS = 20_000
 MOST_BUNDLED = 10_000_000
 """Largest number of pairs that are generated."""
 
-MOST_FEATURES, MOST_LAYERS, MOST_BEAM, MOST_BATCH = 65_536, 100, 1000, 1_000_000
+MOST_FEATURES, MOST_LAYERS, MOST_BATCH = 65_536, 100, 1_000_000
 """Beyond these a model or a search would not fit into any memory, or never end."""
 
 
@@ -221,13 +222,9 @@ class TranslationTrainingConfig(TrainingConfig):
 
 
 @dataclass(frozen=True, slots=True)
-class PredictionConfig:
+class PredictionConfig(SearchOptions):
     """How sentences are translated."""
 
-    beam: int = 5
-    """Beam width; 1: greedy search."""
-    length_penalty: float = 1.0
-    """Exponent of the beam's length normalization, 0 or more."""
     replace_unknown: bool = False
     """Replace an unknown word by the source word with the largest weight."""
     merge_words: bool = False
@@ -236,36 +233,32 @@ class PredictionConfig:
     """Sentences translated at once."""
 
     def __post_init__(self) -> None:
+        SearchOptions.__post_init__(self)  # the class of `super()` is another one in a dataclass with slots
         _check_search(self)
 
 
 @dataclass(frozen=True, slots=True)
-class EvaluationConfig:
+class EvaluationConfig(SearchOptions):
     """How a translator is measured on a data set."""
 
     source_column: str | None = None
     """Column to translate from. Default: as in training."""
     target_column: str | None = None
     """Column with the references. Default: as in training."""
-    beam: int = 5
-    """Beam width; 1: greedy search."""
-    length_penalty: float = 1.0
-    """Exponent of the beam's length normalization, 0 or more."""
     batch_size: int = 64
     """Sentences translated at once."""
     limit: int | None = None
     """Number of pairs to evaluate, from the first. Default: all."""
 
     def __post_init__(self) -> None:
+        SearchOptions.__post_init__(self)  # the class of `super()` is another one in a dataclass with slots
         _check_search(self)
         if self.limit is not None:
             check_at_least(self, 1, "limit")
 
 
 def _check_search(config: PredictionConfig | EvaluationConfig) -> None:
-    check_between(config, 1, MOST_BEAM, "beam")
     check_between(config, 1, MOST_BATCH, "batch_size")
-    check_between(config, 0, 100, "length_penalty")
 
 
 # The names of version 0.1.

@@ -16,6 +16,7 @@ from regard.data.text.alignment import Alignment, alignment_error_rate
 from regard.data.text.batches import BatchLoader, PairBatch, encode_pairs
 from regard.data.text.sources import open_pairs
 from regard.errors import DataError
+from regard.models.search import MinimumRisk
 from regard.tasks.translate.pictures import draw_lengths
 from regard.tasks.translate.text_metrics import LengthBin, bleu_by_length, text_scores
 from regard.tasks.translate.trained_translator import TrainedTranslator, Translation
@@ -48,6 +49,8 @@ class Evaluation(task.Evaluation):
     width: int
     """Beam width: hypotheses for each sentence."""
     length_penalty: float
+    risk: dict[str, Any] | None
+    """How samples were drawn and compared; None: a beam search."""
     """Exponent α of the beam's length normalization."""
     seconds: float
     """Duration of the translation."""
@@ -84,6 +87,7 @@ def evaluate(
     *,
     width: int = 5,
     length_penalty: float = 1.0,
+    risk: MinimumRisk | None = None,
     batch_size: int = 64,
     limit: int | None = None,
     on_batch: Callable[[int], None] | None = None,
@@ -98,6 +102,7 @@ def evaluate(
         target_column: as in `open_pairs`.
         width: beam width, hypotheses for each sentence; 1: greedy search.
         length_penalty: exponent α of the beam's length normalization.
+        risk: choose from samples, instead of a beam: `regard.models.search.minimum_risk`.
         batch_size: sentences that are translated at once.
         limit: evaluate only the first ``limit`` pairs; None: all pairs.
         on_batch: called after each batch with the number of sentences translated so far.
@@ -110,7 +115,7 @@ def evaluate(
     sources, references = list(dataset["source"]), list(dataset["target"])
     start = time.monotonic()
     translations = translator.translate(
-        sources, width=width, length_penalty=length_penalty, batch_size=batch_size, on_batch=on_batch
+        sources, width=width, length_penalty=length_penalty, risk=risk, batch_size=batch_size, on_batch=on_batch
     )
     seconds = time.monotonic() - start
     texts = [translation.text for translation in translations]
@@ -135,6 +140,7 @@ def evaluate(
         alignment_error_rate=rate,
         width=width,
         length_penalty=length_penalty,
+        risk=None if risk is None else asdict(risk),
         seconds=seconds,
         by_length=bleu_by_length(sources, texts, references),
         translations=translations,

@@ -15,7 +15,7 @@ from regard.data.text.batches import PairBatch
 from regard.data.text.tokenizers import Tokenizer
 from regard.errors import ArgumentError, RunError
 from regard.explanations.model_attention import ModelAttention
-from regard.models.search import Hypothesis, beam, greedy
+from regard.models.search import Hypothesis, MinimumRisk
 from regard.models.translator import Translator, longest_translation
 from regard.records import TokenAxis
 from regard.tasks.run_data import chunks, load_files_and_model, on_device
@@ -120,6 +120,7 @@ class TrainedTranslator(Trained):
             inputs,
             width=options.beam,
             length_penalty=options.length_penalty,
+            risk=options.minimum_risk,
             replace_unknown=options.replace_unknown,
             batch_size=options.batch_size,
         )
@@ -149,6 +150,7 @@ class TrainedTranslator(Trained):
             *columns,
             width=options.beam,
             length_penalty=options.length_penalty,
+            risk=options.minimum_risk,
             batch_size=options.batch_size,
             limit=options.limit,
         )
@@ -189,6 +191,7 @@ class TrainedTranslator(Trained):
         *,
         width: int = 5,
         length_penalty: float = 1.0,
+        risk: MinimumRisk | None = None,
         replace_unknown: bool = False,
         batch_size: int = 64,
         on_batch: Callable[[int], None] | None = None,
@@ -199,6 +202,7 @@ class TrainedTranslator(Trained):
             sentences: the texts; the translation of an empty text is empty.
             width: beam width, hypotheses for each sentence; 1: greedy search.
             length_penalty: exponent α of the beam's length normalization.
+            risk: choose from samples, instead of a beam: `regard.models.search.minimum_risk`.
             replace_unknown: replace an unknown word by the source word with the largest weight (Luong et al. 2015,
                 §4.1).
             batch_size: sentences, of similar length, that are translated at once.
@@ -212,7 +216,7 @@ class TrainedTranslator(Trained):
         order = sorted((row for row in range(len(ids)) if ids[row]), key=lambda row: len(ids[row]))
         with torch.inference_mode():
             for rows in chunks(order, batch_size):
-                hypotheses = self.search([ids[row] for row in rows], width, length_penalty)
+                hypotheses = self.search([ids[row] for row in rows], width, length_penalty, risk)
                 for row, hypothesis in zip(rows, hypotheses, strict=True):
                     found[row] = self._translation(sentences[row], ids[row], hypothesis, replace_unknown)
                 if on_batch:
@@ -221,10 +225,11 @@ class TrainedTranslator(Trained):
             found.get(row) or Translation(text, "", 0.0, [], [], [], [], None) for row, text in enumerate(sentences)
         ]
 
-    def search(self, sources: Sequence[Sequence[int]], width: int, length_penalty: float) -> list[Hypothesis]:
+    def search(
+        self, sources: Sequence[Sequence[int]], width: int, length_penalty: float, risk: MinimumRisk | None = None
+    ) -> list[Hypothesis]:
         """The best hypothesis for each source: a list of ids without ``bos`` and ``eos``, which must not be empty."""
         batch = PairBatch.of(sources).to(self.device)
-        config = self.model.config
         longest, limit = [longest_translation(len(source)) for source in sources], self.model.max_length
         if limit is not None:
             if batch.source.shape[1] > limit:
@@ -234,20 +239,7 @@ class TrainedTranslator(Trained):
                 )
             longest = [min(length, limit - 1) for length in longest]
         encoded = self.model.encode(batch.source, batch.source_lengths)
-        if width == 1:
-            return greedy(
-                self.model, encoded, bos=config.bos, eos=config.eos, max_length=longest, forbidden=(config.pad,)
-            )
-        return beam(
-            self.model,
-            encoded,
-            bos=config.bos,
-            eos=config.eos,
-            width=width,
-            length_penalty=length_penalty,
-            max_length=longest,
-            forbidden=(config.pad,),
-        )
+        return self.model.search(encoded, width=width, length_penalty=length_penalty, risk=risk, max_length=longest)
 
     def _translation(self, source: str, ids: list[int], hypothesis: Hypothesis, replace_unknown: bool) -> Translation:
         target_tokenizer, weights = self.target_tokenizer, hypothesis.weights
