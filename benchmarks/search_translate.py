@@ -20,8 +20,8 @@ from sacrebleu.metrics import BLEU
 from torch import Tensor
 
 import regard
-from plain_transformer import PlainTransformer
-from plain_translator import PlainTranslator
+from regard.bench.plain.transformer import PlainTransformer
+from regard.bench.plain.translator import PlainTranslator
 from regard.data.text.batches import PairBatch
 from regard.data.text.sources import open_pairs
 from regard.models import RecurrentTranslator, TransformerTranslator

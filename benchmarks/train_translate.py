@@ -3,7 +3,7 @@
     python benchmarks/train_translate.py --train PATH --source-column de --target-column en --lowercase
 
 Each kind of attention is trained twice: by regard, and by `torch.nn.LSTM` with eager attention
-(`benchmarks/plain_translator.py`) or by `torch.nn.Transformer` (`benchmarks/plain_transformer.py`), from the same
+(`regard.bench.plain.translator`) or by `torch.nn.Transformer` (`regard.bench.plain.transformer`), from the same
 weights. Batches are of sentences of similar lengths, as in a training; with `--ragged`, of sentences of all lengths.
 All models are trained on the same batches in turn, so that changes of the machine's speed affect all of them. The
 speeds are medians over batches, and the ratios are medians of the ratios for the same batch. Before the measurement,
@@ -26,8 +26,8 @@ import torch
 from torch import Tensor, nn
 from torch.profiler import ProfilerActivity, profile
 
-from plain_transformer import PlainTransformer
-from plain_translator import SMOOTHING, PlainTranslator
+from regard.bench.plain.transformer import PlainTransformer
+from regard.bench.plain.translator import SMOOTHING, PlainTranslator
 from regard.data.text.batches import BatchLoader, PairBatch, encode_pairs
 from regard.data.text.generated import write_corpus
 from regard.data.text.sources import open_pairs

@@ -59,7 +59,7 @@ def cases(*columns):
 def test_contenders_compute_the_same(task, implementation):
     for name, error in differences(task, implementation).items():
         assert error is not None
-        assert error < 3e-5, name
+        assert error < (3e-2 if "bf16" in task.name else 3e-5), name
 
 
 @pytest.mark.slow

@@ -15,6 +15,7 @@ from regard.bench.tasks import (
     scaled_dot,
     small,
     start,
+    whole_models,
 )
 from regard.errors import UnknownNameError
 
@@ -22,6 +23,7 @@ TASKS: tuple[Task, ...] = (
     *additive.TASKS,
     *decoder.TASKS,
     *bahdanau.TASKS,
+    *whole_models.TASKS,
     *rows.TASKS,
     *masked.TASKS,
     *readings.TASKS,

@@ -5,12 +5,13 @@ alone. `PlainTransformer.like` copies the parameters of our model, so that the l
 """
 
 import math
+import warnings
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from plain_translator import SMOOTHING
+from regard.bench.plain.translator import SMOOTHING
 from regard.data.text.batches import PairBatch
 from regard.models import TransformerConfig, TransformerTranslator
 
@@ -30,10 +31,13 @@ class PlainTransformer(nn.Module):
         D = config.dim
         self.source_embedding = nn.Embedding(config.source_vocabulary, D)
         self.embedding = nn.Embedding(config.target_vocabulary, D)
-        self.transformer = nn.Transformer(
-            D, config.heads, config.encoder_layers, config.decoder_layers, config.feedforward, config.dropout,
-            config.activation, batch_first=True, norm_first=config.norm_first,
-        )  # fmt: skip
+        with warnings.catch_warnings():
+            # Layers that normalize first have no path for nested tensors: PyTorch says so, and nothing else follows.
+            warnings.filterwarnings("ignore", "enable_nested_tensor is True", UserWarning)
+            self.transformer = nn.Transformer(
+                D, config.heads, config.encoder_layers, config.decoder_layers, config.feedforward, config.dropout,
+                config.activation, batch_first=True, norm_first=config.norm_first,
+            )  # fmt: skip
         self.output = nn.Linear(D, config.target_vocabulary)
         self.output.weight = self.embedding.weight
         self.dropout = nn.Dropout(config.dropout)
