@@ -9,6 +9,7 @@ from regard import masks
 from regard.attention import Backend, register_backend, unregister_backend
 from regard.attention.recording import recorded_calls
 from regard.attention.usual_call import are_usual, usual_call
+from regard.errors import ArgumentError, ShapeError
 
 SIZES = [
     (1, 1, 4, 4, 8),
@@ -46,6 +47,53 @@ def test_a_causal_step_is_the_usual_call():
     for mask in others:
         assert usual_call(*given, mask) is None
     assert usual_call(*inputs(queries=2), masks.causal()) is None
+
+
+LENGTHS = [[5, 64], [64, 3], [0, 64], [0, 0], [1, 1]]
+
+
+@pytest.mark.parametrize("lengths", LENGTHS, ids=str)
+@pytest.mark.parametrize("size", [(2, 4, 16, 64, 8), (2, 1, 1, 64, 1), (2, 3, 70, 64, 20)], ids=str)
+def test_lengths_of_keys_of_a_small_problem(size, lengths):
+    given = inputs(*size)
+    for mask in (masks.lengths(lengths), masks.lengths(torch.tensor(lengths))):
+        assert regard.plan(*given, mask=mask).backend == "reference"
+        output = usual_call(*given, mask)
+        assert torch.equal(usual_call(*given, mask), output)  # the second time from what the mask has kept
+        assert torch.equal(output, regard.attend(*given, mask=mask, backend="reference"))
+        assert torch.equal(output, regard.attend(*given, mask=mask))
+        assert torch.equal(output, regard.observe(*given, mask=mask).output)
+        shorter = inputs(*size[:3], 70, size[4])
+        assert torch.equal(usual_call(*shorter, mask), regard.attend(*shorter, mask=mask, backend="reference"))
+
+
+def test_lengths_that_are_left_to_the_longer_way():
+    given = inputs()
+    for mask in (
+        masks.lengths([64, 64]),
+        masks.lengths([5, 64], queries=[16, 3]),
+        masks.lengths([5, 9]) & masks.causal(),
+    ):
+        assert usual_call(*given, mask) is None
+        assert torch.equal(regard.attend(*given, mask=mask, backend="auto"), regard.observe(*given, mask=mask).output)
+    assert usual_call(*inputs(queries=256, keys=256), masks.lengths([5, 64])) is None
+    mask = masks.lengths([5, 64])
+    query, key, value = given
+    key[0, :, 5:] = torch.nan  # hidden
+    value[0, :, 5:] = torch.inf
+    assert usual_call(*given, mask) is None
+    wanted = regard.attend(query, key.nan_to_num(), value.nan_to_num(posinf=0), mask=mask, backend="reference")
+    assert torch.equal(regard.attend(*given, mask=mask), wanted)
+
+
+@pytest.mark.parametrize(
+    ("lengths", "message"), [([5], r"\[batch\] = \[2\]"), ([5, 65], "in 0..64; it is 65"), ([-1, 5], "at least 0|in 0")]
+)
+def test_wrong_lengths(lengths, message):
+    for mask in (masks.lengths(lengths), masks.lengths(torch.tensor(lengths))):
+        for _ in range(2):
+            with pytest.raises((ShapeError, ArgumentError), match=message):
+                regard.attend(*inputs(), mask=mask)
 
 
 def test_with_leaves_where_no_gradient_is_taken():

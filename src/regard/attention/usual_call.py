@@ -1,4 +1,4 @@
-"""The usual call by the shortest way: validating and planning it would take as long as a tenth of the calculation."""
+"""The usual calls by the shortest way: validating and planning them would take as long as the calculation."""
 
 from math import sqrt
 
@@ -12,9 +12,10 @@ from regard.attention.isolation import is_finite
 from regard.attention.listeners import LISTENERS
 from regard.attention.planner import BACKENDS
 from regard.attention.recording import recording
-from regard.attention.rules import FEW_ROWS_NUMBERS, WIDE_PAIRS
+from regard.attention.rules import FEW_ROWS_HIDDEN, FEW_ROWS_NUMBERS, FUSED_ELEMENTS, WIDE_PAIRS
 from regard.kernels.cpu.kernel_inputs import FEW_ROWS
-from regard.masks import Band
+from regard.masks import Band, Lengths
+from regard.normalizers.softmax import plain_softmax
 from regard.transforms import reverse_mode_only
 
 
@@ -26,34 +27,49 @@ def are_usual(score: object, normalizer: object, dropout: object, backend: objec
 
 
 def usual_call(query: Tensor, key: Tensor, value: Tensor, mask: object = None) -> Tensor | None:
-    """Softmax of scaled dot products, as `sdpa` gives it, bit for bit; None for what is not the usual call.
+    """Softmax of scaled dot products, as the chosen backend gives it, bit for bit; None for what is not a usual call.
 
-    Usual are plain float32 tensors of one batch, as many heads and one width on a CPU, of a size for which the planner
-    chooses `sdpa`, without a gradient, and without a mask or with a causal one for the last query alone. All else, what
-    is wrong with it included, is left to the longer way.
+    Usual are plain float32 tensors of one batch, as many heads and one width on a CPU, without a gradient, of a size
+    for which the planner chooses `sdpa`, without a mask or with a causal one for the last query alone; and, of a size
+    for which it chooses `reference`, with the lengths of the keys. All else, what is wrong with it included, is left to
+    the longer way.
     """
     if not (type(query) is type(key) is type(value) is Tensor and reverse_mode_only(query)):
         return None
     if not (query.dim() == 4 and key.shape == value.shape):
         return None
     batch, heads, queries, dim = query.shape
-    if mask is not None and not (queries == 1 and _is_causal(mask)):
-        return None
     keys = key.shape[2]
-    if key.shape != (batch, heads, keys, dim) or not 0 < batch * heads * queries * keys < WIDE_PAIRS:
-        return None
-    if dim == 0 or (queries <= FEW_ROWS and 2 * key.numel() >= FEW_ROWS_NUMBERS):
+    pairs = batch * heads * queries * keys
+    if key.shape != (batch, heads, keys, dim) or not 0 < pairs < WIDE_PAIRS or dim == 0:
         return None
     for tensor in (query, key, value):
         if tensor.dtype is not torch.float32 or not tensor.is_cpu or tensor.stride(3) != 1:
             return None
         if tensor.requires_grad and torch.is_grad_enabled():
             return None
-    if LISTENERS or recording() is not None or autocasts(query):
+    if LISTENERS or recording() is not None or autocasts(query) or [*BACKENDS][:2] != ["sdpa", "reference"]:
         return None
-    if next(iter(BACKENDS)) != "sdpa" or (keys < SHORT and not is_finite(query)):
+    if mask is None or (queries == 1 and _is_causal(mask)):
+        if queries <= FEW_ROWS and 2 * key.numel() >= FEW_ROWS_NUMBERS:
+            return None
+        if keys < SHORT and not is_finite(query):
+            return None
+        return F.scaled_dot_product_attention(query, key, value, scale=1.0 / sqrt(dim))
+    if type(mask) is not Lengths or pairs >= FUSED_ELEMENTS:
         return None
-    return F.scaled_dot_product_attention(query, key, value, scale=1.0 / sqrt(dim))
+    if queries <= FEW_ROWS and 2 * pairs * dim >= FEW_ROWS_HIDDEN * queries:
+        return None
+    allowed = mask.dense_keys(batch, keys)
+    return None if allowed is None else _masked(query, key, value, allowed)
+
+
+def _masked(query: Tensor, key: Tensor, value: Tensor, allowed: Tensor) -> Tensor | None:
+    """The lines of `regard.attention.steps`; None if a number is not finite, which may be a hidden one."""
+    scores, scale = query @ key.transpose(-1, -2), 1.0 / sqrt(query.shape[3])
+    masked = torch.where(allowed, scores * scale if scale != 1.0 else scores, -torch.inf)
+    output = plain_softmax(masked, -1) @ value
+    return output if is_finite(output) else None
 
 
 def _is_causal(mask: object) -> bool:

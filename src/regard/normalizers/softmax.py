@@ -122,7 +122,7 @@ def safe_softmax(scores: Tensor, dim: int) -> Tensor:
     """``torch.softmax``, but weight 0 and gradient 0 for scores of −inf, also in rows that have no others."""
     if scores.device.type == "cpu" and reverse_mode_only(scores):
         wants_gradient = scores.requires_grad and torch.is_grad_enabled()
-        return _Softmax.apply(scores, dim) if wants_gradient else _softmax(scores, dim)
+        return _Softmax.apply(scores, dim) if wants_gradient else plain_softmax(scores, dim)
     hidden = scores == -torch.inf
     # The first filling changes no number: it only stops gradients at hidden pairs.
     shown = scores.masked_fill(hidden, -torch.inf).masked_fill(hidden.all(dim, keepdim=True), 0.0)
@@ -152,7 +152,8 @@ def _top_with_sink(scores: Tensor, sinks: Tensor, dim: int) -> Tensor:
     return torch.where(empty, sinks, torch.maximum(top, sinks))
 
 
-def _softmax(scores: Tensor, dim: int) -> Tensor:
+def plain_softmax(scores: Tensor, dim: int) -> Tensor:
+    """``torch.softmax``, but weight 0 for scores of −inf; it has no gradient for rows that have no others."""
     weights = torch.softmax(scores, dim)
     # PyTorch makes rows of −inf only NaN throughout, and rows with NaN or +inf also where they are hidden.
     return weights if first_is_finite(weights, dim) else weights.masked_fill(scores == -torch.inf, 0.0)
@@ -163,7 +164,7 @@ class _Softmax(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, scores: Tensor, dim: int) -> Tensor:
-        weights = _softmax(scores, dim)
+        weights = plain_softmax(scores, dim)
         ctx.dim = dim
         ctx.save_for_backward(weights, scores)
         return weights
