@@ -9,7 +9,7 @@ from torch.utils.checkpoint import checkpoint
 
 from regard.attention.problem import Problem
 from regard.attention.readings import Gatherer
-from regard.attention.steps import Inputs, mix, weigh, whole
+from regard.attention.steps import Inputs, mix, weigh, weights_alone, whole
 from regard.axes import Float
 from regard.masks.visible_keys import visible_keys
 from regard.transforms import active_transform
@@ -82,16 +82,17 @@ def read_shares(problem: Problem, gatherer: Gatherer) -> None:
     """Show a gatherer the weights for its ``shares`` alone; for kernels that take the other readings."""
     if gatherer.read.shares and problem.pairs:
         for inputs in blocks(problem, block_shape(problem)):
-            gatherer.add_shares(weigh(problem, inputs).weights, inputs.grid)
+            gatherer.add_shares(weights_alone(problem, inputs), inputs.grid)
 
 
 def _attend_block(problem: Problem, inputs: Inputs, gatherer: Gatherer | None) -> Tensor:
     reader = gatherer
 
     def calculate() -> Tensor:
+        if reader is None:
+            return mix(problem, inputs, weights_alone(problem, inputs))
         steps = weigh(problem, inputs)
-        if reader is not None:
-            reader.add(steps.masked, steps.weights, inputs.grid)
+        reader.add(steps.masked, steps.weights, inputs.grid)
         return mix(problem, inputs, steps.weights)
 
     # Recomputation would hide the calculation from transforms of functions.

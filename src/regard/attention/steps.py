@@ -11,6 +11,8 @@
 Backends that have no kernel of their own run exactly these lines, on the whole grid or on a tile of it.
 """
 
+from collections import deque
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import torch
@@ -57,25 +59,35 @@ def whole(problem: Problem) -> Inputs:
 
 def weigh(problem: Problem, inputs: Inputs) -> Weights:
     """Scores and weights of one tile."""
+    return Weights(*_calculation(problem, inputs))
+
+
+def weights_alone(problem: Problem, inputs: Inputs) -> Float[Tensor, "batch heads queries keys"]:
+    """The weights of one tile as `weigh` gives them, without keeping the steps before: their memory is used again."""
+    return deque(_calculation(problem, inputs), maxlen=1).pop()
+
+
+def _calculation(problem: Problem, inputs: Inputs) -> Iterator[Tensor]:
+    """Scores, scaled, capped, biased and masked scores, and weights: each is made when it is asked for."""
     prepared, grid = inputs.prepared, inputs.grid
     scores = prepared.primitive(prepared.query, prepared.key)
-    scaled = scores
+    yield scores
     if isinstance(prepared.scale, Tensor):
-        scaled = scores * accurate(grid.cut(prepared.scale))
+        scores = scores * accurate(grid.cut(prepared.scale))
     elif prepared.scale != 1.0:
-        scaled = scores * prepared.scale
-    capped = scaled
+        scores = scores * prepared.scale
+    yield scores
     for modifier in prepared.modifiers:
-        capped = modifier(capped, grid)
-    biased = capped
+        scores = modifier(scores, grid)
+    yield scores
     if problem.bias is not None:
-        biased = capped + accurate(problem.bias(inputs.query, grid)).to(capped.dtype)
-    masked = biased
+        scores = scores + accurate(problem.bias(inputs.query, grid)).to(scores.dtype)
+    yield scores
     mask = problem.hiding_mask
     if mask is not None:
-        masked = torch.where(mask.allows(grid), biased, -torch.inf)
-    weights = problem.normalizer.weigh(masked, grid)
-    return Weights(scores, scaled, capped, biased, masked, weights)
+        scores = torch.where(mask.allows(grid), scores, -torch.inf)
+    yield scores
+    yield problem.normalizer.weigh(scores, grid)
 
 
 def mix(

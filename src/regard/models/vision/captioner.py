@@ -1,6 +1,7 @@
 """What every captioner has: a grid of annotations of an image, a decoder, a loss, and a search."""
 
 from abc import abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -121,6 +122,7 @@ class Captioner(TextPredictor):
         length_penalty: float = 1.0,
         risk: MinimumRisk | None = None,
         max_length: int = 40,
+        forbidden: Sequence[int] = (),
     ) -> list[Hypothesis]:
         """The best caption of each image; the module is in evaluation mode during the search.
 
@@ -130,12 +132,19 @@ class Captioner(TextPredictor):
             length_penalty: α of `regard.models.search.beam`; not used if ``width`` is 1.
             risk: choose from samples, instead of a beam: `regard.models.search.minimum_risk`.
             max_length: largest number of tokens.
+            forbidden: tokens that are never chosen, besides padding.
         """
         training = self.training
         self.eval()
         try:
             encoded = self.encode(images)
-            longest = self.longest(max_length)
-            return self.search(encoded, width=width, length_penalty=length_penalty, risk=risk, max_length=longest)
+            return self.search(
+                encoded,
+                width=width,
+                length_penalty=length_penalty,
+                risk=risk,
+                max_length=self.longest(max_length),
+                forbidden=forbidden,
+            )
         finally:
             self.train(training)

@@ -99,6 +99,8 @@ class TrainedCaptioner(Trained):
                 length_penalty=length_penalty,
                 risk=risk,
                 max_length=self.config.data.max_length,
+                # An unknown word says nothing of an image.
+                forbidden=(self.tokenizer.UNK,),
             )
             found += [self._caption(image, one) for image, one in zip(images, hypotheses, strict=True)]
         return found
