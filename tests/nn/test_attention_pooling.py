@@ -121,3 +121,36 @@ def test_bad_arguments(arguments, error, words):
 def test_bad_annotations():
     with pytest.raises(ShapeError, match=r"annotations must be \[batch, length, 5\]"):
         AttentionPooling(5)(torch.randn(2, 3, 4))
+
+
+def test_autocast_chooses_the_dtype_of_the_projection_alone():
+    pooling, h = AttentionPooling(64, 2), torch.randn(3, 9, 64)
+    torch.nn.init.normal_(pooling.query)
+    lengths = torch.tensor([9, 4, 0])
+    with torch.autocast("cpu", torch.bfloat16):
+        found = pooling(h, lengths, need_weights=True)
+        key = F.linear(h, pooling.score.key_projection.weight)
+    assert key.dtype == torch.bfloat16
+    assert found.output.dtype == found.weights.dtype == torch.float32
+    u = torch.tanh(key.float()[:, None] + pooling.query[None, :, None])
+    hidden = torch.arange(9) >= lengths[:, None, None]
+    alpha = (u @ pooling.score.weight[:, :, None])[..., 0].masked_fill(hidden, -torch.inf).softmax(-1).nan_to_num()
+    torch.testing.assert_close(found.weights, alpha)
+    torch.testing.assert_close(found.output, torch.einsum("bht,btd->bhd", alpha, h).flatten(1))
+    with torch.autocast("cpu", torch.bfloat16), pytest.raises(ShapeError, match="keys must be an integer or"):
+        pooling(h, torch.tensor([9]))
+
+
+def test_padding_reaches_no_gradient_under_autocast():
+    pooling, h = AttentionPooling(8), torch.randn(2, 5, 8)
+    gradients = []
+    for padding in (0.0, math.nan):
+        given = h.clone()
+        given[1, 2:] = padding
+        given.requires_grad_()
+        with torch.autocast("cpu", torch.bfloat16):
+            total = pooling(given, torch.tensor([5, 2])).output.square().sum()
+        gradients.append(torch.autograd.grad(total, [given, *pooling.parameters()]))
+    for first, second in zip(*gradients, strict=True):
+        assert torch.equal(first, second)
+        assert second.isfinite().all()

@@ -6,7 +6,6 @@ from torch import Tensor, nn
 
 from regard import masks
 from regard.attention import Attended, Plan, Problem
-from regard.attention.isolation import is_finite
 from regard.attention.memory import CachedMemory
 from regard.attention.planner import BACKENDS, make_plan
 from regard.attention.validation import check_dropout
@@ -14,11 +13,11 @@ from regard.attention.verbs import BackendName, Normalizing, run
 from regard.biases import Bias, as_bias
 from regard.errors import ArgumentError, KindError, ShapeError
 from regard.masks import Mask
+from regard.nn.hidden_keys import without_hidden
 from regard.nn.memory import Memory
 from regard.normalizers import as_normalizer
 from regard.scores import LocationAware, Scoring, as_score, create
 from regard.shapes import Grid, accurate, check_floating
-from regard.transforms import can_branch_on
 
 
 class Attention(nn.Module):
@@ -119,7 +118,7 @@ class Attention(nn.Module):
             grid = Grid.whole(batch, 1, 1, keys, annotations.device)
             visible.check(grid)
             seen = visible.dense(grid)[:, 0, 0]
-            annotations, value = _without_hidden(annotations, value, seen)
+            annotations, value = without_hidden(annotations, value, seen)
         key = self.score.project_key(annotations[:, None])[:, 0]
         # Half precision is scored in float32 anyway: once here, and not again at each step.
         key, value, score = accurate(key), accurate(value), self.score.projected()
@@ -242,19 +241,6 @@ class Attention(nn.Module):
             # The same keys and values, as they were before they were cached, serve every problem.
             problem.memory = None
         return problem
-
-
-def _without_hidden(annotations: Tensor, value: Tensor, seen: Tensor) -> tuple[Tensor, Tensor]:
-    """Both with zeros where a key is hidden, unless all numbers are finite anyway.
-
-    What is hidden may hold anything, and must reach neither products nor their gradients (contract 10); a finite number
-    has weight 0 and gradient 0.
-    """
-    one = value is annotations
-    if can_branch_on(annotations) and can_branch_on(value) and is_finite(annotations) and (one or is_finite(value)):
-        return annotations, value
-    clean = annotations.masked_fill(~seen[..., None], 0.0)
-    return clean, clean if one else value.masked_fill(~seen[..., None], 0.0)
 
 
 Given = TypeVar("Given")

@@ -7,14 +7,17 @@ import torch
 from torch import Tensor, nn
 
 from regard import masks, scores
+from regard.attention.execution import autocasts
 from regard.attention.validation import check_dropout, validate
 from regard.attention.verbs import BackendName, Normalizing, run
 from regard.errors import ArgumentError, ShapeError, UnknownNameError
+from regard.masks import Mask
+from regard.nn.hidden_keys import without_hidden
 from regard.normalizers import as_normalizer
 from regard.scores import Additive, Score, as_score
 from regard.scores.additive import create_weight
 from regard.scores.names import Scoring
-from regard.shapes import check_floating
+from regard.shapes import Grid, accurate, check_floating
 
 POOLING_SCORES = ("additive", "concat", "cosine", "distance", "dot", "general", "mlp", "scaled_dot")
 """The names of scores that `AttentionPooling` makes; those of location need a query that moves."""
@@ -104,24 +107,34 @@ class AttentionPooling(nn.Module):
             raise ShapeError(
                 f"annotations must be [batch, length, {self.dim}]; they have shape {list(annotations.shape)}"
             )
-        batch = annotations.shape[0]
-        query = self.query.to(annotations.dtype)[None, :, None].expand(batch, -1, -1, -1)  # B heads 1 dim
-        # One key and value head serves all queries.
-        key = annotations[:, None]
+        query, value = self.query.to(annotations.dtype), annotations
+        key, score, mask = value, self.score, None if lengths is None else masks.lengths(lengths)
+        if autocasts(annotations):
+            # The projection is a linear layer, whose dtype autocast chooses; the score is computed in float32.
+            query, value = accurate(query), accurate(value if mask is None else _without_padding(value, mask))
+            key, score = accurate(score.project_key(value[:, None])[:, 0]), score.projected()
         problem = validate(
-            query,
-            key,
-            key,
-            score=self.score,
+            query[None, :, None].expand(len(annotations), -1, -1, -1),  # B heads 1 dim
+            key[:, None],  # one head, which serves all queries
+            value[:, None],
+            score=score,
             normalizer=self.normalizer,
-            mask=None if lengths is None else masks.lengths(lengths),
+            mask=mask,
             dropout=self.dropout if self.training else 0.0,
         )
         output, weights = run(problem, self.backend, need_weights=need_weights)
+        output = output.to(annotations.dtype)
         return Pooled(output[:, :, 0].flatten(1), None if weights is None else weights[:, :, 0])
 
     def extra_repr(self) -> str:
         return f"dim={self.dim}, heads={self.heads}"
+
+
+def _without_padding(annotations: Tensor, mask: Mask) -> Tensor:
+    """Zeros behind the end of each sequence: what stands there must reach no gradient of a projection (contract 10)."""
+    grid = Grid.whole(len(annotations), 1, 1, annotations.shape[1], annotations.device)
+    mask.check(grid)
+    return without_hidden(annotations, annotations, mask.dense(grid)[:, 0, 0])[0]
 
 
 def _score(score: Scoring, dim: int, heads: int, score_dim: int | None) -> Score:

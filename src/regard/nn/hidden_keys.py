@@ -1,0 +1,19 @@
+"""What a mask hides of annotations, before they are projected."""
+
+from torch import Tensor
+
+from regard.attention.isolation import is_finite
+from regard.transforms import can_branch_on
+
+
+def without_hidden(annotations: Tensor, value: Tensor, seen: Tensor) -> tuple[Tensor, Tensor]:
+    """Both with zeros where a key is hidden, unless all numbers are finite anyway.
+
+    What is hidden may hold anything, and must reach neither products nor their gradients (contract 10); a finite number
+    has weight 0 and gradient 0.
+    """
+    one = value is annotations
+    if can_branch_on(annotations) and can_branch_on(value) and is_finite(annotations) and (one or is_finite(value)):
+        return annotations, value
+    clean = annotations.masked_fill(~seen[..., None], 0.0)
+    return clean, clean if one else value.masked_fill(~seen[..., None], 0.0)
