@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sacrebleu.metrics import BLEU
 
-from regard.errors import ArgumentError
+from regard.errors import ArgumentError, KindError
 from regard.models import Encoded, MinimumRisk, minimum_risk, sample
 from regard.models.search.greedy_and_sampling import ROWS
 from regard.models.search.minimum_risk import mean_utilities
@@ -140,10 +140,13 @@ def test_each_sentence_has_its_own_limit_and_no_forbidden_token():
     [
         ({"samples": 0}, "samples must be at least 1; it is 0"),
         ({"order": 0}, "order must be at least 1; it is 0"),
+        ({"samples": 2.5}, "samples must be a whole number|samples must be an integer"),
+        ({"seed": -1}, "seed must be"),
+        ({"seed": 2**63}, "seed must be"),
         ({"temperature": 0.0}, "temperature must be above 0; it is 0.0"),
         ({"temperature": math.nan}, "temperature must be above 0; it is nan"),
     ],
 )
 def test_bad_numbers(wrong, message):
-    with pytest.raises(ArgumentError, match=message):
+    with pytest.raises((ArgumentError, KindError), match=message):
         MinimumRisk(**wrong)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from regard.training.sections import check_at_least, check_between
+from regard.training.sections import check_between
 
 if TYPE_CHECKING:
     from regard.models.search import MinimumRisk
@@ -39,7 +39,7 @@ class SearchOptions:
         check_between(self, 0, MOST_SAMPLES, "samples")
         check_between(self, 1e-6, 1e6, "temperature")
         check_between(self, 1, 100, "utility_order")
-        check_at_least(self, 0, "seed")
+        check_between(self, 0, 2**63 - 1, "seed")
 
     @property
     def minimum_risk(self) -> MinimumRisk | None:

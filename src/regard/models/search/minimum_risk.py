@@ -12,6 +12,7 @@ from regard.errors import ArgumentError
 from regard.models.encoders import Encoded
 from regard.models.search.decoder_protocol import Hypothesis, SearchableDecoder
 from regard.models.search.greedy_and_sampling import sample
+from regard.shapes import whole_number
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +27,7 @@ class MinimumRisk:
 
     Raises:
         ArgumentError: a number is out of its range.
+        KindError: it is not a whole number.
     """
 
     samples: int = 100
@@ -34,10 +36,8 @@ class MinimumRisk:
     seed: int = 1
 
     def __post_init__(self) -> None:
-        if self.samples < 1:
-            raise ArgumentError(f"samples must be at least 1; it is {self.samples}")
-        if self.order < 1:
-            raise ArgumentError(f"order must be at least 1; it is {self.order}")
+        for name, low, high in (("samples", 1, None), ("order", 1, None), ("seed", 0, 2**63 - 1)):
+            whole_number(name, getattr(self, name), low, high)
         if not self.temperature > 0:
             raise ArgumentError(f"temperature must be above 0; it is {self.temperature}")
 
@@ -56,7 +56,7 @@ def minimum_risk(
 
     ::
 
-        Y* = argmax over h of 1/N Σ_r u(h, r),    h and r among N samples Y_1 … Y_N ~ p(Y | X)^(1/temperature)
+        Y* = argmax over h of 1/N Σ_r u(h, r),    h and r among N samples
         u(h, r) = min(1, e^(1 − |r|/|h|)) Π_n p_n^(1/order),    n from 1 to order
         p_n = (m_n + k_n) / (max(0, |h| − n + 1) + k_n),    k_1 = 0, all other k_n = 1
 
@@ -64,7 +64,7 @@ def minimum_risk(
     hypotheses and as evidence as in Eikema & Aziz 2020, "Is MAP Decoding All You Need?", section 6. The utility is the
     BLEU of tokens (Papineni et al. 2002), m_n the n-grams of h that are in r; k is that of Lin & Och 2004, "ORANGE",
     section 3.1. A beam finds the sentence that is most likely as a whole; this finds the one that has most in common
-    with all that are likely.
+    with all that are likely. Samples are drawn as `sample` draws them.
 
     Args:
         decoder: the decoder.
