@@ -107,8 +107,9 @@ def _differentiate_sparse(mobility: Any) -> Any:
 def _sparsemax_mobility(normalizer: Sparsemax, weights: Any) -> None:
     real = weights.dtype.type
     for j in range(weights.size):
-        # 1, but NaN for NaN.
-        weights[j] = real(0) if weights[j] <= real(0) else weights[j] * real(0) + real(1)
+        # 1, but NaN for NaN, which both comparisons let through.
+        visible = real(1) if weights[j] > real(0) else weights[j]
+        weights[j] = real(0) if weights[j] <= real(0) else visible
 
 
 @inlined
