@@ -148,7 +148,7 @@ def test_importing_brings_no_heavy_part():
     code = (
         "import sys, torch; before = set(sys.modules); import regard; "
         "[getattr(regard, name) for name in regard.__all__]; "
-        "print(*sorted({name.split('.')[0] for name in set(sys.modules) - before}))"
+        "print(*sorted({name.split('.')[0] for name in set(sys.modules) - before}), 'torch._dynamo' in sys.modules)"
     )
     new = set(subprocess.check_output([sys.executable, "-c", code], text=True).split())
     assert "regard" in new
@@ -156,6 +156,7 @@ def test_importing_brings_no_heavy_part():
              "sacrebleu", "pandas", "pyarrow", "rich", "cyclopts", "pydantic", "starlette", "uvicorn",
              "yaml", "scipy"}  # fmt: skip
     assert not new & heavy
+    assert "False" in new  # PyTorch's compiler
 
 
 def test_importing_reads_no_environment():

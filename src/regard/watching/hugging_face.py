@@ -58,6 +58,10 @@ class Implementation:
 
     backend: str = "auto"
 
+    def __post_init__(self) -> None:
+        # Here and not where it is defined: it imports PyTorch's compiler.
+        torch.compiler.assume_constant_result(_refusal)
+
     def attention(
         self,
         module: torch.nn.Module,
@@ -290,7 +294,6 @@ def _wants_weights(options: dict[str, Any]) -> bool:
     return collected is not None and any("attentions" in key for key in collected)
 
 
-@torch.compiler.assume_constant_result
 def _refusal(kind: type) -> str | None:
     return _refusal_of(kind)
 
