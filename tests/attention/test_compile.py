@@ -188,13 +188,7 @@ def test_the_drop_in_compiles_whole(backend, need_weights, normalizer):
     [
         {"attention": "bahdanau"},
         {"attention": "luong"},
-        pytest.param(
-            {"attention": "luong", "scope": "local-p", "window": 1},
-            marks=pytest.mark.skipif(
-                torch.torch_version.TorchVersion(torch.__version__) < (2, 10),
-                reason="PyTorch 2.9 cannot compile functions that make a module",
-            ),
-        ),
+        {"attention": "luong", "scope": "local-p", "window": 1},
     ],
     ids=["bahdanau", "luong", "local-p"],
 )
