@@ -5,9 +5,10 @@
 
 import enum
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Collection, Hashable, Iterable
 from typing import ClassVar, NoReturn
 
+import torch
 from torch import Tensor
 
 from regard.axes import Bool
@@ -159,14 +160,20 @@ class Combination(Mask):
 
     def __init__(self, first: Mask, *others: Mask):
         # Keys of a dict: in order and once. Those of a chain are copied with their hashes, so that growing it is cheap.
-        self._parts: dict[Mask, None] = {}
+        # A compiler cannot ask a mask that is made in its graph for a hash: there, equal ones are kept.
+        once: dict[Mask, None] = {}
+        every: tuple[Mask, ...] = ()
         depth = given = given_in_all = 0
         for mask in (as_part(first), *map(as_part, others)):
             is_chain = isinstance(mask, type(self))
-            parts = mask._parts if is_chain else {mask: None}
-            self._parts |= parts
+            parts = mask._parts if is_chain else (mask,)
+            if torch.compiler.is_compiling():
+                every = (*every, *parts)
+            else:
+                once |= dict.fromkeys(parts)
             depth = max(depth, mask.depth if is_chain else mask.depth + 1)
             given, given_in_all = given + len(parts), given_in_all + mask.parts_in_all
+        self._parts: Collection[Mask] = every or once
         self.depth = depth
         all_differ = len(self._parts) == given
         self.parts_in_all = given_in_all if all_differ else sum(part.parts_in_all for part in self._parts)

@@ -43,7 +43,7 @@ class Primitive(ABC):
         """How many numbers this primitive holds at once for each pair: what decides the size of a tile."""
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class InnerProduct(Primitive):
     """``query · key``."""
 
@@ -57,7 +57,7 @@ class InnerProduct(Primitive):
         return 1
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class TanhSum(Primitive):
     """``weight · tanh(query + key)``: the additive score of prepared projections.
 
@@ -84,7 +84,7 @@ class TanhSum(Primitive):
         return query.shape[-1]
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Pairwise(Primitive):
     """Any function of a tile of queries and keys.
 

@@ -83,7 +83,9 @@ def test_a_palette_with_a_transparent_colour():
 @pytest.mark.parametrize("mode", ["1", "L", "LA", "RGBA", "CMYK", "YCbCr", "LAB"])
 def test_every_mode_of_a_file_gives_three_colours(mode):
     file = io.BytesIO()
-    Image.new(mode, (7, 5)).save(file, "PNG" if mode in ("1", "L", "LA", "RGBA") else "TIFF")
+    # Pillow 12 writes TIFF files of YCbCr that it cannot read.
+    kind = {"CMYK": "TIFF", "YCbCr": "JPEG", "LAB": "TIFF"}.get(mode, "PNG")
+    Image.new(mode, (7, 5)).save(file, kind)
     found = read_image(file.getvalue())
     assert found.shape == (5, 7, 3)
     assert found.dtype == np.uint8
