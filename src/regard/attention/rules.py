@@ -87,13 +87,25 @@ def _runs(name: str, problem: Problem, backends: Mapping[str, Backend]) -> bool:
 def _slower_for_few_rows(problem: Problem, backends: Mapping[str, Backend]) -> str | None:
     """Why the fused kernels' products of few rows are faster; None if they are not: see `FEW_ROWS_NUMBERS`."""
     query, key, value = problem.query, problem.key, problem.value
-    if query.shape[2] > FEW_ROWS or query.dtype != torch.float32 or _wants_gradient(problem):
+    if query.dtype != torch.float32 or _wants_gradient(problem):
         return None
-    if problem.may_hide:
-        many = problem.pairs * (key.shape[3] + value.shape[3]) >= FEW_ROWS_HIDDEN * query.shape[2]
-    else:
-        many = key.numel() + value.numel() >= FEW_ROWS_NUMBERS
-    return "for a few queries with so many keys 'cpu' is faster" if many and _runs("cpu", problem, backends) else None
+    read = problem.pairs * (key.shape[3] + value.shape[3]) if problem.may_hide else key.numel() + value.numel()
+    if not are_few_rows(query.shape[2], read, problem.may_hide) or not _runs("cpu", problem, backends):
+        return None
+    return "for a few queries with so many keys 'cpu' is faster"
+
+
+def are_few_rows(queries: int, read: int, may_hide: bool) -> bool:
+    """Whether products of few rows decide.
+
+    Args:
+        queries: of each head.
+        read: numbers of keys and values; with ``may_hide`` those of all pairs.
+        may_hide: whether there is a mask or a bias.
+    """
+    if queries > FEW_ROWS:
+        return False
+    return read >= FEW_ROWS_HIDDEN * queries if may_hide else read >= FEW_ROWS_NUMBERS
 
 
 def _wide(problem: Problem) -> bool:

@@ -84,7 +84,7 @@ def _calculation(problem: Problem, inputs: Inputs) -> Iterator[Tensor]:
         scores = scores + accurate(problem.bias(inputs.query, grid)).to(scores.dtype)
     yield scores
     mask = problem.hiding_mask
-    if mask is not None:
+    if mask is not None and (grid is problem.grid or not mask.hides_nothing(grid)):
         scores = torch.where(mask.allows(grid), scores, -torch.inf)
     yield scores
     yield problem.normalizer.weigh(scores, grid)

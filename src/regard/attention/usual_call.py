@@ -12,8 +12,7 @@ from regard.attention.isolation import is_finite
 from regard.attention.listeners import LISTENERS
 from regard.attention.planner import BACKENDS
 from regard.attention.recording import recording
-from regard.attention.rules import FEW_ROWS_HIDDEN, FEW_ROWS_NUMBERS, FUSED_ELEMENTS, WIDE_PAIRS
-from regard.kernels.cpu.kernel_inputs import FEW_ROWS
+from regard.attention.rules import FUSED_ELEMENTS, WIDE_PAIRS, are_few_rows
 from regard.masks import Band, Lengths
 from regard.normalizers.softmax import plain_softmax
 from regard.transforms import reverse_mode_only
@@ -51,14 +50,10 @@ def usual_call(query: Tensor, key: Tensor, value: Tensor, mask: object = None) -
     if LISTENERS or recording() is not None or autocasts(query) or [*BACKENDS][:2] != ["sdpa", "reference"]:
         return None
     if mask is None or (queries == 1 and _is_causal(mask)):
-        if queries <= FEW_ROWS and 2 * key.numel() >= FEW_ROWS_NUMBERS:
-            return None
-        if keys < SHORT and not is_finite(query):
+        if are_few_rows(queries, 2 * key.numel(), False) or (keys < SHORT and not is_finite(query)):
             return None
         return F.scaled_dot_product_attention(query, key, value, scale=1.0 / sqrt(dim))
-    if type(mask) is not Lengths or pairs >= FUSED_ELEMENTS:
-        return None
-    if queries <= FEW_ROWS and 2 * pairs * dim >= FEW_ROWS_HIDDEN * queries:
+    if type(mask) is not Lengths or pairs >= FUSED_ELEMENTS or are_few_rows(queries, 2 * pairs * dim, True):
         return None
     allowed = mask.dense_keys(batch, keys)
     return None if allowed is None else _masked(query, key, value, allowed)

@@ -13,11 +13,11 @@ from regard.attention.verbs import BackendName, Normalizing, run
 from regard.biases import Bias, as_bias
 from regard.errors import ArgumentError, KindError, ShapeError
 from regard.masks import Mask
-from regard.nn.hidden_keys import without_hidden
+from regard.nn.hidden_keys import seen_keys, without_hidden
 from regard.nn.memory import Memory
 from regard.normalizers import as_normalizer
 from regard.scores import LocationAware, Scoring, as_score, create
-from regard.shapes import Grid, accurate, check_floating
+from regard.shapes import accurate, check_floating
 
 
 class Attention(nn.Module):
@@ -115,9 +115,7 @@ class Attention(nn.Module):
             visible = marked if visible is None else visible & marked
         seen = None
         if visible is not None:
-            grid = Grid.whole(batch, 1, 1, keys, annotations.device)
-            visible.check(grid)
-            seen = visible.dense(grid)[:, 0, 0]
+            seen = seen_keys(visible, annotations)
             annotations, value = without_hidden(annotations, value, seen)
         key = self.score.project_key(annotations[:, None])[:, 0]
         # Half precision is scored in float32 anyway: once here, and not again at each step.

@@ -11,13 +11,12 @@ from regard.attention.execution import autocasts
 from regard.attention.validation import check_dropout, validate
 from regard.attention.verbs import BackendName, Normalizing, run
 from regard.errors import ArgumentError, ShapeError, UnknownNameError
-from regard.masks import Mask
-from regard.nn.hidden_keys import without_hidden
+from regard.nn.hidden_keys import seen_keys, without_hidden
 from regard.normalizers import as_normalizer
 from regard.scores import Additive, Score, as_score
 from regard.scores.additive import create_weight
 from regard.scores.names import Scoring
-from regard.shapes import Grid, accurate, check_floating
+from regard.shapes import accurate, check_floating
 
 POOLING_SCORES = ("additive", "concat", "cosine", "distance", "dot", "general", "mlp", "scaled_dot")
 """The names of scores that `AttentionPooling` makes; those of location need a query that moves."""
@@ -111,7 +110,9 @@ class AttentionPooling(nn.Module):
         key, score, mask = value, self.score, None if lengths is None else masks.lengths(lengths)
         if autocasts(annotations):
             # The projection is a linear layer, whose dtype autocast chooses; the score is computed in float32.
-            query, value = accurate(query), accurate(value if mask is None else _without_padding(value, mask))
+            if mask is not None:
+                value, _ = without_hidden(value, value, seen_keys(mask, value))
+            query, value = accurate(query), accurate(value)
             key, score = accurate(score.project_key(value[:, None])[:, 0]), score.projected()
         problem = validate(
             query[None, :, None].expand(len(annotations), -1, -1, -1),  # B heads 1 dim
@@ -128,13 +129,6 @@ class AttentionPooling(nn.Module):
 
     def extra_repr(self) -> str:
         return f"dim={self.dim}, heads={self.heads}"
-
-
-def _without_padding(annotations: Tensor, mask: Mask) -> Tensor:
-    """Zeros behind the end of each sequence: what stands there must reach no gradient of a projection (contract 10)."""
-    grid = Grid.whole(len(annotations), 1, 1, annotations.shape[1], annotations.device)
-    mask.check(grid)
-    return without_hidden(annotations, annotations, mask.dense(grid)[:, 0, 0])[0]
 
 
 def _score(score: Scoring, dim: int, heads: int, score_dim: int | None) -> Score:

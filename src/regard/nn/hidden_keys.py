@@ -3,7 +3,20 @@
 from torch import Tensor
 
 from regard.attention.isolation import is_finite
+from regard.masks import Mask
+from regard.shapes import Grid
 from regard.transforms import can_branch_on
+
+
+def seen_keys(mask: Mask, annotations: Tensor) -> Tensor:
+    """Which annotations ``[batch, keys, features]`` a mask shows to a query, bool ``[batch, keys]``.
+
+    Raises:
+        ShapeError, KindError, ArgumentError: as `Mask.check`.
+    """
+    grid = Grid.whole(annotations.shape[0], 1, 1, annotations.shape[1], annotations.device)
+    mask.check(grid)
+    return mask.dense(grid)[:, 0, 0]
 
 
 def without_hidden(annotations: Tensor, value: Tensor, seen: Tensor) -> tuple[Tensor, Tensor]:

@@ -153,7 +153,7 @@ def _top_with_sink(scores: Tensor, sinks: Tensor, dim: int) -> Tensor:
 
 
 def plain_softmax(scores: Tensor, dim: int) -> Tensor:
-    """``torch.softmax``, but weight 0 for scores of −inf; it has no gradient for rows that have no others."""
+    """``torch.softmax``, but 0 for scores of −inf, also in rows of nothing else. For calls without a gradient."""
     weights = torch.softmax(scores, dim)
     # PyTorch makes rows of −inf only NaN throughout, and rows with NaN or +inf also where they are hidden.
     return weights if first_is_finite(weights, dim) else weights.masked_fill(scores == -torch.inf, 0.0)

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
+from regard.bench.plain.parameters import with_parameters_of
 from regard.models.text_classifier import TextClassifier, TextClassifierConfig
 
 
@@ -32,19 +33,15 @@ class PlainClassifier(nn.Module):
     @classmethod
     def like(cls, model: TextClassifier) -> "PlainClassifier":
         """A plain classifier with the configuration and a copy of the parameters of ours."""
-        plain = cls(model.config)
-        ours = model.state_dict()
         names = {
             "embedding.weight": "encoder.embedding.weight",
             "key.weight": "pooling.score.key_projection.weight",
             "key.bias": "pooling.query",
             "energy.weight": "pooling.score.weight",
         }
-        with torch.no_grad():
-            for name, parameter in plain.named_parameters():
-                found = name.replace("encoder.", "encoder.rnn.")
-                parameter.copy_(ours[names.get(name, found)].reshape(parameter.shape))
-        return plain
+        return with_parameters_of(
+            model, cls(model.config), lambda name: names.get(name, name.replace("encoder.", "encoder.rnn."))
+        )
 
     def loss(self, tokens: Tensor, lengths: Tensor, labels: Tensor) -> Tensor:
         """The mean cross-entropy of a batch: ``[batch, length]``, ``[batch]``, ``[batch]``."""

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from regard.bench.plain.parameters import with_parameters_of
 from regard.bench.plain.translator import SMOOTHING
 from regard.data.text.batches import PairBatch
 from regard.models import TransformerConfig, TransformerTranslator
@@ -47,16 +48,13 @@ class PlainTransformer(nn.Module):
     @classmethod
     def like(cls, model: TransformerTranslator) -> "PlainTransformer":
         """A plain Transformer with the configuration and a copy of the parameters of ours."""
-        plain = cls(model.config)
-        ours = model.state_dict()
         names = {
             "source_embedding.weight": "source_input.embedding.weight",
             "embedding.weight": "target_input.embedding.weight",
         }
-        with torch.no_grad():
-            for name, parameter in plain.named_parameters():
-                parameter.copy_(ours[names.get(name, name.removeprefix("transformer."))])
-        return plain
+        return with_parameters_of(
+            model, cls(model.config), lambda name: names.get(name, name.removeprefix("transformer."))
+        )
 
     def loss(self, batch: PairBatch) -> Tensor:
         """The training loss of a batch: mean over target tokens, with label smoothing."""

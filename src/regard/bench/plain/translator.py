@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
+from regard.bench.plain.parameters import with_parameters_of
 from regard.data.text.batches import PairBatch
 from regard.models.recurrent_translator import RecurrentTranslator, TranslatorConfig
 
@@ -54,7 +55,6 @@ class PlainTranslator(nn.Module):
     def like(cls, model: RecurrentTranslator) -> "PlainTranslator":
         """A plain translator with the configuration and a copy of the parameters of ours."""
         plain = cls(model.config)
-        ours = model.state_dict()
         suffix = "" if plain.loops else "_l0"
         names = {
             "source_embedding.weight": "encoder.embedding.weight",
@@ -74,12 +74,8 @@ class PlainTranslator(nn.Module):
             names[f"decoder.{name}{suffix}"] = f"decoder.recurrence.rnn.{name}_l0"
             for direction in ("_l0", "_l0_reverse"):
                 names[f"encoder.{name}{direction}"] = f"encoder.rnn.{name}{direction}"
-        with torch.no_grad():
-            for name, parameter in plain.named_parameters():
-                value = ours[names[name]]
-                # Our general score is query · W · key; the plain one projects the keys.
-                parameter.copy_(value.reshape(parameter.shape))
-        return plain
+        # Our general score is query · W · key; the plain one projects the keys.
+        return with_parameters_of(model, plain, names.__getitem__)
 
     def encode(self, batch: PairBatch) -> tuple[Tensor, Tensor, Tensor]:
         """Annotations ``[batch, source, hidden]``, and the decoder's first state and cell ``[batch, hidden]``."""

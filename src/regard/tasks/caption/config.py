@@ -184,7 +184,6 @@ class PredictionConfig(SearchOptions):
     """Images captioned at once."""
 
     def __post_init__(self) -> None:
-        SearchOptions.__post_init__(self)  # the class of `super()` is another one in a dataclass with slots
         _check_search(self)
 
 
@@ -198,11 +197,11 @@ class EvaluationConfig(SearchOptions):
     """Number of images to evaluate, from the first. Default: all."""
 
     def __post_init__(self) -> None:
-        SearchOptions.__post_init__(self)  # the class of `super()` is another one in a dataclass with slots
         _check_search(self)
         if self.limit is not None:
             check_at_least(self, 1, "limit")
 
 
 def _check_search(options: PredictionConfig | EvaluationConfig) -> None:
+    SearchOptions.__post_init__(options)  # the class of `super()` is another one in a dataclass with slots
     check_between(options, 1, MOST_BATCH, "batch_size")

@@ -201,7 +201,6 @@ class PredictionConfig(SearchOptions):
     """Articles summarized at once."""
 
     def __post_init__(self) -> None:
-        SearchOptions.__post_init__(self)  # the class of `super()` is another one in a dataclass with slots
         _check_search(self)
 
 
@@ -223,7 +222,6 @@ class EvaluationConfig(SearchOptions):
     """Number of articles to evaluate, from the first. Default: all."""
 
     def __post_init__(self) -> None:
-        SearchOptions.__post_init__(self)  # the class of `super()` is another one in a dataclass with slots
         _check_search(self)
         if (self.article_column is None) != (self.summary_column is None):
             raise ArgumentError("--article-column and --summary-column must be given together")
@@ -232,6 +230,7 @@ class EvaluationConfig(SearchOptions):
 
 
 def _check_search(config: Any) -> None:
+    SearchOptions.__post_init__(config)  # the class of `super()` is another one in a dataclass with slots
     check_between(config, 1, MOST_BATCH, "batch_size")
     if config.max_summary is not None:
         check_between(config, 1, 1_000_000, "max_summary")

@@ -118,7 +118,6 @@ class PredictionConfig(SearchOptions):
     """Sounds transcribed at once."""
 
     def __post_init__(self) -> None:
-        SearchOptions.__post_init__(self)  # the class of `super()` is another one in a dataclass with slots
         _check_search(self)
 
 
@@ -142,13 +141,13 @@ class EvaluationConfig(SearchOptions):
     """Number of sounds to evaluate, from the first. Default: all."""
 
     def __post_init__(self) -> None:
-        SearchOptions.__post_init__(self)  # the class of `super()` is another one in a dataclass with slots
         _check_search(self)
         if self.limit is not None:
             check_at_least(self, 1, "limit")
 
 
 def _check_search(config: PredictionConfig | EvaluationConfig) -> None:
+    SearchOptions.__post_init__(config)  # the class of `super()` is another one in a dataclass with slots
     check_between(config, 1, MOST_BATCH, "batch_size")
     check_between(config, 0, 3600, "window")
     if config.ctc_weight is not None:
