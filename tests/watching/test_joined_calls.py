@@ -87,6 +87,31 @@ def test_a_reading_that_is_asked_for_within_the_context_is_there():
     torch.testing.assert_close(kept[3].peak, kept[1].peak)
 
 
+def test_memory_of_copies_grows_and_is_used_again():
+    model = Heads(tensors(3 * joined_calls.FIRST_CALLS))
+    with regard.watch(model, read=EVERYTHING) as together:
+        model()
+        together.calls[-1].settle()
+        (joined,) = together._groups.values()
+        memory = [copies.data_ptr() for copies in joined.copies]
+        model()  # written to where the first calls' numbers were
+        together.calls[-1].settle()
+        assert memory == [copies.data_ptr() for copies in joined.copies]
+    for place, (query, key, _) in enumerate(model.inputs):
+        expected = ((query @ key.transpose(-1, -2)) / 11**0.5).softmax(-1)
+        for number in (place, place + len(model.inputs)):
+            torch.testing.assert_close(together.calls[number].weights, expected)
+
+
+def test_many_sizes_keep_no_memory(monkeypatch):
+    monkeypatch.setattr(sys.modules["regard.watching.watch"], "KEPT_NUMBERS", 2000)
+    model = Heads([each for keys in range(5, 13) for each in tensors(2, keys=keys)])
+    with regard.watch(model) as seen:
+        model()
+        assert sum(len(joined.copies) > 0 for joined in seen._groups.values()) < 6
+        assert len(seen._groups) == 8
+
+
 def test_copies_of_a_call_have_its_readings():
     model = Heads(tensors(2))
     with regard.watch(model) as seen:
@@ -126,7 +151,9 @@ def test_tensors_of_the_model_are_not_kept():
         model()
         seen.calls[0].settle()
         (joined,) = seen._groups.values()
-        assert not joined.tensors
+        assert not joined.calls
+        own = {tensor.data_ptr() for tensors in model.inputs for tensor in tensors}
+        assert not own & {copies.data_ptr() for copies in joined.copies}
         problem = joined.found.problem
         for tensor in (problem.query, problem.key, problem.value, joined.found.value):
             assert tensor.untyped_storage().nbytes() == tensor.element_size()

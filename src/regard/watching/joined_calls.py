@@ -30,6 +30,9 @@ its start."""
 KEPT_NUMBERS = 1 << 20
 """Numbers that the copies of all calls have at most."""
 
+FIRST_CALLS = 8
+"""Calls for whose copies memory is taken at first, unless they are so large that fewer reach the limit."""
+
 
 @dataclass(eq=False)
 class JoinedCalls:
@@ -40,14 +43,15 @@ class JoinedCalls:
         read: what is read of each.
         chosen: the heads that the readings have; None: all.
         calls: those whose readings are not taken yet.
-        tensors: for each of them, copies of what the readings are computed from.
+        copies: what their readings are computed from, each ``[calls, *shape]``; there is room for more calls. The
+            memory is used again, since the system gives new memory page by page, more slowly than it is copied to.
     """
 
     found: Intercepted
     read: Readings
     chosen: tuple[int, ...] | None
     calls: list[AttentionCall] = field(default_factory=list)
-    tensors: list[tuple[Tensor, ...]] = field(default_factory=list)
+    copies: list[Tensor] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         found, problem = self.found, self.found.problem
@@ -65,10 +69,25 @@ class JoinedCalls:
         Returns:
             how many numbers were copied.
         """
+        place, numbers = len(self.calls), sum([tensor.numel() for tensor in tensors])
+        if not self.copies or place == len(self.copies[0]):
+            self._make_room(tensors, max(2 * place, min(FIRST_CALLS, 1 + KEPT_NUMBERS // max(numbers, 1))))
+        for copies, tensor in zip(self.copies, tensors, strict=True):
+            copies[place].copy_(tensor.detach())
         self.calls.append(call)
-        self.tensors.append(tuple([tensor.detach().clone() for tensor in tensors]))
         call.postpone(self)
-        return sum([tensor.numel() for tensor in tensors])
+        return numbers
+
+    def release(self) -> None:
+        """Give the memory of copies back, whose readings are taken."""
+        self.copies = []
+
+    def _make_room(self, tensors: tuple[Tensor, ...], calls: int) -> None:
+        """Have room for the copies of so many calls; those that there are stay."""
+        former, place = self.copies, len(self.calls)
+        self.copies = [tensor.new_empty(calls, *tensor.shape) for tensor in tensors]
+        for copies, old in zip(self.copies, former, strict=False):
+            copies[:place] = old
 
     def settle(self) -> None:
         """Take the readings of all calls, and give them to the calls."""
@@ -87,13 +106,13 @@ class JoinedCalls:
         for name, value in taken.items():
             if value is not None:
                 found[name] = chosen_heads(value, self.chosen).split(self.found.grid.batch)
-        self.calls, self.tensors = [], []
+        self.calls = []
         for place, call in enumerate(calls):
             call.receive({name: values[place] for name, values in found.items()})
 
     def _joined(self, count: int) -> Intercepted:
         found = self.found
-        joined = [torch.cat(tensors) if count > 1 else tensors[0] for tensors in zip(*self.tensors, strict=True)]
+        joined = [copies[:count].flatten(0, 1) for copies in self.copies]
         if found.problem is None:
             return replace(found, weights=joined[0], scores=joined[1] if len(joined) > 1 else None)
         query, key = joined

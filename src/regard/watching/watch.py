@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 KNOWN_LIMIT = 256
 """Sizes of calls that are kept in mind."""
 
+ROOMY_GROUPS = 4
+"""Groups of calls, read together, up to which each keeps its memory of copies for the next calls."""
+
 
 class KnownCall(NamedTuple):
     """A call that was taken, as the pattern of those that differ from it in their numbers alone.
@@ -225,6 +228,8 @@ class Watch(Observer):
         self._copied = 0
         for joined in self._groups.values():
             joined.settle()
+            if len(self._groups) > ROOMY_GROUPS:
+                joined.release()
         if max(len(self._known), len(self._groups)) > KNOWN_LIMIT:
             # Generation has other sizes in each step.
             self._groups, self._known = {}, {}
