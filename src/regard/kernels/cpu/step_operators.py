@@ -1,5 +1,7 @@
 """The kernels as a decoder's steps call them: plain functions, whose caller keeps what the backward pass needs."""
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 
@@ -35,10 +37,45 @@ def step(inputs: KernelInputs) -> tuple[Tensor, Tensor]:
     return output, weights
 
 
+class MemorySums(NamedTuple):
+    """Sums over steps that gradients of an additive score's memory are made of.
+
+    Attributes:
+        key: ``[batch, 1, even dim, padded keys]``.
+        weight: ``[batch, even dim]``.
+    """
+
+    key: Tensor
+    weight: Tensor
+
+    @classmethod
+    def unfilled(cls, inputs: KernelInputs) -> "MemorySums":
+        """Memory for the sums, which the first step of a backward pass fills."""
+        batch, _, keys, dim = inputs.key.shape
+        even, new = even_length(dim), inputs.key.new_empty
+        return cls(new(batch, 1, even, padded_length(keys)), new(batch, even))
+
+    def gradients(self, inputs: KernelInputs) -> tuple[Tensor, Tensor]:
+        """The gradients of keys ``[batch, 1, keys, dim]`` and of the weight ``[1, dim]``."""
+        _, _, keys, dim = inputs.key.shape
+        return self.key[:, :, :dim, :keys].transpose(-1, -2), self.weight[:, :dim].sum(0, keepdim=True)
+
+
 def step_gradients(
-    inputs: KernelInputs, weights: Tensor, grad_output: Tensor, grad_weights: Tensor | None
+    inputs: KernelInputs,
+    weights: Tensor,
+    grad_output: Tensor,
+    grad_weights: Tensor | None,
+    sums: MemorySums | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """A step's gradients of queries and of scores, and its weights after dropout."""
+    """A step's gradients of queries and of scores, and its weights after dropout.
+
+    Args:
+        inputs: with the step's queries.
+        weights: of the step, before dropout.
+        grad_output, grad_weights: gradients of its results.
+        sums: of an additive score's memory, unfilled: this step's terms are written there. None: `add_steps` gets them.
+    """
     grad_output = grad_output.contiguous()
     grad_weights = None if grad_weights is None else grad_weights.contiguous()
     query = inputs.query.contiguous()
@@ -54,6 +91,8 @@ def step_gradients(
         grad_weights=0 if grad_weights is None else grad_weights.data_ptr(),
         grad_query=grad_query.data_ptr(),
         grad_score=grad_score.data_ptr(),
+        grad_key=0 if sums is None else sums.key.data_ptr(),
+        grad_weight=0 if sums is None else sums.weight.data_ptr(),
     )
     launch(
         step_backward(query.dtype, inputs.weight is not None, inputs.normalizer, is_wide(query.dtype)),
@@ -64,23 +103,20 @@ def step_gradients(
     return grad_query, grad_score, mixed
 
 
-def memory_gradients(inputs: KernelInputs, grad_score: Tensor) -> tuple[Tensor, Tensor]:
-    """All steps' gradients of an additive score's keys and weight.
+def add_steps(inputs: KernelInputs, grad_score: Tensor, sums: MemorySums) -> None:
+    """Add the terms of steps to the sums that an earlier step began.
 
     Args:
-        inputs: with the queries of all steps.
+        inputs: with the queries of these steps.
         grad_score: ``[batch, 1, queries, keys]``.
+        sums: of an additive score's memory.
     """
-    batch, _, keys, dim = inputs.key.shape
     query, grad_score = inputs.query.contiguous(), grad_score.contiguous()
     inputs = inputs._replace(query=query, start=None, stop=None, mask=None)
-    grad_key = query.new_empty(batch, 1, even_length(dim), padded_length(keys))
-    grad_weight = query.new_zeros(batch, even_length(dim))
     record = fill_arguments(
         inputs,
         grad_score=grad_score.data_ptr(),
-        grad_key=grad_key.data_ptr(),
-        grad_weight=grad_weight.data_ptr(),
+        grad_key=sums.key.data_ptr(),
+        grad_weight=sums.weight.data_ptr(),
     )
-    launch(keys_backward(query.dtype), record, batch, 2.0 * inputs.work)
-    return grad_key[:, :, :dim, :keys].transpose(-1, -2), grad_weight[:, :dim].sum(0, keepdim=True)
+    launch(keys_backward(query.dtype), record, query.shape[0], 2.0 * inputs.work)

@@ -1,7 +1,8 @@
 """Backward passes for a decoder that asks one cached memory step by step.
 
 A step needs the gradient of its query at once, and returns that of its scores. The keys' gradient is a sum over all
-steps, made in one pass at the end: so no step writes a gradient as large as the memory; see
+steps, made in one pass at the end: so no step writes a gradient as large as the memory, but for the first one of a
+backward pass with an additive score, which begins the sum in the pass over the keys that it makes anyway; see
 docs/derivations/cached-memory.md. One head; rows are the queries of one step.
 """
 
@@ -14,7 +15,18 @@ from typing import Any
 import numpy as np
 import torch
 
-from regard.kernels.cpu.block import Block, block_of, column_matrix, key_matrix, read_weight, value_matrix
+from regard.kernels.cpu.block import (
+    Block,
+    Scratch,
+    additive_queries,
+    block_of,
+    column_matrix,
+    key_matrix,
+    read_weight,
+    scratch_of,
+    value_matrix,
+)
+from regard.kernels.cpu.block_gradients import differentiate_additive, gradient_scratch_of
 from regard.kernels.cpu.compiled import Kernel
 from regard.kernels.cpu.intrinsics import array_at, copy, fetch_add, size_of
 from regard.kernels.cpu.kernel_arguments import arguments_at, named_kernel
@@ -39,7 +51,7 @@ from regard.kernels.cpu.tanh_sum import (
     reach,
     tiles_between,
 )
-from regard.kernels.cpu.visible_keys import SEGMENTS_LIMIT, clear_hidden, fill_gaps, find_runs, hull, range_at
+from regard.kernels.cpu.visible_keys import clear_hidden, fill_gaps, find_runs, hull, range_at
 from regard.kernels.cpu.wide_product import Matrix, Size
 
 
@@ -99,16 +111,28 @@ def differentiate_scores(p: Any, block: Block, normalizer: Any, gradient: Any, w
 
 
 @inlined
-def differentiate_queries(p: Any, block: Block, gradient: Any, weight: Any, powers: Any) -> None:
-    """The gradient of a step's queries from that of its additive scores."""
+def prepare_queries(p: Any, block: Block, scratch: Scratch) -> Queries:
+    """The queries of a step with their exponentials."""
+    queries = additive_queries(p, block, scratch)
+    for row in range(block.rows):
+        query = queries.raw[row * queries.stride : row * queries.stride + p.dim]
+        queries.extents[row] = prepare_query(query, queries.powers[row])
+    return queries
+
+
+@inlined
+def differentiate_queries(p: Any, block: Block, queries: Queries, gradient: Any, weight: Any, sums: Any) -> None:
+    """The gradient of a step's queries from that of its additive scores.
+
+    Args:
+        sums: memory for that of one query, ``[even dim]``.
+    """
     zero = gradient.dtype.type(0)
     size, b = size_of(zero), block.batch
     keys = keys_of(p, b, 0, zero)
-    sums = np.zeros(weight.size, type(zero))
     for row in range(p.queries):
-        at = b * p.query_batch + row * p.query_row
-        query = array_at(p.query + at * size, p.dim, zero)
-        extent = prepare_query(query, powers)
+        powers, extent = queries.powers[row], queries.extents[row]
+        query = queries.raw[row * queries.stride : row * queries.stride + p.dim]
         sums[:] = zero
         for s in range(block.segment_count):
             part = range_at(block.segments, s)
@@ -138,30 +162,42 @@ def query_gradients(p: Any, block: Block, routine: Any, gradient: Any) -> None:
         product(routine, size, scale, given, key, Matrix(address, p.dim, 1), min(s, 1))
 
 
+@inlined
+def clear_sums(p: Any, b: int, weight: Any) -> None:
+    """Zeros for the gradients of a batch row's keys and weight: not beforehand, so that they are in cache."""
+    zero = weight[0]
+    real, numbers = type(zero), weight.size * padded_length(p.keys)
+    array_at(p.grad_key + b * numbers * size_of(zero), numbers, zero)[:] = real(0)
+    array_at(p.grad_weight + b * weight.size * size_of(zero), weight.size, zero)[:] = real(0)
+
+
 @cache
 def step_backward(dtype: torch.dtype, additive: bool, kind: int, wide: bool) -> Kernel:
     """The kernel of one step, a batch row for each task, for a dtype, a score's primitive, a normalizer
-    and a routine for products."""
+    and a routine for products. With an additive score it begins the sums of `keys_backward` where they are wanted."""
     zero = np.float32(0) if dtype == torch.float32 else np.float64(0)
     of_head, Routine = normalizer_of_head(kind), Microkernel if wide else Blas
 
     def attention_step_backward(address: int) -> None:
         p = arguments_at(address)
         threads = limit_threads(p.limit_threads, 1)
-        width = padded_length(p.keys)
-        gradient = np.empty((p.queries, width), type(zero))
-        weights = np.empty(width, type(zero))
+        scratch = scratch_of(p, additive, zero)
+        gradients = gradient_scratch_of(p, additive, scratch.scores)
+        gradient = gradients.gradient
         weight = read_weight(p, 0, zero)
-        powers = np.empty(weight.size, type(zero))
-        segments, runs = np.empty((SEGMENTS_LIMIT + 1, 3), np.int64), np.empty((p.runs, 3), np.int64)
         while True:
             b = fetch_add(address)
             if b >= p.tasks:
                 break
-            block = block_of(p, b, 0, 0, segments)
-            differentiate_scores(p, block, of_head(p, 0, zero), gradient, weights, runs)
+            block = block_of(p, b, 0, 0, scratch.segments)
+            differentiate_scores(p, block, of_head(p, 0, zero), gradient, scratch.scores[0], scratch.runs)
             if additive:
-                differentiate_queries(p, block, gradient, weight, powers)
+                queries = prepare_queries(p, block, scratch)
+                if p.grad_key != 0:
+                    clear_sums(p, b, weight)
+                    differentiate_additive(p, block, 0, scratch, gradients, weight)
+                else:
+                    differentiate_queries(p, block, queries, gradient, weight, gradients.sums[0])
             else:
                 query_gradients(p, block, Routine(p.gemm), gradient)
         limit_threads(p.limit_threads, threads)
@@ -179,8 +215,8 @@ def step_backward(dtype: torch.dtype, additive: bool, kind: int, wide: bool) -> 
 def keys_backward(dtype: torch.dtype) -> Kernel:
     """The kernel of all steps' gradient of an additive score's keys and weight, a batch row for each task.
 
-    ``queries`` are those of all steps, ``grad_score`` theirs; sums go to ``grad_key [batch, even dim, padded keys]``,
-    and to ``grad_weight [batch, even dim]``, which begins as zeros.
+    ``queries`` are those of all steps, ``grad_score`` theirs; they are added to ``grad_key [batch, even dim, padded
+    keys]`` and ``grad_weight [batch, even dim]``, which the first step began.
     """
     zero = np.float32(0) if dtype == torch.float32 else np.float64(0)
 
@@ -201,8 +237,6 @@ def keys_backward(dtype: torch.dtype) -> Kernel:
             grad_keys = array_at(p.grad_key + b * even * padded * size, even * padded, zero)
             grad_weight = array_at(p.grad_weight + b * even * size, even, zero)
             gradients = Gradients(sums, grad_keys, grad_weight)
-            # Zeros here, and not beforehand: so they are still in cache when they are added to.
-            grad_keys[:] = zero
             for row in range(p.queries):
                 query = raw[row * p.query_row : row * p.query_row + p.dim]
                 extents[row] = prepare_query(query, powers[row])

@@ -1,6 +1,7 @@
 """A small encoder-decoder network that tells the class of each pixel, with and without attention."""
 
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -39,7 +40,7 @@ class SegmenterConfig:
     """Between positions and channels at an eighth of the size: ``none``, ``non_local`` or ``dual``."""
     fusion: str = "aff"
     """Of the encoder's and the decoder's features: ``sum``, ``aff`` or ``iaff``."""
-    fusion_norm: GlobalNorm = "batch"
+    fusion_norm: str = "batch"
     """Normalization of the global context of ``aff`` and ``iaff``: ``batch`` or ``layer``."""
     dropout: float = 0.1
     """Probability that a channel is dropped before the last convolution, in [0, 1)."""
@@ -231,7 +232,7 @@ def _fusion(config: SegmenterConfig, channels: int) -> nn.Module:
     if config.fusion == "sum":
         return _Sum()
     kind = AFF if config.fusion == "aff" else IAFF
-    return kind(channels, global_norm=config.fusion_norm)
+    return kind(channels, global_norm=cast(GlobalNorm, config.fusion_norm))
 
 
 def _context(name: str, channels: int) -> nn.Identity | NonLocal | DualAttention:

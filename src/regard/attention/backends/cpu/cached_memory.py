@@ -4,10 +4,13 @@ A decoder attends once a step, with other queries, to keys and values that stay 
 depends on the keys alone (an additive score's exponentials, the visible runs of keys) is computed once. The gradient of
 keys and values is a sum over steps: each step stores the factors of its term, and one product at the end of the
 backward pass sums all terms. docs/derivations/cached-memory.md has the equations.
+
+The first step of a backward pass with an additive score computes its own term of the keys' gradient, as it passes over
+the keys anyway: a call that is the only one needs no other pass.
 """
 
-from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -23,6 +26,9 @@ from regard.scores import Additive, Dot, ScaledDot, Score
 from regard.scores.score import TanhSum
 from regard.shapes import Grid
 from regard.transforms import active_transform, has_data
+
+if TYPE_CHECKING:
+    from regard.kernels.cpu.step_operators import MemorySums
 
 
 class StepTerms(NamedTuple):
@@ -41,19 +47,55 @@ class StepTerms(NamedTuple):
     grad_output: Tensor
 
 
+@dataclass
+class BackwardPass:
+    """What the steps of one backward pass have left for the gradients of the memory.
+
+    Attributes:
+        terms: of each step, the first of them first.
+        sums: those that the first step began, of an additive score's memory; None where there are none.
+    """
+
+    terms: list[StepTerms] = field(default_factory=list)
+    sums: "MemorySums | None" = None
+
+
+@dataclass
+class BackwardPasses:
+    """The backward passes through the steps over one memory.
+
+    Attributes:
+        with_sums: whether the first step begins sums: those of an additive score whose keys or weight want a gradient.
+        under_way: by PyTorch's number of the pass.
+    """
+
+    with_sums: bool
+    under_way: dict[int, BackwardPass] = field(default_factory=dict)
+
+    def current(self) -> BackwardPass:
+        """What there is of the pass that is running: terms of different passes must not be added."""
+        return self.under_way.setdefault(torch._C._current_graph_task_id(), BackwardPass())
+
+    def finish(self) -> BackwardPass:
+        """The same, at its end. A backward pass that ended early left its terms here, which are forgotten."""
+        found = self.current()
+        self.under_way.clear()
+        return found
+
+
 @dataclass(frozen=True)
 class FusedMemory(CachedMemory):
     """Keys and values of one head on a CPU, prepared for the fused kernels.
 
     Attributes:
         inputs: of the kernels; each step brings its own query.
-        terms: of the steps of each backward pass that is under way.
+        passes: the backward passes through its steps.
         token: what steps depend on, so that autograd computes the memory's gradients after theirs; None where no
             gradient is wanted.
     """
 
     inputs: KernelInputs
-    terms: dict[int, list[StepTerms]]
+    passes: BackwardPasses
     token: Tensor | None
 
     backend = "cpu"
@@ -89,12 +131,12 @@ class FusedMemory(CachedMemory):
         if weight is not None:
             exponentials, extents = operators.exponentials(inputs.key)
             inputs = inputs._replace(weight=weight.detach(), exponentials=exponentials, extents=extents)
-        terms: dict[int, list[StepTerms]] = {}
         token = None
         wanted = [tensor for tensor in (key, value, weight) if tensor is not None and tensor.requires_grad]
+        passes = BackwardPasses(with_sums=weight is not None and (key.requires_grad or weight.requires_grad))
         if torch.is_grad_enabled() and wanted:
-            token = _SumTerms.apply(inputs, terms, key, value, weight)
-        return cls(with_mask(inputs, mask), terms, token)
+            token = _SumTerms.apply(inputs, passes, key, value, weight)
+        return cls(with_mask(inputs, mask), passes, token)
 
     def declines(self, problem: Problem) -> str | None:
         row = problem.row
@@ -116,7 +158,7 @@ class FusedMemory(CachedMemory):
         assert row is not None
         seed = int(torch.randint(2**62, ()).item()) if problem.dropout else 0
         inputs = self.inputs._replace(dropout=problem.dropout, seed=seed, **row_normalizer(row))  # type: ignore[arg-type]
-        return Attended(*_Step.apply(inputs, self.terms, problem.query, self.token))
+        return Attended(*_Step.apply(inputs, self.passes, problem.query, self.token))
 
     def select(self, index: Tensor) -> "FusedMemory | None":
         """Only for memories that want no gradient."""
@@ -152,31 +194,32 @@ class _SumTerms(torch.autograd.Function):
     """A token that every step depends on; its backward pass, after those of all steps, sums the terms of the steps."""
 
     @staticmethod
-    def forward(ctx: Any, inputs: KernelInputs, terms: dict[int, list[StepTerms]], *given: Tensor | None) -> Tensor:
-        ctx.inputs, ctx.terms = inputs, terms
+    def forward(ctx: Any, inputs: KernelInputs, passes: BackwardPasses, *given: Tensor | None) -> Tensor:
+        ctx.inputs, ctx.passes = inputs, passes
         return inputs.key.new_zeros(())
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Any, ...]:
         if torch.is_grad_enabled():
             refuse_second_derivative()
-        terms: list[StepTerms] = ctx.terms.pop(_backward_pass(), [])
-        # A backward pass that ended early leaves its terms here.
-        ctx.terms.clear()
-        if not terms:
+        found: BackwardPass = ctx.passes.finish()
+        if not found.terms:
             return (None,) * 5
         inputs, need = ctx.inputs, ctx.needs_input_grad
         query, grad_scores, dropped_weights, grad_output = (
-            torch.cat(parts, dim=2) for parts in zip(*terms, strict=True)
+            torch.cat(parts, dim=2) if len(parts) > 1 else parts[0] for parts in zip(*found.terms, strict=True)
         )
         grad_value = dropped_weights.transpose(-1, -2) @ grad_output if need[3] else None
         grad_key = grad_weight = None
         if inputs.weight is None:
             grad_key = (grad_scores.transpose(-1, -2) @ query).mul_(inputs.scale) if need[2] else None
-        elif need[2] or need[4]:
-            from regard.kernels.cpu.step_operators import memory_gradients
+        elif found.sums is not None:
+            from regard.kernels.cpu.step_operators import add_steps
 
-            grad_key, grad_weight = memory_gradients(inputs._replace(query=query), grad_scores)
+            first = found.terms[0].query.shape[2]
+            if query.shape[2] > first:
+                add_steps(inputs._replace(query=query[:, :, first:]), grad_scores[:, :, first:], found.sums)
+            grad_key, grad_weight = found.sums.gradients(inputs)
         return None, None, grad_key, grad_value, grad_weight
 
 
@@ -185,20 +228,20 @@ class _Step(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, inputs: KernelInputs, terms: dict[int, list[StepTerms]], query: Tensor, token: Tensor | None
+        ctx: Any, inputs: KernelInputs, passes: BackwardPasses, query: Tensor, token: Tensor | None
     ) -> tuple[Tensor, Tensor]:
         from regard.kernels.cpu.step_operators import step
 
         inputs = inputs._replace(query=query)
         output, weights = step(inputs)
-        ctx.inputs, ctx.terms, ctx.summed = inputs._replace(query=query[:0]), terms, token is not None
+        ctx.inputs, ctx.passes, ctx.summed = inputs._replace(query=query[:0]), passes, token is not None
         ctx.save_for_backward(query, weights)
         ctx.set_materialize_grads(False)
         return output, weights
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Any, ...]:
-        from regard.kernels.cpu.step_operators import step_gradients
+        from regard.kernels.cpu.step_operators import MemorySums, step_gradients
 
         if torch.is_grad_enabled():
             refuse_second_derivative()
@@ -210,16 +253,12 @@ class _Step(torch.autograd.Function):
         inputs = ctx.inputs._replace(query=query)
         if grad_output is None:
             grad_output = query.new_zeros(*query.shape[:3], inputs.value.shape[3])
-        grad_query, grad_scores, dropped_weights = step_gradients(inputs, weights, grad_output, grad_weights)
-        token = None
-        if ctx.summed:
-            ctx.terms.setdefault(_backward_pass(), []).append(
-                StepTerms(query, grad_scores, dropped_weights, grad_output)
-            )
-            token = query.new_zeros(())
-        return None, None, grad_query, token
-
-
-def _backward_pass() -> int:
-    """Which backward pass is running: terms of different passes must not be added."""
-    return torch._C._current_graph_task_id()
+        left: BackwardPass | None = ctx.passes.current() if ctx.summed else None
+        begins = left is not None and not left.terms and ctx.passes.with_sums
+        sums = MemorySums.unfilled(inputs) if begins else None
+        grad_query, grad_scores, dropped_weights = step_gradients(inputs, weights, grad_output, grad_weights, sums)
+        if left is None:
+            return None, None, grad_query, None
+        left.sums = left.sums if sums is None else sums
+        left.terms.append(StepTerms(query, grad_scores, dropped_weights, grad_output))
+        return None, None, grad_query, query.new_zeros(())
