@@ -209,10 +209,10 @@ class _SumTerms(torch.autograd.Function):
         query, grad_scores, dropped_weights, grad_output = (
             torch.cat(parts, dim=2) if len(parts) > 1 else parts[0] for parts in zip(*found.terms, strict=True)
         )
-        grad_value = dropped_weights.transpose(-1, -2) @ grad_output if need[3] else None
+        grad_value = _transposed_product(dropped_weights, grad_output) if need[3] else None
         grad_key = grad_weight = None
         if inputs.weight is None:
-            grad_key = (grad_scores.transpose(-1, -2) @ query).mul_(inputs.scale) if need[2] else None
+            grad_key = _transposed_product(grad_scores, query).mul_(inputs.scale) if need[2] else None
         elif found.sums is not None:
             from regard.kernels.cpu.step_operators import add_steps
 
@@ -262,3 +262,9 @@ class _Step(torch.autograd.Function):
         left.sums = left.sums if sums is None else sums
         left.terms.append(StepTerms(query, grad_scores, dropped_weights, grad_output))
         return None, None, grad_query, query.new_zeros(())
+
+
+def _transposed_product(left: Tensor, right: Tensor) -> Tensor:
+    """``leftᵀ right`` of ``[batch, 1, queries, …]``; of one query, products of numbers are faster than of matrices."""
+    columns = left.transpose(-1, -2)
+    return columns * right if left.shape[2] == 1 else columns @ right
