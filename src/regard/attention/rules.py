@@ -9,6 +9,7 @@ from regard.attention.blocks import BLOCK_ELEMENTS
 from regard.attention.problem import Problem
 from regard.kernels.availability import microkernel_is_faster
 from regard.kernels.cpu.kernel_inputs import FEW_ROWS
+from regard.scores.score import TanhSum
 
 Rule = Callable[[Problem, Mapping[str, Backend]], str | None]
 """``(problem, registry of backends) ->`` the reason why this backend is passed over; None if it should run."""
@@ -25,6 +26,9 @@ FUSED_ELEMENTS = 1 << 17
 
 FUSED_SPARSE_ELEMENTS = 1 << 12
 """The same for sparse normalizers without a gradient: the specification sorts."""
+
+FUSED_ADDITIVE_ELEMENTS = 1 << 14
+"""The same for additive scores without a gradient, where a call is made more than once."""
 
 FEW_ROWS_NUMBERS = 1 << 24
 """Numbers of keys and values from which on the fused kernels are faster for a few queries each, as of a decoder's step,
@@ -68,12 +72,18 @@ def specification_is_slower(problem: Problem, backends: Mapping[str, Backend]) -
         return None
     limit = BLOCK_ELEMENTS
     if _runs("cpu", problem, backends):
-        row = problem.lowered.row
-        sparse = row is not None and row.kind == "entmax" and not _wants_gradient(problem)
-        limit = FUSED_SPARSE_ELEMENTS if sparse else FUSED_ELEMENTS
+        limit = FUSED_ELEMENTS if _wants_gradient(problem) else _fused_elements(problem)
     if elements >= limit:
         return f"it would hold {elements:,} numbers at once; below {limit:,} it is as fast as anything"
     return None
+
+
+def _fused_elements(problem: Problem) -> int:
+    """`FUSED_ELEMENTS` of a problem without a gradient."""
+    row = problem.lowered.row
+    if row is not None and row.kind == "entmax":
+        return FUSED_SPARSE_ELEMENTS
+    return FUSED_ADDITIVE_ELEMENTS if isinstance(problem.prepared.primitive, TanhSum) else FUSED_ELEMENTS
 
 
 RULES: dict[str, Rule] = {"sdpa": pytorch_is_slower, "reference": specification_is_slower}

@@ -6,50 +6,87 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from regard.attention.backends.cpu.backend import Fused
+from regard.attention.backends.cpu.repeated_call import RepeatedCall
 from regard.attention.backends.sdpa.backend import SHORT
 from regard.attention.execution import autocasts
 from regard.attention.isolation import is_finite
 from regard.attention.listeners import LISTENERS
-from regard.attention.planner import BACKENDS
+from regard.attention.planner import BACKENDS, choose
 from regard.attention.recording import recording
 from regard.attention.rules import FUSED_ELEMENTS, WIDE_PAIRS, are_few_rows
+from regard.attention.validation import validate
 from regard.masks import Band, Lengths
 from regard.normalizers.softmax import plain_softmax
+from regard.scores import Additive, Scoring
 from regard.transforms import reverse_mode_only
+
+OWN_BACKENDS = tuple(BACKENDS)
+"""The registry as it is without anybody else's backends."""
+
+REPEATED_LIMIT = 256
+"""Kinds of calls that are kept."""
+
+_REPEATED: dict[object, RepeatedCall | None] = {}
+"""What is kept of a kind of calls; None where it is left to the longer way."""
+
+_UNKNOWN = RepeatedCall((), (), {})
 
 
 def are_usual(score: object, normalizer: object, dropout: object, backend: object) -> bool:
-    """Whether these options of `attend` are its defaults."""
-    if type(score) is not str or type(normalizer) is not str or type(dropout) is not float:
+    """Whether a call of `attend` with these options can be a usual one."""
+    if type(normalizer) is not str or type(dropout) is not float or dropout != 0.0 or backend != "auto":
         return False
-    return score == "scaled_dot" and normalizer == "softmax" and dropout == 0.0 and backend == "auto"
+    return type(score) is str or type(score) is Additive
 
 
-def usual_call(query: Tensor, key: Tensor, value: Tensor, mask: object = None) -> Tensor | None:
-    """Softmax of scaled dot products, as the chosen backend gives it, bit for bit; None for what is not a usual call.
+def usual_call(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: object = None,
+    score: Scoring = "scaled_dot",
+    normalizer: str = "softmax",
+) -> Tensor | None:
+    """What the chosen backend gives, bit for bit; None for what is not a usual call.
 
-    Usual are plain float32 tensors of one batch, as many heads and one width on a CPU, without a gradient, of a size
-    for which the planner chooses `sdpa`, without a mask or with a causal one for the last query alone; and, of a size
-    for which it chooses `reference`, with the lengths of the keys. All else, what is wrong with it included, is left to
-    the longer way.
+    Usual are plain float32 tensors of four axes on a CPU, without a gradient, with one of these:
+
+    - softmax of scaled dot products, as many heads and one width, of a size for which the planner chooses `sdpa`,
+      without a mask or with a causal one for the last query alone;
+    - the same, of a size for which it chooses `reference`, with the lengths of the keys;
+    - a score by its name or an additive one without projections, and a normalizer by its name, without a mask, where
+      the planner chooses `cpu`: from the second call of the same sizes on.
+
+    All else, what is wrong with it included, is left to the longer way.
     """
     if not (type(query) is type(key) is type(value) is Tensor and reverse_mode_only(query)):
         return None
-    if not (query.dim() == 4 and key.shape == value.shape):
-        return None
-    batch, heads, queries, dim = query.shape
-    keys = key.shape[2]
-    pairs = batch * heads * queries * keys
-    if key.shape != (batch, heads, keys, dim) or not 0 < pairs < WIDE_PAIRS or dim == 0:
+    if not query.dim() == key.dim() == value.dim() == 4:
         return None
     for tensor in (query, key, value):
         if tensor.dtype is not torch.float32 or not tensor.is_cpu or tensor.stride(3) != 1:
             return None
         if tensor.requires_grad and torch.is_grad_enabled():
             return None
-    if LISTENERS or recording() is not None or autocasts(query) or [*BACKENDS][:2] != ["sdpa", "reference"]:
+    if LISTENERS or recording() is not None or autocasts(query) or tuple(BACKENDS) != OWN_BACKENDS:
         return None
-    if mask is None or (queries == 1 and _is_causal(mask)):
+    shows_all = mask is None or (query.shape[2] == 1 and _is_causal(mask))
+    if score == "scaled_dot" and normalizer == "softmax":
+        output = _scaled_dot(query, key, value, mask, shows_all)
+        if output is not None:
+            return output
+    return _repeated(query, key, value, score, normalizer) if shows_all else None
+
+
+def _scaled_dot(query: Tensor, key: Tensor, value: Tensor, mask: object, shows_all: bool) -> Tensor | None:
+    batch, heads, queries, dim = query.shape
+    shape = key.shape
+    keys = shape[2]
+    pairs = batch * heads * queries * keys
+    if shape != value.shape or shape != (batch, heads, keys, dim) or not 0 < pairs < WIDE_PAIRS or dim == 0:
+        return None
+    if shows_all:
         if are_few_rows(queries, 2 * key.numel(), False) or (keys < SHORT and not is_finite(query)):
             return None
         return F.scaled_dot_product_attention(query, key, value, scale=1.0 / sqrt(dim))
@@ -70,3 +107,32 @@ def _masked(query: Tensor, key: Tensor, value: Tensor, allowed: Tensor) -> Tenso
 def _is_causal(mask: object) -> bool:
     """Whether this is ``causal()``, with the last query at the last key."""
     return type(mask) is Band and (mask.before, mask.after, mask.offset, mask.align) == (None, 0, None, "end")
+
+
+def _repeated(query: Tensor, key: Tensor, value: Tensor, score: Scoring, normalizer: str) -> Tensor | None:
+    """A call of the fused kernels that was made before; where it was not, it is kept for the next one."""
+    weight, kind = None, score
+    if isinstance(score, Additive):
+        weight = score.weight
+        if not _is_plain(score, weight):
+            return None
+        kind = weight.shape, weight.stride()
+    sizes = query.shape, query.stride(), key.shape, key.stride(), value.shape, value.stride()
+    call = kind, normalizer, *sizes
+    found = _REPEATED.get(call, _UNKNOWN)
+    if found is not _UNKNOWN:
+        return None if found is None else found.run(query, key, value, weight)
+    problem = validate(query, key, value, score=score, normalizer=normalizer)
+    if len(_REPEATED) >= REPEATED_LIMIT:
+        _REPEATED.clear()
+    _REPEATED[call] = RepeatedCall.of(problem) if type(choose(problem, "auto")) is Fused else None
+    return None
+
+
+def _is_plain(score: Additive, weight: Tensor) -> bool:
+    """Whether an additive score has no projections, and a float32 weight on a CPU that wants no gradient."""
+    if score.query_projection is not None or score.key_projection is not None:
+        return False
+    if type(weight) not in (Tensor, torch.nn.Parameter) or (weight.requires_grad and torch.is_grad_enabled()):
+        return False
+    return weight.dtype is torch.float32 and weight.is_cpu and weight.stride(-1) == 1

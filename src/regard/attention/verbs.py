@@ -71,7 +71,7 @@ def attend(
     Half-precision inputs are scored, normalized and accumulated in float32.
     """
     if bias is None and are_usual(score, normalizer, dropout, backend):
-        output = usual_call(query, key, value, mask)
+        output = usual_call(query, key, value, mask, score, normalizer)
         if output is not None:
             return output
     problem = validate(query, key, value, score=score, normalizer=normalizer, mask=mask, bias=bias, dropout=dropout)

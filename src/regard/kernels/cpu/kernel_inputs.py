@@ -24,6 +24,9 @@ SUMS_LIMIT = 1 << 22
 """Numbers that the separate sums of chunks may take: 16 MiB of float32."""
 
 
+ADDITIVE_WORK = 4.0
+"""Elementary operations for each query, key and feature of an additive score: half a division and what it divides."""
+
 _MATRIX = ("batch", "head", "row")
 
 
@@ -101,7 +104,8 @@ class KernelInputs(NamedTuple):
     @property
     def work(self) -> float:
         """A rough number of elementary operations."""
-        return float(self.query.numel()) * self.key.shape[2]
+        each = 1.0 if self.weight is None else ADDITIVE_WORK
+        return each * self.query.numel() * self.key.shape[2]
 
     def chunks(self, numbers_per_key: int, tasks: int) -> int:
         """Into how many chunks the rows of one head are cut, where each has ``numbers_per_key`` sums for each key."""

@@ -2,7 +2,8 @@
 
 import ctypes
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -20,6 +21,7 @@ from regard.kernels.kinds import DENSE_BIAS, DIAGONAL_BIAS, SIGMOID, SOFTMAX
 
 _PACKED = struct.Struct("".join(FORMATS.values()))
 _RECORD = ctypes.c_char * _PACKED.size
+_ADDRESS = struct.Struct("q")
 _NOTHING: list[float] = [0] * len(FORMATS)
 _SIZES = slice(POSITIONS[SIZES[0]], POSITIONS[SIZES[-1]] + 1)
 _INPUTS = Writer(KernelInputs, POSITIONS)
@@ -107,6 +109,42 @@ def launch(kernel: Kernel, numbers: list[float], tasks: int, work: float) -> Non
     numbers[_TASKS] = tasks
     record = packed(numbers)
     run(kernel, ctypes.addressof(record), tasks, work)
+
+
+class KeptLaunch(NamedTuple):
+    """A launch that is made again with other tensors of the same sizes and strides.
+
+    Attributes:
+        kernel: what runs.
+        record: its record's bytes, with addresses of an earlier launch.
+        places: in bytes, where addresses belong, by the names of tensors.
+        tasks, work: as for `launch`.
+    """
+
+    kernel: Kernel
+    record: bytes
+    places: tuple[tuple[str, int], ...]
+    tasks: int
+    work: float
+
+    @classmethod
+    def of(cls, kernel: Kernel, numbers: list[float], tasks: int, work: float, names: Iterable[str]) -> "KeptLaunch":
+        """A launch on these numbers.
+
+        Args:
+            kernel, numbers, tasks, work: as for `launch`.
+            names: of the tensors whose addresses each launch brings.
+        """
+        numbers[_TASKS] = tasks
+        places = tuple((name, _ADDRESS.size * POSITIONS[name]) for name in names)
+        return cls(kernel, bytes(packed(numbers)), places, tasks, work)
+
+    def launch(self, addresses: Mapping[str, int]) -> None:
+        """Run the kernel on the tensors at these addresses."""
+        record = _RECORD.from_buffer_copy(self.record)
+        for name, place in self.places:
+            _ADDRESS.pack_into(record, place, addresses[name])
+        run(self.kernel, ctypes.addressof(record), self.tasks, self.work)
 
 
 def packed(numbers: list[float]) -> "ctypes.Array[ctypes.c_char]":

@@ -39,20 +39,20 @@ GRADIENTS = differentiable(KernelInputs)
 
 def _exponentials(key: Tensor) -> tuple[Tensor, Tensor]:
     """e^{2 key} of an additive score's keys, transposed, and the largest |2 key| of each tile of keys."""
-    powers, extents = _exponentials_shapes(key)
+    powers, extents = exponentials_shapes(key)
     key = as_matrix(key)
     inputs = KernelInputs(key, key, key, exponentials=powers, extents=extents)
     launch(prepare.exponentials(key.dtype), fill_arguments(inputs), extents.numel(), 8.0 * key.numel())
     return powers, extents
 
 
-def _exponentials_shapes(key: Tensor) -> tuple[Tensor, Tensor]:
+def exponentials_shapes(key: Tensor) -> tuple[Tensor, Tensor]:
     B, H, K, D = key.shape
     return key.new_empty(B, H, even_length(D), padded_length(K)), key.new_empty(B, H, ceil_div(K, TILE))
 
 
 def _attend(*given: Any) -> tuple[Tensor, Tensor, Tensor]:
-    inputs = _readable(KernelInputs(*given))
+    inputs = readable(KernelInputs(*given))
     check_inputs(inputs)
     output, statistics, weights = _attend_shapes(*inputs)
     key_transposed = _transposed(inputs, "key")
@@ -79,7 +79,7 @@ def _attend_shapes(*given: Any) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _attend_backward(grad_output: Tensor, grad_weights: Tensor | None, statistics: Tensor, *given: Any) -> list[Tensor]:
-    inputs = _readable(KernelInputs(*given))
+    inputs = readable(KernelInputs(*given))
     B, H, Q, D = inputs.query.shape
     KV, K, V = inputs.key.shape[1], inputs.key.shape[2], inputs.value.shape[3]
     additive = inputs.weight is not None
@@ -137,7 +137,7 @@ def _attend_backward_shapes(
 
 def _readings(*given: Any) -> list[Tensor]:
     split = len(KernelInputs._fields)
-    inputs, asked = _readable(KernelInputs(*given[:split])), ReadingOptions(*given[split:])
+    inputs, asked = readable(KernelInputs(*given[:split])), ReadingOptions(*given[split:])
     check_inputs(inputs)
     B, H, Q, _ = inputs.query.shape
     block = inputs.block
@@ -193,7 +193,7 @@ def _differentiate(
     return tuple(grads[name] if name in grads and name in ctx.tensors else None for name in KernelInputs._fields)
 
 
-def _readable(inputs: KernelInputs) -> KernelInputs:
+def readable(inputs: KernelInputs) -> KernelInputs:
     """The inputs with numbers side by side where kernels read them so."""
     laid: dict[str, Tensor] = {}
     for name, index in _TENSORS:
@@ -213,10 +213,13 @@ def _readable(inputs: KernelInputs) -> KernelInputs:
     return inputs._replace(**laid) if laid else inputs
 
 
+def needs_transposed(inputs: KernelInputs, name: str) -> bool:
+    """Whether products are made by the microkernel, of so many rows that it needs keys or values transposed."""
+    return is_wide(inputs.query.dtype) and inputs.transposes and not (name == "key" and inputs.weight is not None)
+
+
 def _transposed(inputs: KernelInputs, name: str) -> Tensor | None:
-    """Keys or values transposed, if the microkernel makes products that need it."""
-    needed = is_wide(inputs.query.dtype) and inputs.transposes and not (name == "key" and inputs.weight is not None)
-    return transposed(getattr(inputs, name)) if needed else None
+    return transposed(getattr(inputs, name)) if needs_transposed(inputs, name) else None
 
 
 def _address(tensor: Tensor | None) -> int:
@@ -224,7 +227,7 @@ def _address(tensor: Tensor | None) -> int:
 
 
 for _name, _run, _shapes in (
-    ("exponentials", _exponentials, _exponentials_shapes),
+    ("exponentials", _exponentials, exponentials_shapes),
     ("attend", _attend, _attend_shapes),
     ("attend_backward", _attend_backward, _attend_backward_shapes),
     ("readings", _readings, _readings_shapes),
