@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 import regard
-from regard import masks
+from regard import masks, normalizers, scores
 from regard.attention import Backend, register_backend, unregister_backend
 from regard.attention.recording import recorded_calls
 from regard.attention.usual_call import are_usual, usual_call
@@ -141,7 +141,12 @@ def test_what_is_not_usual_is_left_alone(given):
 def test_other_options_are_not_usual():
     usual = {"score": "scaled_dot", "normalizer": "softmax", "dropout": 0.0, "backend": "auto"}
     assert are_usual(**usual)
-    others = {"score": ["dot", len], "normalizer": ["hard", torch.ones(2)], "dropout": [0.1, 0, False], "backend": [1]}
+    others = {
+        "score": [scores.Dot(), len],
+        "normalizer": [normalizers.as_normalizer("hard"), torch.ones(2)],
+        "dropout": [0.1, 0, False],
+        "backend": [1, "cpu"],
+    }
     for name, values in others.items():
         for value in values:
             assert not are_usual(**usual | {name: value})

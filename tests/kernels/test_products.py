@@ -1,5 +1,6 @@
 """Matrix products by BLAS, by wide vectors, and by plain loops: every way gives the same results."""
 
+import llvmlite.binding
 import pytest
 import torch
 
@@ -129,7 +130,9 @@ def test_a_processor_without_wide_vectors_is_not_measured(monkeypatch):
 )
 def test_intels_library_on_intels_processors_is_not_measured(measured, monkeypatch, processor, has_mkl, expected):
     monkeypatch.setattr(product_choice, "cache_folder", lambda: None)
-    monkeypatch.setattr(product_choice.llvm, "get_host_cpu_name", lambda: processor)
+    monkeypatch.setattr(llvmlite.binding, "get_host_cpu_name", lambda: processor)
+    monkeypatch.setattr(torch.backends.mkl, "is_available", lambda: has_mkl)
+    monkeypatch.setattr(product_choice, "is_slow_for_mkl", availability.is_slow_for_mkl.__wrapped__)
     monkeypatch.setattr(product_choice, "symbol", lambda name: object() if has_mkl else None)
     measured[:] = [(2.0, 1.0)]
     assert product_choice.microkernel_is_chosen() is not bool(expected)

@@ -7,7 +7,7 @@ import torch
 from regard.attention.backends.backend import Backend
 from regard.attention.blocks import BLOCK_ELEMENTS
 from regard.attention.problem import Problem
-from regard.kernels.availability import microkernel_is_faster
+from regard.kernels.availability import is_slow_for_mkl, microkernel_is_faster
 from regard.kernels.cpu.kernel_inputs import FEW_ROWS
 from regard.scores.score import TanhSum
 
@@ -33,6 +33,9 @@ FUSED_ADDITIVE_ELEMENTS = 1 << 14
 FEW_ROWS_NUMBERS = 1 << 24
 """Numbers of keys and values from which on the fused kernels are faster for a few queries each, as of a decoder's step,
 where no gradient is wanted: from there on they come from memory, which the kernels read once and ahead of time."""
+
+FEW_ROWS_NUMBERS_WITHOUT_BLAS = 1 << 21
+"""The same where PyTorch's kernel multiplies by a BLAS that uses half of the processor's vectors."""
 
 FEW_ROWS_HIDDEN = 1 << 20
 """The same under a mask or a bias, where PyTorch's kernels read what is hidden as well; counted for each query head,
@@ -115,7 +118,9 @@ def are_few_rows(queries: int, read: int, may_hide: bool) -> bool:
     """
     if queries > FEW_ROWS:
         return False
-    return read >= FEW_ROWS_HIDDEN * queries if may_hide else read >= FEW_ROWS_NUMBERS
+    if may_hide:
+        return read >= FEW_ROWS_HIDDEN * queries
+    return read >= FEW_ROWS_NUMBERS or (read >= FEW_ROWS_NUMBERS_WITHOUT_BLAS and is_slow_for_mkl())
 
 
 def _wide(problem: Problem) -> bool:

@@ -16,6 +16,7 @@ from regard.attention.planner import BACKENDS, choose
 from regard.attention.recording import recording
 from regard.attention.rules import FUSED_ELEMENTS, WIDE_PAIRS, are_few_rows
 from regard.attention.validation import validate
+from regard.errors import RegardError
 from regard.masks import Band, Lengths
 from regard.normalizers.softmax import plain_softmax
 from regard.scores import Additive, Scoring
@@ -122,7 +123,10 @@ def _repeated(query: Tensor, key: Tensor, value: Tensor, score: Scoring, normali
     found = _REPEATED.get(call, _UNKNOWN)
     if found is not _UNKNOWN:
         return None if found is None else found.run(query, key, value, weight)
-    problem = validate(query, key, value, score=score, normalizer=normalizer)
+    try:
+        problem = validate(query, key, value, score=score, normalizer=normalizer)
+    except RegardError:
+        return None  # the longer way says what is wrong
     if len(_REPEATED) >= REPEATED_LIMIT:
         _REPEATED.clear()
     _REPEATED[call] = RepeatedCall.of(problem) if type(choose(problem, "auto")) is Fused else None

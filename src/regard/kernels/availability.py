@@ -2,6 +2,7 @@
 
 import os
 import sys
+from functools import cache
 from importlib.util import find_spec
 
 import torch
@@ -26,6 +27,16 @@ def _compiles_nothing() -> bool:
     except ValueError:
         # Numba warns and goes on.
         return False
+
+
+@cache
+def is_slow_for_mkl() -> bool:
+    """Whether this is a processor of AMD and PyTorch's BLAS is Intel's MKL, which uses half of its vectors there."""
+    if why_missing() is not None or not torch.backends.mkl.is_available():
+        return False
+    from llvmlite import binding as llvm
+
+    return llvm.get_host_cpu_name().startswith("znver")
 
 
 _FASTER: bool | None = None

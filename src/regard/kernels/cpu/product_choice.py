@@ -15,9 +15,9 @@ from functools import cache, partial
 
 import numpy as np
 import torch
-from llvmlite import binding as llvm
 from torch import Tensor
 
+from regard.kernels.availability import is_slow_for_mkl
 from regard.kernels.cpu.cache import DamagedFileError, load, store
 from regard.kernels.cpu.compiled import Kernel, cache_folder, target
 from regard.kernels.cpu.kernel_arguments import arguments_at, named_kernel
@@ -72,7 +72,7 @@ def blas_suits_processor() -> bool:
     On the Intel processors with AVX-512 that were measured it was the faster one; on AMD's it uses vectors of 256 bits,
     and is half as fast.
     """
-    return symbol(MKL_LIMIT) is not None and not llvm.get_host_cpu_name().startswith("znver")
+    return symbol(MKL_LIMIT) is not None and not is_slow_for_mkl()
 
 
 def _microkernel_wins() -> bool:
