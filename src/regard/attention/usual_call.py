@@ -47,7 +47,7 @@ def usual_call(
     value: Tensor,
     mask: object = None,
     score: Scoring = "scaled_dot",
-    normalizer: str = "softmax",
+    normalizer: object = "softmax",
 ) -> Tensor | None:
     """What the chosen backend gives, bit for bit; None for what is not a usual call.
 
@@ -110,7 +110,7 @@ def _is_causal(mask: object) -> bool:
     return type(mask) is Band and (mask.before, mask.after, mask.offset, mask.align) == (None, 0, None, "end")
 
 
-def _repeated(query: Tensor, key: Tensor, value: Tensor, score: Scoring, normalizer: str) -> Tensor | None:
+def _repeated(query: Tensor, key: Tensor, value: Tensor, score: Scoring, normalizer: object) -> Tensor | None:
     """A call of the fused kernels that was made before; where it was not, it is kept for the next one."""
     weight, kind = None, score
     if isinstance(score, Additive):

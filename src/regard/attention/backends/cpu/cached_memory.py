@@ -59,6 +59,12 @@ class BackwardPass:
     terms: list[StepTerms] = field(default_factory=list)
     sums: "MemorySums | None" = None
 
+    def joined_terms(self) -> StepTerms:
+        """The terms of all steps, one step behind the other."""
+        if len(self.terms) == 1:
+            return self.terms[0]
+        return StepTerms(*(torch.cat(parts, dim=2) for parts in zip(*self.terms, strict=True)))
+
 
 @dataclass
 class BackwardPasses:
@@ -206,9 +212,7 @@ class _SumTerms(torch.autograd.Function):
         if not found.terms:
             return (None,) * 5
         inputs, need = ctx.inputs, ctx.needs_input_grad
-        query, grad_scores, dropped_weights, grad_output = (
-            torch.cat(parts, dim=2) if len(parts) > 1 else parts[0] for parts in zip(*found.terms, strict=True)
-        )
+        query, grad_scores, dropped_weights, grad_output = found.joined_terms()
         grad_value = _transposed_product(dropped_weights, grad_output) if need[3] else None
         grad_key = grad_weight = None
         if inputs.weight is None:
