@@ -41,12 +41,12 @@ def test_only_kernels_call_parts():
         outside.compile((numba.types.int64,))
 
 
-@pytest.mark.parametrize("additive", [False, True])
-def test_a_kernel_holds_all_its_parts(additive, tmp_path, monkeypatch):
+@pytest.mark.parametrize("units", ["product", "tanh", "relu"])
+def test_a_kernel_holds_all_its_parts(units, tmp_path, monkeypatch):
     """Functions that are called and not there would be addresses 0."""
     monkeypatch.setattr("regard.kernels.cpu.compiled.cache_folder", lambda: None)
     for make in (forward, backward):
-        kernel = make.__wrapped__(torch.float32, additive, SOFTMAX, False)
+        kernel = make.__wrapped__(torch.float32, units, SOFTMAX, False)
         assert kernel.address
         code = kernel._owner.inspect_llvm()
         missing = set(re.findall(r"^declare .*@\"?([\w.]+)", code, re.MULTILINE))

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 import regard
 from regard import scores
 from regard.errors import ArgumentError, KindError, ShapeError
-from regard.scores.score import TanhSum
+from regard.scores.score import Pairwise, ReluSum, TanhSum
 
 
 @torch.no_grad()
@@ -28,10 +28,11 @@ def test_one_hidden_layer_of_tanh_is_additive():
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 @pytest.mark.parametrize("backend", ["reference", "tiled", "cpu"])
-def test_the_last_layers_bias_counts(backend, dtype):
+@pytest.mark.parametrize("activation", [nn.Tanh, nn.ReLU])
+def test_the_last_layers_bias_counts(activation, backend, dtype):
     """It is a unit of the kernels' sum, and its gradient is the sum of all gradients."""
     query, key = torch.randn(2, 3, 37, 7, dtype=dtype), torch.randn(2, 3, 41, 13, dtype=dtype)
-    network = nn.Sequential(nn.Linear(20, 8), nn.Tanh(), nn.Linear(8, 1)).to(dtype)
+    network = nn.Sequential(nn.Linear(20, 8), activation(), nn.Linear(8, 1)).to(dtype)
     nn.init.constant_(network[2].bias, 1.7)
 
     def results(score, normalizer, backend):
@@ -51,6 +52,16 @@ def test_the_last_layers_bias_counts(backend, dtype):
             torch.testing.assert_close(ours, true, rtol=tolerance, atol=tolerance * max(1.0, float(true.abs().max())))
 
 
+def test_which_networks_lower_to_sums_of_units():
+    query, key = torch.randn(2, 3, 5, 7), torch.randn(2, 3, 11, 13)
+    for activation, primitive in ((nn.Tanh, TanhSum), (nn.ReLU, ReluSum), (nn.GELU, Pairwise), (nn.ReLU6, Pairwise)):
+        network = nn.Sequential(nn.Linear(20, 17), activation(), nn.Linear(17, 1))
+        score = scores.MLP(network)
+        assert type(score.prepare(query, key).primitive) is primitive
+        pairs = [query[..., :, None, :].expand(-1, -1, -1, 11, -1), key[..., None, :, :].expand(-1, -1, 5, -1, -1)]
+        torch.testing.assert_close(score(query, key), network(torch.cat(pairs, dim=-1)).squeeze(-1))
+
+
 def test_create_makes_any_depth():
     for hidden in ((), (3,), (3, 5, 7)):
         linear = [m for m in scores.MLP.create(2, 3, hidden, nn.ReLU).modules() if isinstance(m, nn.Linear)]
@@ -62,7 +73,8 @@ def test_create_makes_any_depth():
     ("network", "width"),
     [
         (nn.Sequential(nn.Linear(20, 17), nn.Tanh(), nn.Linear(17, 1)), 18),
-        (nn.Sequential(nn.Linear(20, 17), nn.ReLU(), nn.Linear(17, 1)), 17),
+        (nn.Sequential(nn.Linear(20, 17), nn.ReLU(), nn.Linear(17, 1)), 18),
+        (nn.Sequential(nn.Linear(20, 17), nn.GELU(), nn.Linear(17, 1)), 17),
         (nn.Sequential(nn.Linear(20, 5), nn.Tanh(), nn.Linear(5, 31), nn.Tanh(), nn.Linear(31, 1)), 31),
         (nn.Sequential(nn.Tanh(), nn.Linear(20, 3), nn.Linear(3, 1)), 20),
         (nn.Linear(20, 1), 20),

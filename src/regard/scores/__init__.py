@@ -8,7 +8,7 @@ from regard.scores.location import Location, LocationAware
 from regard.scores.mlp import MLP
 from regard.scores.modifiers import Modified, SoftCap
 from regard.scores.names import NAMES, Scoring, as_score, create
-from regard.scores.score import InnerProduct, Pairwise, Prepared, Primitive, Score, TanhSum
+from regard.scores.score import InnerProduct, Pairwise, Prepared, Primitive, ReluSum, Score, TanhSum
 
 __all__ = [
     "Dot",
@@ -31,6 +31,7 @@ __all__ = [
     "Prepared",
     "Primitive",
     "InnerProduct",
+    "ReluSum",
     "TanhSum",
     "Pairwise",
 ]

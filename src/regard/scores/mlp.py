@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from regard.axes import Float
 from regard.errors import KindError, ShapeError
-from regard.scores.score import Pairwise, Prepared, Score, TanhSum
+from regard.scores.score import Pairwise, Prepared, ReluSum, Score, TanhSum
 from regard.scores.weights import check_device, in_dtype_of
 from regard.shapes import accurate
 
@@ -30,8 +30,8 @@ class MLP(Score):
     Raises:
         KindError: not a module.
 
-    A network of `nn.Linear`, `nn.Tanh` and `nn.Linear` lowers to the additive score's primitive, and any other to a
-    function of pairs, for which no backend has kernels.
+    A network of `nn.Linear`, `nn.Tanh` or `nn.ReLU`, and `nn.Linear` lowers to a sum of units, for which there are
+    fused kernels, and any other to a function of pairs, for which there are none.
 
     Numerics: half-precision inputs are scored in float32, whatever dtype the network's weights are kept in.
     """
@@ -90,9 +90,9 @@ class MLP(Score):
             query_weight, key_weight = first.weight.to(query.dtype).split([query.shape[-1], key.shape[-1]], dim=1)
             query = nn.functional.linear(query, query_weight)
             key = nn.functional.linear(key, key_weight, bias)
-            last = _after_tanh(rest)
+            units, last = _one_layer(rest)
             if last is not None and last.in_features == width:
-                return _tanh_sum(query, key, last)
+                return _relu_sum(query, key, last) if units is nn.ReLU else _tanh_sum(query, key, last)
 
         def function(query: Tensor, key: Tensor) -> Tensor:
             scores = layers(compare(query, key))
@@ -114,12 +114,21 @@ class MLP(Score):
         return None, network
 
 
-def _after_tanh(rest: nn.Module) -> nn.Linear | None:
-    """The layer of one unit after a layer of tanh, if the network ends with these two."""
+def _one_layer(rest: nn.Module) -> tuple[type[nn.Module], nn.Linear | None]:
+    """The kind of a layer of tanh or rectified units, and the layer of one unit after it; None if there is more."""
     layers = list(rest.children())
-    if len(layers) != 2 or type(layers[0]) is not nn.Tanh or type(layers[1]) is not nn.Linear:
-        return None
-    return layers[1] if layers[1].out_features == 1 else None
+    if len(layers) != 2 or type(layers[0]) not in (nn.Tanh, nn.ReLU) or type(layers[1]) is not nn.Linear:
+        return nn.Module, None
+    return type(layers[0]), layers[1] if layers[1].out_features == 1 else None
+
+
+def _relu_sum(query: Tensor, key: Tensor, last: nn.Linear) -> Prepared:
+    """``last(max(query + key, 0))``; the bias is the weight of one more unit, which is always 1."""
+    weight = last.weight[0].to(query.dtype)
+    if last.bias is not None:
+        query, key = nn.functional.pad(query, (0, 1), value=1.0), nn.functional.pad(key, (0, 1))
+        weight = torch.cat([weight, last.bias.to(query.dtype)])
+    return Prepared(query, key, ReluSum(weight))
 
 
 def _tanh_sum(query: Tensor, key: Tensor, last: nn.Linear) -> Prepared:

@@ -73,15 +73,42 @@ class TanhSum(Primitive):
     def __call__(
         self, query: Float[Tensor, "batch heads queries dim"], key: Float[Tensor, "#batch kv_heads keys dim"]
     ) -> Float[Tensor, "batch heads queries keys"]:
-        key = spread_heads(key, query.shape[1])
-        hidden = torch.tanh(accurate(query)[..., :, None, :] + accurate(key)[..., None, :, :])  # B H Q K D
-        weight = accurate(self.weight)
-        if weight.dim() == 1:
-            return hidden @ weight
-        return (hidden @ weight[:, None, :, None]).squeeze(-1)
+        return _weighted_units(torch.tanh, query, key, self.weight)
 
     def elements_per_pair(self, query: Tensor, key: Tensor) -> int:
         return query.shape[-1]
+
+
+@dataclass(eq=False)
+class ReluSum(Primitive):
+    """``weight · max(query + key, 0)``: a layer of rectified units of prepared projections.
+
+    Attributes:
+        weight: ``[dim]`` or ``[heads, dim]``.
+    """
+
+    weight: Tensor
+
+    def __repr__(self) -> str:
+        return f"ReluSum({list(self.weight.shape)})"
+
+    def __call__(
+        self, query: Float[Tensor, "batch heads queries dim"], key: Float[Tensor, "#batch kv_heads keys dim"]
+    ) -> Float[Tensor, "batch heads queries keys"]:
+        return _weighted_units(torch.relu, query, key, self.weight)
+
+    def elements_per_pair(self, query: Tensor, key: Tensor) -> int:
+        return query.shape[-1]
+
+
+def _weighted_units(function: Callable[[Tensor], Tensor], query: Tensor, key: Tensor, weight: Tensor) -> Tensor:
+    """``weight · function(query + key)`` of a tile, ``[batch, heads, queries, keys]``."""
+    key = spread_heads(key, query.shape[1])
+    hidden = function(accurate(query)[..., :, None, :] + accurate(key)[..., None, :, :])  # B H Q K D
+    weight = accurate(weight)
+    if weight.dim() == 1:
+        return hidden @ weight
+    return (hidden @ weight[:, None, :, None]).squeeze(-1)
 
 
 @dataclass(eq=False)

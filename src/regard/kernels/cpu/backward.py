@@ -22,6 +22,7 @@ from regard.kernels.cpu.block import (
     read_weight,
     score_additive,
     score_product,
+    score_relu,
     scratch_of,
 )
 from regard.kernels.cpu.block_gradients import (
@@ -29,6 +30,7 @@ from regard.kernels.cpu.block_gradients import (
     differentiate_additive,
     differentiate_mixture,
     differentiate_product,
+    differentiate_relu,
     differentiate_values,
     gradient_scratch_of,
 )
@@ -190,10 +192,12 @@ def differentiate_block(
 
 
 @cache
-def backward(dtype: torch.dtype, additive: bool, kind: int, wide: bool) -> Kernel:
-    """The kernel of a dtype, float32 or float64, a score's primitive, a normalizer and a routine for products."""
+def backward(dtype: torch.dtype, units: str, kind: int, wide: bool) -> Kernel:
+    """The kernel of a dtype, float32 or float64, a score's units, a normalizer and a routine for products."""
     zero = np.float32(0) if dtype == torch.float32 else np.float64(0)
     of_head, Routine = normalizer_of_head(kind), Microkernel if wide else Blas
+
+    additive, relu = units != "product", units == "relu"
 
     def attention_backward(address: int) -> None:
         p = arguments_at(address)
@@ -215,17 +219,19 @@ def backward(dtype: torch.dtype, additive: bool, kind: int, wide: bool) -> Kerne
                     block = block_of(p, b, h, index, scratch.segments)
                     if block.segment_count == 0:
                         continue
-                    if additive:
+                    if relu:
+                        score_relu(p, block, scratch, weight)
+                    elif additive:
                         score_additive(p, block, scratch, weight)
                     else:
                         score_product(p, block, routine, scratch.scores)
                     differentiate_block(p, block, chunk, scratch, gradients, normalizer, routine)
-                    if additive:
+                    if relu:
+                        differentiate_relu(p, block, chunk, scratch, gradients, weight)
+                    elif additive:
                         differentiate_additive(p, block, chunk, scratch, gradients, weight)
                     else:
                         differentiate_product(p, block, chunk, routine, gradients.gradient)
         limit_threads(p.limit_threads, threads)
 
-    return named_kernel(
-        attention_backward, dtype, "additive" if additive else "product", NORMALIZERS[kind].__name__, Routine.__name__
-    )
+    return named_kernel(attention_backward, dtype, units, NORMALIZERS[kind].__name__, Routine.__name__)

@@ -16,6 +16,7 @@ from regard.kernels.cpu.intrinsics import array_at, copy, is_single, matrix_at, 
 from regard.kernels.cpu.kernel_inputs import FEW_ROWS
 from regard.kernels.cpu.parts import inlined
 from regard.kernels.cpu.products import product_with_keys
+from regard.kernels.cpu.relu_sum import copy_query, score_rectified
 from regard.kernels.cpu.sizes import CACHE_LINE, LANES, ceil_div, even_length, padded_length
 from regard.kernels.cpu.tanh_sum import (
     Queries,
@@ -181,6 +182,24 @@ def additive_queries(p: Any, block: Block, scratch: Scratch) -> Queries:
     example = scratch.extents[0]
     raw = array_at(query_matrix(p, block, example).address, (block.rows - 1) * p.query_row + p.dim, example)
     return Queries(scratch.powers, scratch.extents[: block.rows], raw, p.query_row)
+
+
+@inlined
+def score_relu(p: Any, block: Block, scratch: Scratch, weight: Any) -> None:
+    """Scores of a block that are sums of rectified units; before cap, bias and mask."""
+    scores = scratch.scores
+    keys, queries = keys_of(p, block.batch, block.group, scores[0, 0]), additive_queries(p, block, scratch)
+    for r in range(block.rows):
+        row = queries.raw[r * queries.stride : r * queries.stride + p.dim]
+        queries.extents[r] = copy_query(row, queries.powers[r])
+    for s in range(block.segment_count):
+        part = range_at(block.segments, s)
+        stop = min(part.first + padded_length(part.keys), keys.padded)
+        for index in tiles_between(part.first, stop):
+            tile = part_of_tile(index, part.first, stop, part.column)
+            for r in range(block.rows):
+                own = scores[r, tile.column : tile.column + tile.keys]
+                score_rectified(queries.powers[r], keys, tile.first, weight, own)
 
 
 @inlined

@@ -24,6 +24,7 @@ from regard.kernels.cpu.block import (
 from regard.kernels.cpu.intrinsics import array_at, matrix_at, size_of
 from regard.kernels.cpu.parts import inlined
 from regard.kernels.cpu.products import product, product_of_transposed, product_with_keys
+from regard.kernels.cpu.relu_sum import differentiate_rectified
 from regard.kernels.cpu.sizes import CACHE_LINE, TILE, even_length, padded_length
 from regard.kernels.cpu.tanh_sum import (
     Gradients,
@@ -79,42 +80,63 @@ def gradient_scratch_of(p: Any, additive: bool, scores: Any) -> GradientScratch:
 
 
 @inlined
-def differentiate_additive(
-    p: Any, block: Block, chunk: int, scratch: Scratch, gradients: GradientScratch, weight: Any
-) -> None:
-    """From the gradient of a block's additive scores to that of its queries, and the chunk's of keys and weight."""
-    gradient, rows = gradients.gradient, block.rows
-    example = gradient[0, 0]
-    real, size, even = gradient.dtype.type, size_of(gradient[0, 0]), weight.size
-    keys, queries = keys_of(p, block.batch, block.group, example), additive_queries(p, block, scratch)
-    head = (block.batch * p.kv_heads + block.group) * p.chunks + chunk
-    grad_keys = array_at(p.grad_key + head * keys.powers.size * size, keys.powers.size, example)
-    head = (block.batch * p.heads + block.head) * p.chunks + chunk
-    grad_weight = array_at(p.grad_weight + head * even * size, even, example)
-    sums = Gradients(gradients.sums, grad_keys, grad_weight)
-    sums.query[:rows] = real(0)
-    for s in range(block.segment_count):
-        part = range_at(block.segments, s)
-        stop = part.first + padded_length(part.keys)
-        end = part.column + part.keys
-        # Zeros up to whole vectors.
-        gradient[:rows, end : part.column + stop - part.first] = real(0)
-        for r in range(rows):
-            total = real(0)
-            for j in range(part.column, end):
-                total += gradient[r, j]
-            for d in range(p.dim):
-                grad_weight[d] += total
-        for index in tiles_between(part.first, stop):
-            tile = part_of_tile(index, part.first, stop, part.column)
-            differentiate_tile(queries, keys, tile, weight, gradient, sums)
-            if any_beyond(queries, keys, tile):
-                known = part_of_tile(index, part.first, min(stop, p.keys), part.column)
-                differentiate_tile_directly(queries, keys, known, weight, gradient, sums, gradients.doubled_keys)
-    grad_query = array_at(p.grad_query + block.at * p.dim * size, rows * p.dim, example)
-    for r in range(rows):
+def add_row_sums(p: Any, gradient: Any, grad_weight: Any) -> None:
+    """Σ gradient, which each unit's weight gets once for each row."""
+    real = gradient.dtype.type
+    for r in range(gradient.shape[0]):
+        total = real(0)
+        for j in range(gradient.shape[1]):
+            total += gradient[r, j]
         for d in range(p.dim):
-            grad_query[r * p.dim + d] = sums.query[r, d]
+            grad_weight[d] += total
+
+
+def _differentiating(relu: bool) -> Any:
+    """`differentiate_additive`, or of rectified units `differentiate_relu`."""
+
+    @inlined
+    def differentiate(
+        p: Any, block: Block, chunk: int, scratch: Scratch, gradients: GradientScratch, weight: Any
+    ) -> None:
+        """From the gradient of a block's additive scores to that of its queries, and the chunk's of keys and weight."""
+        gradient, rows = gradients.gradient, block.rows
+        example = gradient[0, 0]
+        real, size, even = gradient.dtype.type, size_of(gradient[0, 0]), weight.size
+        keys, queries = keys_of(p, block.batch, block.group, example), additive_queries(p, block, scratch)
+        head = (block.batch * p.kv_heads + block.group) * p.chunks + chunk
+        grad_keys = array_at(p.grad_key + head * keys.powers.size * size, keys.powers.size, example)
+        head = (block.batch * p.heads + block.head) * p.chunks + chunk
+        grad_weight = array_at(p.grad_weight + head * even * size, even, example)
+        sums = Gradients(gradients.sums, grad_keys, grad_weight)
+        sums.query[:rows] = real(0)
+        for s in range(block.segment_count):
+            part = range_at(block.segments, s)
+            stop = part.first + padded_length(part.keys)
+            end = part.column + part.keys
+            # Zeros up to whole vectors.
+            gradient[:rows, end : part.column + stop - part.first] = real(0)
+            if not relu:
+                add_row_sums(p, gradient[:rows, part.column : end], grad_weight)
+            for index in tiles_between(part.first, stop):
+                tile = part_of_tile(index, part.first, stop, part.column)
+                if relu:
+                    differentiate_rectified(queries, keys, tile, weight, gradient, sums)
+                else:
+                    differentiate_tile(queries, keys, tile, weight, gradient, sums)
+                    if any_beyond(queries, keys, tile):
+                        known = part_of_tile(index, part.first, min(stop, p.keys), part.column)
+                        differentiate_tile_directly(
+                            queries, keys, known, weight, gradient, sums, gradients.doubled_keys
+                        )
+        grad_query = array_at(p.grad_query + block.at * p.dim * size, rows * p.dim, example)
+        for r in range(rows):
+            for d in range(p.dim):
+                grad_query[r * p.dim + d] = sums.query[r, d]
+
+    return differentiate
+
+
+differentiate_additive, differentiate_relu = _differentiating(False), _differentiating(True)
 
 
 @inlined

@@ -17,6 +17,7 @@ from regard.kernels.cpu.block import (
     read_weight,
     score_additive,
     score_product,
+    score_relu,
     scratch_of,
     value_matrix,
 )
@@ -86,10 +87,12 @@ def mix_values(p: Any, block: Block, routine: Any, weights: Any, output: Any) ->
 
 
 @cache
-def forward(dtype: torch.dtype, additive: bool, kind: int, wide: bool) -> Kernel:
-    """The kernel of a dtype, float32 or float64, a score's primitive, a normalizer and a routine for products."""
+def forward(dtype: torch.dtype, units: str, kind: int, wide: bool) -> Kernel:
+    """The kernel of a dtype, float32 or float64, a score's units, a normalizer and a routine for products."""
     zero = np.float32(0) if dtype == torch.float32 else np.float64(0)
     of_head, Routine = normalizer_of_head(kind), Microkernel if wide else Blas
+
+    additive, relu = units != "product", units == "relu"
 
     def attention_forward(address: int) -> None:
         p = arguments_at(address)
@@ -114,7 +117,9 @@ def forward(dtype: torch.dtype, additive: bool, kind: int, wide: bool) -> Kernel
                 if p.returned_weights != 0:
                     store_weights(p, block, scores)
                 continue
-            if additive:
+            if relu:
+                score_relu(p, block, scratch, read_weight(p, h, zero))
+            elif additive:
                 score_additive(p, block, scratch, read_weight(p, h, zero))
             else:
                 score_product(p, block, routine, scores)
@@ -130,6 +135,4 @@ def forward(dtype: torch.dtype, additive: bool, kind: int, wide: bool) -> Kernel
             mix_values(p, block, routine, scores, output)
         limit_threads(p.limit_threads, threads)
 
-    return named_kernel(
-        attention_forward, dtype, "additive" if additive else "product", NORMALIZERS[kind].__name__, Routine.__name__
-    )
+    return named_kernel(attention_forward, dtype, units, NORMALIZERS[kind].__name__, Routine.__name__)

@@ -38,7 +38,9 @@ class KernelInputs(NamedTuple):
         key: ``[batch, kv_heads, keys, dim]``.
         value: ``[batch, kv_heads, keys, value_dim]``.
         weight: of an additive score, ``[heads or 1, dim]``; None for an inner product.
-        exponentials, extents: of an additive score's keys, from ``torch.ops.regard_cpu.exponentials``.
+        relu: whether the units of an additive score are rectified, and not tanh.
+        exponentials, extents: of an additive score's keys, from ``torch.ops.regard_cpu.exponentials``; of rectified
+            units they are the keys themselves, transposed.
         start, stop: the runs of visible keys of each row, which ascend and do not meet, empty ones behind the others,
             int32 ``[batch or 1, heads or 1, queries or 1, runs]``; None: all keys.
         mask: who of them is visible, bool ``[batch or 1, heads or 1, queries or 1, keys]``; None: all.
@@ -82,6 +84,14 @@ class KernelInputs(NamedTuple):
     dropout: float = 0.0
     seed: int = 0
     return_weights: bool = False
+    relu: bool = False
+
+    @property
+    def units(self) -> str:
+        """What the score is made of, as kernels are named: ``product``, or an additive score's ``tanh`` or ``relu``."""
+        if self.weight is None:
+            return "product"
+        return "relu" if self.relu else "tanh"
 
     @property
     def block(self) -> int:

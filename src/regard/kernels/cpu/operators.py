@@ -28,7 +28,7 @@ _TENSORS = tuple(
 _INPUTS, _OPTIONS = schema_of(KernelInputs), schema_of(ReadingOptions)
 _ASKED = Writer(ReadingOptions, POSITIONS)
 _LIBRARY = Library("regard_cpu", "DEF")
-_LIBRARY.define("exponentials(Tensor key) -> (Tensor exponentials, Tensor extents)")
+_LIBRARY.define("exponentials(Tensor key, bool relu=False) -> (Tensor exponentials, Tensor extents)")
 _LIBRARY.define(f"attend({_INPUTS}) -> (Tensor output, Tensor statistics, Tensor weights)")
 _LIBRARY.define(f"attend_backward(Tensor grad_output, Tensor? grad_weights, Tensor statistics, {_INPUTS}) -> Tensor[]")
 _LIBRARY.define(f"readings({_INPUTS}, {_OPTIONS}) -> Tensor[]")
@@ -37,16 +37,19 @@ GRADIENTS = differentiable(KernelInputs)
 """What the backward operator returns, in this order; an empty tensor for an input that is not there."""
 
 
-def _exponentials(key: Tensor) -> tuple[Tensor, Tensor]:
-    """e^{2 key} of an additive score's keys, transposed, and the largest |2 key| of each tile of keys."""
+def _exponentials(key: Tensor, relu: bool = False) -> tuple[Tensor, Tensor]:
+    """e^{2 key} of an additive score's keys, transposed, and the largest |2 key| of each tile of keys.
+
+    Of rectified units these are the keys themselves, and zeros.
+    """
     powers, extents = exponentials_shapes(key)
     key = as_matrix(key)
-    inputs = KernelInputs(key, key, key, exponentials=powers, extents=extents)
+    inputs = KernelInputs(key, key, key, exponentials=powers, extents=extents, relu=relu)
     launch(prepare.exponentials(key.dtype), fill_arguments(inputs), extents.numel(), 8.0 * key.numel())
     return powers, extents
 
 
-def exponentials_shapes(key: Tensor) -> tuple[Tensor, Tensor]:
+def exponentials_shapes(key: Tensor, relu: bool = False) -> tuple[Tensor, Tensor]:
     B, H, K, D = key.shape
     return key.new_empty(B, H, even_length(D), padded_length(K)), key.new_empty(B, H, ceil_div(K, TILE))
 
@@ -66,7 +69,7 @@ def _attend(*given: Any) -> tuple[Tensor, Tensor, Tensor]:
         returned_weights=weights.data_ptr() if inputs.return_weights else 0,
     )
     batch, heads, queries, _ = inputs.query.shape
-    kernel = forward(inputs.query.dtype, inputs.weight is not None, inputs.normalizer, is_wide(inputs.query.dtype))
+    kernel = forward(inputs.query.dtype, inputs.units, inputs.normalizer, is_wide(inputs.query.dtype))
     launch(kernel, record, batch * heads * ceil_div(queries, block), inputs.work)
     return output, statistics, weights
 
@@ -109,7 +112,7 @@ def _attend_backward(grad_output: Tensor, grad_weights: Tensor | None, statistic
         grad_weights=_address(grad_weights),
         **{f"grad_{name}": tensor.data_ptr() for name, tensor in grads.items()},
     )
-    kernel = backward(inputs.query.dtype, additive, inputs.normalizer, is_wide(inputs.query.dtype))
+    kernel = backward(inputs.query.dtype, inputs.units, inputs.normalizer, is_wide(inputs.query.dtype))
     launch(kernel, record, B * KV * chunks, 3.0 * inputs.work)
     grads["key"], grads["value"] = sum_of_chunks(grads["key"]), sum_of_chunks(grads["value"])
     if additive:
@@ -150,7 +153,7 @@ def _readings(*given: Any) -> list[Tensor]:
     _ASKED.write(asked, record)
     # After the options, of which some have the name of the reading that they ask for.
     write_named({name: tensor.data_ptr() if tensor.numel() else 0 for name, tensor in taken.items()}, record)
-    kernel = readings(inputs.query.dtype, inputs.weight is not None, inputs.normalizer, is_wide(inputs.query.dtype))
+    kernel = readings(inputs.query.dtype, inputs.units, inputs.normalizer, is_wide(inputs.query.dtype))
     launch(kernel, record, B * H * chunks, inputs.work)
     for reading in READINGS:
         if reading.over_rows is not None:

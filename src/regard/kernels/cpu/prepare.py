@@ -17,7 +17,10 @@ from regard.kernels.cpu.tanh_sum import keys_of, prepare_keys
 
 @cache
 def exponentials(dtype: torch.dtype) -> Kernel:
-    """The kernel that takes exponentials of an additive score's keys, a tile of them for each task."""
+    """The kernel that takes exponentials of an additive score's keys, or copies those of rectified units.
+
+    A task is a tile of keys.
+    """
     zero = np.float32(0) if dtype == torch.float32 else np.float64(0)
 
     def prepare_additive_keys(address: int) -> None:
@@ -32,7 +35,7 @@ def exponentials(dtype: torch.dtype) -> Kernel:
             keys = keys_of(p, head // p.kv_heads, head % p.kv_heads, zero)
             first = tile * TILE
             count = min(TILE, p.keys - first)
-            keys.extents[tile] = prepare_keys(keys, first, count, scratch)
+            keys.extents[tile] = prepare_keys(keys, first, count, scratch, p.relu != 0)
             if tile == tiles - 1:
                 for d in range(keys.powers.size // keys.padded):
                     keys.powers[d * keys.padded + p.keys : (d + 1) * keys.padded] = zero

@@ -19,6 +19,7 @@ from regard.kernels.cpu.block import (
     read_weight,
     score_additive,
     score_product,
+    score_relu,
     scratch_of,
 )
 from regard.kernels.cpu.compiled import Kernel
@@ -247,10 +248,12 @@ def block_is_wanted(p: Any, block: Block) -> bool:
 
 
 @cache
-def readings(dtype: torch.dtype, additive: bool, kind: int, wide: bool) -> Kernel:
-    """The kernel of a dtype, float32 or float64, a score's primitive, a normalizer and a routine for products."""
+def readings(dtype: torch.dtype, units: str, kind: int, wide: bool) -> Kernel:
+    """The kernel of a dtype, float32 or float64, a score's units, a normalizer and a routine for products."""
     zero = np.float32(0) if dtype == torch.float32 else np.float64(0)
     of_head, Routine, softmax = normalizer_of_head(kind), Microkernel if wide else Blas, kind == SOFTMAX
+
+    additive, relu = units != "product", units == "relu"
 
     def attention_readings(address: int) -> None:
         p = arguments_at(address)
@@ -270,7 +273,9 @@ def readings(dtype: torch.dtype, additive: bool, kind: int, wide: bool) -> Kerne
                 block = block_of(p, b, h, index, scratch.segments)
                 if block.segment_count == 0 or not block_is_wanted(p, block):
                     continue
-                if additive:
+                if relu:
+                    score_relu(p, block, scratch, weight)
+                elif additive:
                     score_additive(p, block, scratch, weight)
                 else:
                     score_product(p, block, routine, scratch.scores)
@@ -302,6 +307,4 @@ def readings(dtype: torch.dtype, additive: bool, kind: int, wide: bool) -> Kerne
                     read_row(p, block, chunk, r, runs, visible, lse, maxima)
         limit_threads(p.limit_threads, threads)
 
-    return named_kernel(
-        attention_readings, dtype, "additive" if additive else "product", NORMALIZERS[kind].__name__, Routine.__name__
-    )
+    return named_kernel(attention_readings, dtype, units, NORMALIZERS[kind].__name__, Routine.__name__)

@@ -29,7 +29,7 @@ def step(inputs: KernelInputs) -> tuple[Tensor, Tensor]:
         returned_weights=weights.data_ptr(),
     )
     launch(
-        forward(query.dtype, inputs.weight is not None, inputs.normalizer, is_wide(query.dtype)),
+        forward(query.dtype, inputs.units, inputs.normalizer, is_wide(query.dtype)),
         record,
         batch * heads * ceil_div(queries, block),
         inputs.work,

@@ -9,12 +9,12 @@ from regard.biases import Bias, TensorBias
 from regard.kernels.cpu.kernel_inputs import FEW_ROWS, KernelInputs
 from regard.kernels.kinds import ENTMAX, ENTMAX15, HARD, SIGMOID, SOFTMAX, SPARSEMAX
 from regard.normalizers import RowPrimitive
-from regard.scores.score import Cap, InnerProduct, TanhSum
+from regard.scores.score import Cap, InnerProduct, ReluSum, TanhSum
 from regard.shapes import accurate, spread_heads
 from regard.transforms import active_transform
 
 CAPABILITIES = Capabilities(
-    primitives=(InnerProduct, TanhSum),
+    primitives=(InnerProduct, TanhSum, ReluSum),
     rows=frozenset({"softmax", "entmax", "sigmoid", "hard"}),
     devices=frozenset({"cpu"}),
     modifiers=(Cap,),
@@ -36,7 +36,7 @@ def obstacle(problem: Problem) -> str | None:
     prepared = lowered.score
     if prepared.query.shape[-1] == 0 or problem.value.shape[-1] == 0:
         return "there are no features"
-    if isinstance(prepared.primitive, TanhSum) and isinstance(prepared.scale, Tensor):
+    if isinstance(prepared.primitive, (TanhSum, ReluSum)) and isinstance(prepared.scale, Tensor):
         return "the scale of an additive score is a tensor"
     transform = active_transform()
     if transform is not None:
@@ -84,7 +84,7 @@ def kernel_inputs(problem: Problem) -> KernelInputs:
     scale, weight = prepared.scale, None
     if isinstance(scale, Tensor):
         query, scale = query * scale.to(query.dtype), 1.0
-    if isinstance(prepared.primitive, TanhSum):
+    if isinstance(prepared.primitive, (TanhSum, ReluSum)):
         weight = prepared.primitive.weight.to(query.dtype) * scale
         weight = weight[None] if weight.dim() == 1 else weight
     key, value = _one_grouping(key, value, grid.batch, grid.heads)
@@ -99,6 +99,7 @@ def kernel_inputs(problem: Problem) -> KernelInputs:
         key=key,
         value=value,
         weight=weight,
+        relu=isinstance(prepared.primitive, ReluSum),
         start=None if spans is None else spans.start,
         stop=None if spans is None else spans.stop,
         bias=bias,
@@ -149,7 +150,7 @@ def with_exponentials(inputs: KernelInputs) -> KernelInputs:
         return inputs
     from regard.kernels.cpu import operators
 
-    exponentials, extents = operators.exponentials(inputs.key.detach())
+    exponentials, extents = operators.exponentials(inputs.key.detach(), inputs.relu)
     return inputs._replace(exponentials=exponentials, extents=extents)
 
 

@@ -61,11 +61,11 @@ class RepeatedCall(NamedTuple):
         if inputs.weight is not None:
             powers, extents = operators.exponentials_shapes(key)
             written = {"exponentials": powers.numel(), "extents": extents.numel()}
-            numbers = fill_arguments(KernelInputs(key, key, key))
+            numbers = fill_arguments(KernelInputs(key, key, key, relu=inputs.relu))
             kernel, tasks = prepare.exponentials(dtype), extents.numel()
             launches.append(KeptLaunch.of(kernel, numbers, tasks, 8.0 * key.numel(), ("key", *written)))
             scratch = {**written, **scratch}
-        kernel = forward(dtype, inputs.weight is not None, inputs.normalizer, is_wide(dtype))
+        kernel = forward(dtype, inputs.units, inputs.normalizer, is_wide(dtype))
         numbers, tasks = fill_arguments(inputs, inputs.block), batch * heads * ceil_div(queries, inputs.block)
         launches.append(KeptLaunch.of(kernel, numbers, tasks, inputs.work, (*given, *scratch, "output")))
         return cls(tuple(launches), (*problem.query.shape[:3], problem.value.shape[3]), scratch)
