@@ -138,10 +138,12 @@ def test_what_the_planner_refers_to_is_measured(backend):
     assert set(backend.measured) <= set(BY_NAME)
 
 
-@pytest.mark.parametrize("name", ["small-additive", "small-lengths"])
-def test_small_problems_are_those_of_the_reference(name):
+@pytest.mark.parametrize(
+    ("name", "backend"), [("small-additive", "cpu"), ("small-sparsemax", "cpu"), ("small-lengths", "reference")]
+)
+def test_what_small_problems_run_on(name, backend):
     task = BY_NAME[name]
-    assert task.implementations[0].backend(task.inputs(task.sizes)) == "reference"
+    assert task.implementations[0].backend(task.inputs(task.sizes)) == backend
     assert OWN_COLUMNS["reference"] in [implementation.column for implementation in task.implementations]
 
 

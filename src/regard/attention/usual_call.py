@@ -23,7 +23,7 @@ from regard.scores import Additive, Scoring
 from regard.transforms import reverse_mode_only
 
 OWN_BACKENDS = tuple(BACKENDS)
-"""The registry as it is without anybody else's backends."""
+"""The registry as it is before a backend is registered."""
 
 REPEATED_LIMIT = 256
 """Kinds of calls that are kept."""

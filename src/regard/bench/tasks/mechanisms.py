@@ -21,6 +21,7 @@ from regard.bench.inner_product import (
     x_transformers,
 )  # fmt: skip
 from regard.bench.oracle import by_rows
+from regard.bench.requirement import Requirement
 from regard.bench.task import Implementation, Inputs, Sizes, Task, Work
 from regard.bench.tasks.rows import attention_task, attention_work
 
@@ -43,6 +44,7 @@ class Mechanism:
         units: numbers that plain PyTorch stores for each pair.
         work: for each pair: multiply-adds, reciprocals and exponentials beside the two matrix products.
         others: implementations beside regard and eager and compiled PyTorch.
+        faster: how many times as fast as plain PyTorch regard must be at least, and is meant to be; None: not told.
     """
 
     name: str
@@ -52,6 +54,7 @@ class Mechanism:
     units: int = 2
     work: tuple[float, float, float] = (0.0, 0.0, 1.0)
     others: tuple[Implementation, ...] = ()
+    faster: tuple[float, float | None] | None = None
 
 
 def _inputs(sizes: Sizes) -> Inputs:
@@ -170,7 +173,7 @@ SCORES = (
         "additive", lambda inputs: {"score": scores.Additive(inputs["weight"])}, eager.additive, ("weight",), 128,
         (192.0, 32.0, 1.0),
     ),
-    Mechanism("mlp", _mlp_options, _mlp, ("hidden", "out"), 2 * HIDDEN, (2.0 * HIDDEN, 0.0, 1.0)),
+    Mechanism("mlp", _mlp_options, _mlp, ("hidden", "out"), 2 * HIDDEN, (2.0 * HIDDEN, 0.0, 1.0), faster=(12, None)),
     Mechanism("location", lambda inputs: {"score": scores.Location(inputs["places"])}, _location, ("places",)),
     Mechanism(
         "location-aware", _location_aware_options, _location_aware, ("weight", "filters", "located", "previous"), 128,
@@ -180,18 +183,20 @@ SCORES = (
         "soft-cap", lambda inputs: {"score": scores.SoftCap(scores.ScaledDot(), 2.0)}, _soft_cap, work=(1.0, 1.0, 2.0),
         others=(x_transformers(softclamp_logits=True, logit_softclamp_value=2.0, note="softclamp_logits"),),
     ),
-    Mechanism("modified", lambda inputs: {"score": scores.Modified(scores.ScaledDot(), _modify)}, _modified),
+    Mechanism(
+        "modified", lambda inputs: {"score": scores.Modified(scores.ScaledDot(), _modify)}, _modified, faster=(1.2, 2),
+    ),
 )  # fmt: skip
 
 NORMALIZERS = (
     Mechanism("sink", lambda inputs: {"normalizer": normalizers.softmax_with_sink(0.0)},
               partial(eager.attention, normalize="sink"), units=4),
     Mechanism("entmax13", lambda inputs: {"normalizer": normalizers.entmax(1.3)}, _bisected, units=6,
-              work=(2.0, 0.0, 0.0)),
+              work=(2.0, 0.0, 0.0), faster=(15, None)),
     Mechanism("sigmoid", lambda inputs: {"normalizer": "sigmoid"}, partial(eager.attention, normalize="sigmoid"),
               work=(0.0, 1.0, 1.0), others=(x_transformers(sigmoid=True, note="sigmoid"),)),
     Mechanism("hard", lambda inputs: {"normalizer": normalizers.hard()}, partial(eager.attention, normalize="hard"),
-              units=3, work=(0.0, 0.0, 0.0), others=(x_transformers(hard=True, note="hard"),)),
+              units=3, work=(0.0, 0.0, 0.0), others=(x_transformers(hard=True, note="hard"),), faster=(1.2, 2)),
     Mechanism("local-gaussian",
               lambda inputs: {"normalizer": normalizers.local_gaussian("softmax", inputs["center"], 16.0)},
               _local, ("center",), units=3, work=(1.0, 0.0, 2.0)),
@@ -221,7 +226,7 @@ def _task(kind: str, mechanism: Mechanism) -> Task:
             said="the matrix products, and the other operations of each pair",
         )
 
-    names = (*QKV, *mechanism.names)
+    names, faster = (*QKV, *mechanism.names), mechanism.faster
     return Task(
         name=f"{kind}-{mechanism.name}",
         title=(f"{mechanism.name} score" if kind == "score" else f"{mechanism.name} normalizer")
@@ -237,6 +242,7 @@ def _task(kind: str, mechanism: Mechanism) -> Task:
         ),
         work=work,
         oracle=by_rows(mechanism.function, names, per_pair=max(4, mechanism.units)),
+        requirements=() if faster is None else (Requirement("faster", faster[0], "eager", faster[1]),),
     )
 
 

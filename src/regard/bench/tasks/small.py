@@ -13,6 +13,7 @@ from regard.bench import eager
 from regard.bench.inner_product import QKV, Options, make_inputs, pairs, plain, regard, sizes
 from regard.bench.oracle import by_rows
 from regard.bench.own_backends import own_backends
+from regard.bench.requirement import Requirement
 from regard.bench.task import Inputs, Sizes, Task, Work
 from regard.bench.tasks import additive
 
@@ -51,6 +52,7 @@ def _task(
     names: tuple[str, ...] = QKV,
     keep: Callable[[Inputs], Tensor] | None = None,
     work: Callable[[Sizes], Work] = _work,
+    requirements: tuple[Requirement, ...] = (),
 ) -> Task:
     usual, _ = plain(function, names, keep=keep)
     return Task(
@@ -63,6 +65,7 @@ def _task(
         implementations=(regard(options), *own_backends(*backends, options=options), usual),
         work=work,
         oracle=by_rows(function, names, keep=keep),
+        requirements=requirements,
         about="In regard's column `auto` chooses the backend; in the other columns the backend is named.",
     )
 
@@ -71,6 +74,7 @@ TASKS = (
     _task(
         "additive", "additive", 16, additive.options, eager.additive, ("reference", "cpu", "tiled"),
         inputs=additive.make_additive, names=additive.NAMES, work=additive.work,
+        requirements=(Requirement("faster", 1.0, "eager", 1.5),),
     ),
     _task(
         "sparsemax", "sparsemax attention", 32, lambda inputs: {"normalizer": normalizers.sparsemax},
@@ -79,5 +83,6 @@ TASKS = (
     _task(
         "lengths", "keys of unequal lengths", 32, lambda inputs: {"mask": masks.lengths(inputs["lengths"])},
         eager.attention, ("reference", "cpu", "sdpa", "tiled"), inputs=_ragged, keep=_keep,
+        requirements=(Requirement("faster", 0.7, "eager", 1.0),),
     ),
 )  # fmt: skip
