@@ -45,7 +45,9 @@ def restrictions(draw, batch, queries, keys):
         "documents": lambda: masks.documents(ids(queries), ids(keys)),
         "prefix": lambda: masks.causal(align="start") | masks.prefix(draw(st.integers(0, keys))),
         "sinks": lambda: masks.window(draw(st.integers(0, 20)), 3) | masks.prefix(draw(st.integers(0, 20))),
-        "both ends": lambda: masks.prefix(draw(st.integers(0, 9))) | ~masks.prefix(draw(st.integers(max(keys - 9, 0), keys))),
+        "both ends": lambda: (
+            masks.prefix(draw(st.integers(0, 9))) | ~masks.prefix(draw(st.integers(max(keys - 9, 0), keys)))
+        ),
         "global": lambda: masks.window(2, 2, align="start") | masks.lengths(keys, queries=min(queries, 2)),
         "hole": lambda: ~masks.window(draw(st.integers(0, 90)), draw(st.integers(0, 90))),
         "pieces": lambda: masks.documents(
