@@ -52,20 +52,21 @@ CALLS = {
 }
 
 
-@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
-def test_the_second_call_is_the_first_with_other_numbers(call):
+@pytest.mark.parametrize("name", CALLS)
+def test_a_later_call_is_an_earlier_one_with_other_numbers(name):
     torch.manual_seed(1)
+    call = CALLS[name]
     _, score, normalizer = call()
-    for number in range(3):
+    kept_by = 1 if name.startswith("few rows") else 2
+    for number in range(4):
         given, other, _ = call()
         if isinstance(score, Additive):
             score.weight.data.copy_(other.weight)
         options = {"score": score, "normalizer": normalizer}
         assert regard.plan(*given, **options).backend == "cpu"
         output = usual_call(*given, None, score, normalizer)
-        assert (output is None) == (number == 0)
+        assert (output is None) == (number < kept_by)
         wanted = regard.attend(*given, **options, backend="cpu")
-        assert torch.equal(regard.attend(*given, **options), wanted)
         assert output is None or torch.equal(output, wanted)
         exact = regard.attend(*(each.double() for each in given), **options | _double(score), backend="reference")
         torch.testing.assert_close(wanted.double(), exact, rtol=1e-4, atol=2e-4)
@@ -75,16 +76,33 @@ def _double(score):
     return {"score": Additive(score.weight.double())} if isinstance(score, Additive) else {}
 
 
-def test_parts_of_a_cache_of_keys():
+@pytest.mark.parametrize("heads", [4, 8])
+def test_a_growing_cache_of_keys(heads):
     cache = torch.randn(2, 2, 4, 1 << 15, 64)
-    query = torch.randn(2, 4, 1, 64)
-    for keys in (1 << 14, (1 << 14) + 1):
-        for _ in range(2):
-            key, value = cache[:, :, :, :keys]
+    query = torch.randn(2, heads, 1, 64)
+    for number, keys in enumerate([1 << 14, (1 << 14) + 1, 1 << 15, (1 << 15) - 77, 1 << 14]):
+        parts = cache[:, :, :, :keys].unbind()
+        for key, value in (parts, [part.contiguous() for part in parts]):
             output = regard.attend(query, key, value, mask=masks.causal())
             assert torch.equal(output, regard.attend(query, key, value, backend="cpu"))
-    assert len(module._REPEATED) == 2
-    assert all(kept is not None for kept in module._REPEATED.values())
+            assert number == 0 or usual_call(query, key, value) is not None
+    assert len(module._REPEATED) == 1
+
+
+def test_keys_that_many_heads_share_by_a_stride_of_zero():
+    query, key = torch.randn(2, 4, 1, 64), torch.randn(2, 1, 1 << 14, 64)
+    for _ in range(3):
+        parts = [key.expand(-1, 4, -1, -1)] * 2
+        assert torch.equal(regard.attend(query, *parts), regard.attend(query, *parts, backend="cpu"))
+        rows = [torch.randn(2, 4, 1, 64).expand(-1, -1, 1 << 14, -1)] * 2
+        assert torch.equal(regard.attend(query, *rows), regard.attend(query, *rows, backend="cpu"))
+
+
+def test_sizes_that_do_not_come_again_cost_no_plan(monkeypatch):
+    monkeypatch.setattr(module, "choose", lambda *given: pytest.fail("planned"))
+    score = additive(32)
+    for keys in range(40, 50):
+        assert usual_call(*tensors((2, 4, 16, 32), (2, 4, keys, 32)), None, score) is None
 
 
 def given_additive(**options):
@@ -92,9 +110,9 @@ def given_additive(**options):
 
 
 def repeats(given, score, normalizer="softmax", mask=None):
-    """Whether the second call is one that was kept."""
-    usual_call(*given, mask, score, normalizer)
-    return usual_call(*given, mask, score, normalizer) is not None
+    """Whether the third call is one that was kept."""
+    outputs = [usual_call(*given, mask, score, normalizer) for _ in range(3)]
+    return outputs[2] is not None
 
 
 def test_what_wants_a_gradient_is_left_alone():
@@ -158,12 +176,12 @@ def test_mistakes_are_those_of_the_longer_way():
     ]
     for given, options in mistakes:
         messages = []
-        for _ in range(2):
+        for _ in range(3):
             with pytest.raises(RegardError) as told:
                 regard.attend(*given, **options)
             messages.append(str(told.value))
-        assert messages[0] == messages[1]
-    assert not module._REPEATED
+        assert messages[0] == messages[1] == messages[2]
+    assert not any(kept.launches for kept in module._REPEATED.values())
 
 
 def test_few_kinds_of_calls_are_kept(monkeypatch):
@@ -196,7 +214,7 @@ def test_numbers_that_are_not_finite():
     query, key, value = given_additive()
     query[0, 0, 0, 0], key[0, 1, 2, 3], value[1, 0, 0, 0] = torch.nan, torch.inf, torch.inf
     score = additive(32)
-    for _ in range(2):
+    for _ in range(3):
         output = regard.attend(query, key, value, score=score)
         torch.testing.assert_close(
             output, regard.attend(query, key, value, score=score, backend="reference"), equal_nan=True
@@ -208,4 +226,5 @@ def test_one_query_over_many_keys_is_planned_by_the_processor():
     assert regard.plan(*given).backend == ("cpu" if is_slow_for_mkl() else "sdpa")
     output = regard.attend(*given)
     assert torch.equal(regard.attend(*given), output)
+    assert (usual_call(*given) is None) == (why_missing() is not None)
     assert torch.equal(regard.attend(*given, mask=masks.causal()), output)

@@ -1,6 +1,7 @@
 """The usual calls by the shortest way: validating and planning them would take as long as the calculation."""
 
 from math import sqrt
+from typing import TypedDict, Unpack
 
 import torch
 from torch import Tensor
@@ -31,7 +32,15 @@ REPEATED_LIMIT = 256
 _REPEATED: dict[object, RepeatedCall | None] = {}
 """What is kept of a kind of calls; None where it is left to the longer way."""
 
-_UNKNOWN = RepeatedCall((), (), {})
+_UNKNOWN, _SEEN = RepeatedCall((), (), {}), RepeatedCall((), (), {})
+"""A kind of calls that was not made yet, and one that was made once."""
+
+
+class _Options(TypedDict, total=False):
+    """Options of `attend` that a usual call may have."""
+
+    score: Scoring
+    normalizer: object
 
 
 def are_usual(score: object, normalizer: object, dropout: object, backend: object) -> bool:
@@ -56,8 +65,9 @@ def usual_call(
     - softmax of scaled dot products, as many heads and one width, of a size for which the planner chooses `sdpa`,
       without a mask or with a causal one for the last query alone;
     - the same, of a size for which it chooses `reference`, with the lengths of the keys;
+    - the same without a mask, of a few queries with so many keys that it chooses `cpu`: from the second call on;
     - a score by its name or an additive one without projections, and a normalizer by its name, without a mask, where
-      the planner chooses `cpu`: from the second call of the same sizes on.
+      the planner chooses `cpu`: from the third call of the same sizes on.
 
     All else, what is wrong with it included, is left to the longer way.
     """
@@ -70,10 +80,12 @@ def usual_call(
             return None
         if tensor.requires_grad and torch.is_grad_enabled():
             return None
-    if LISTENERS or recording() is not None or autocasts(query) or tuple(BACKENDS) != OWN_BACKENDS:
+    if LISTENERS or recording() is not None or autocasts(query) or tuple(BACKENDS)[: len(OWN_BACKENDS)] != OWN_BACKENDS:
         return None
     shows_all = mask is None or (query.shape[2] == 1 and _is_causal(mask))
     if score == "scaled_dot" and normalizer == "softmax":
+        if shows_all and are_few_rows(query.shape[2], key.numel() + value.numel(), False):
+            return _few_rows(query, key, value)
         output = _scaled_dot(query, key, value, mask, shows_all)
         if output is not None:
             return output
@@ -88,7 +100,7 @@ def _scaled_dot(query: Tensor, key: Tensor, value: Tensor, mask: object, shows_a
     if shape != value.shape or shape != (batch, heads, keys, dim) or not 0 < pairs < WIDE_PAIRS or dim == 0:
         return None
     if shows_all:
-        if are_few_rows(queries, 2 * key.numel(), False) or (keys < SHORT and not is_finite(query)):
+        if keys < SHORT and not is_finite(query):
             return None
         return F.scaled_dot_product_attention(query, key, value, scale=1.0 / sqrt(dim))
     if type(mask) is not Lengths or pairs >= FUSED_ELEMENTS or are_few_rows(queries, 2 * pairs * dim, True):
@@ -110,8 +122,22 @@ def _is_causal(mask: object) -> bool:
     return type(mask) is Band and (mask.before, mask.after, mask.offset, mask.align) == (None, 0, None, "end")
 
 
+def _few_rows(query: Tensor, key: Tensor, value: Tensor) -> Tensor | None:
+    """A few queries with many keys, of which the next call may have more; see `_repeated`."""
+    sizes = key.shape[:2], key.shape[3], value.shape[3]
+    # Kernels read features side by side, and rows apart.
+    if value.shape[:3] != key.shape[:3] or key.stride(2) < sizes[1] or value.stride(2) < sizes[2]:
+        return None
+    call = query.shape, query.stride(), *sizes
+    found = _REPEATED.get(call, _UNKNOWN)
+    if found is not _UNKNOWN:
+        return None if found is None else found.run(query, key, value, None)
+    _keep(call, query, key, value, any_keys=True)
+    return None
+
+
 def _repeated(query: Tensor, key: Tensor, value: Tensor, score: Scoring, normalizer: object) -> Tensor | None:
-    """A call of the fused kernels that was made before; where it was not, it is kept for the next one."""
+    """A call of the fused kernels that was made before; the second one is kept for the next."""
     weight, kind = None, score
     if isinstance(score, Additive):
         weight = score.weight
@@ -121,16 +147,31 @@ def _repeated(query: Tensor, key: Tensor, value: Tensor, score: Scoring, normali
     sizes = query.shape, query.stride(), key.shape, key.stride(), value.shape, value.stride()
     call = kind, normalizer, *sizes
     found = _REPEATED.get(call, _UNKNOWN)
+    if found is _SEEN:
+        _keep(call, query, key, value, score=score, normalizer=normalizer)
+        return None
     if found is not _UNKNOWN:
         return None if found is None else found.run(query, key, value, weight)
+    # Sizes that never come again, as those of a growing cache, cost no more than this.
+    _remember(call, _SEEN)
+    return None
+
+
+def _keep(
+    call: object, query: Tensor, key: Tensor, value: Tensor, any_keys: bool = False, **options: Unpack[_Options]
+) -> None:
+    """Keep a kind of calls as the planner runs it."""
     try:
-        problem = validate(query, key, value, score=score, normalizer=normalizer)
+        problem = validate(query, key, value, **options)
     except RegardError:
-        return None  # the longer way says what is wrong
+        return  # the longer way says what is wrong
+    _remember(call, RepeatedCall.of(problem, any_keys) if type(choose(problem, "auto")) is Fused else None)
+
+
+def _remember(call: object, kept: RepeatedCall | None) -> None:
     if len(_REPEATED) >= REPEATED_LIMIT:
         _REPEATED.clear()
-    _REPEATED[call] = RepeatedCall.of(problem) if type(choose(problem, "auto")) is Fused else None
-    return None
+    _REPEATED[call] = kept
 
 
 def _is_plain(score: Additive, weight: Tensor) -> bool:

@@ -21,7 +21,7 @@ from regard.kernels.kinds import DENSE_BIAS, DIAGONAL_BIAS, SIGMOID, SOFTMAX
 
 _PACKED = struct.Struct("".join(FORMATS.values()))
 _RECORD = ctypes.c_char * _PACKED.size
-_ADDRESS = struct.Struct("q")
+_INTEGER = struct.Struct("q")
 _NOTHING: list[float] = [0] * len(FORMATS)
 _SIZES = slice(POSITIONS[SIZES[0]], POSITIONS[SIZES[-1]] + 1)
 _INPUTS = Writer(KernelInputs, POSITIONS)
@@ -117,7 +117,7 @@ class KeptLaunch(NamedTuple):
     Attributes:
         kernel: what runs.
         record: its record's bytes, with addresses of an earlier launch.
-        places: in bytes, where addresses belong, by the names of tensors.
+        places: in bytes, where the numbers belong that each launch brings, by their names.
         tasks, work: as for `launch`.
     """
 
@@ -133,17 +133,17 @@ class KeptLaunch(NamedTuple):
 
         Args:
             kernel, numbers, tasks, work: as for `launch`.
-            names: of the tensors whose addresses each launch brings.
+            names: of the integers that each launch brings: addresses of tensors, sizes and strides.
         """
         numbers[_TASKS] = tasks
-        places = tuple((name, _ADDRESS.size * POSITIONS[name]) for name in names)
+        places = tuple((name, _INTEGER.size * POSITIONS[name]) for name in names)
         return cls(kernel, bytes(packed(numbers)), places, tasks, work)
 
-    def launch(self, addresses: Mapping[str, int]) -> None:
-        """Run the kernel on the tensors at these addresses."""
+    def launch(self, filled: Mapping[str, int]) -> None:
+        """Run the kernel on the record with these numbers filled in."""
         record = _RECORD.from_buffer_copy(self.record)
         for name, place in self.places:
-            _ADDRESS.pack_into(record, place, addresses[name])
+            _INTEGER.pack_into(record, place, filled[name])
         run(self.kernel, ctypes.addressof(record), self.tasks, self.work)
 
 

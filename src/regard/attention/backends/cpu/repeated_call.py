@@ -1,7 +1,8 @@
 """A call of the forward kernel that is made again with other numbers.
 
 Validating a call, choosing a backend and filling the kernel's record take longer than a small calculation. For tensors
-of the same sizes and strides they give the same record, but for the addresses in it: so it is kept.
+of the same sizes and strides they give the same record, but for the addresses in it: so it is kept. A few queries ask
+ever more keys, as a text is written: there the number of keys and their strides are filled in as well.
 """
 
 from typing import TYPE_CHECKING, NamedTuple
@@ -16,6 +17,11 @@ from regard.scores.score import TanhSum
 if TYPE_CHECKING:
     from regard.kernels.cpu.launch import KeptLaunch
 
+ROWS = 16
+"""Rows of one head up to which a block has them all, whatever the number of keys."""
+
+_OF_KEYS = ("keys", "key_batch", "key_head", "key_row", "value_batch", "value_head", "value_row")
+
 
 class RepeatedCall(NamedTuple):
     """The launches of a call without a mask, a bias, dropout and gradient, of float32 tensors on a CPU.
@@ -24,15 +30,22 @@ class RepeatedCall(NamedTuple):
         launches: one after the other.
         output: its shape.
         scratch: how many numbers the other tensors have that kernels write, by their names.
+        any_keys: whether it is made again with other numbers of keys, and other strides.
     """
 
     launches: "tuple[KeptLaunch, ...]"
     output: tuple[int, ...]
     scratch: dict[str, int]
+    any_keys: bool = False
 
     @classmethod
-    def of(cls, problem: Problem) -> "RepeatedCall | None":
-        """The call of a problem that the fused kernels run; None if more than launches belongs to it."""
+    def of(cls, problem: Problem, any_keys: bool = False) -> "RepeatedCall | None":
+        """The call of a problem that the fused kernels run; None if more than launches belongs to it.
+
+        Args:
+            problem: of a call.
+            any_keys: whether it is made again with other numbers of keys, and other strides.
+        """
         from regard.kernels.cpu import operators, prepare
         from regard.kernels.cpu.forward import forward
         from regard.kernels.cpu.kernel_inputs import KernelInputs
@@ -52,7 +65,7 @@ class RepeatedCall(NamedTuple):
         )
         if not as_given or problem.dropout or operators.readable(inputs) is not inputs:
             return None
-        if operators.needs_transposed(inputs, "key"):
+        if operators.needs_transposed(inputs, "key") or (any_keys and inputs.query.shape[2] > ROWS):
             return None
         launches: list[KeptLaunch] = []
         batch, heads, queries, _ = inputs.query.shape
@@ -67,29 +80,32 @@ class RepeatedCall(NamedTuple):
             scratch = {**written, **scratch}
         kernel = forward(dtype, inputs.units, inputs.normalizer, is_wide(dtype))
         numbers, tasks = fill_arguments(inputs, inputs.block), batch * heads * ceil_div(queries, inputs.block)
-        launches.append(KeptLaunch.of(kernel, numbers, tasks, inputs.work, (*given, *scratch, "output")))
-        return cls(tuple(launches), (*problem.query.shape[:3], problem.value.shape[3]), scratch)
+        names = (*given, *scratch, "output", *(_OF_KEYS if any_keys else ()))
+        launches.append(KeptLaunch.of(kernel, numbers, tasks, inputs.work, names))
+        return cls(tuple(launches), (*problem.query.shape[:3], problem.value.shape[3]), scratch, any_keys)
 
     def run(self, query: Tensor, key: Tensor, value: Tensor, weight: Tensor | None) -> Tensor:
-        """The output for tensors of the same sizes and strides.
+        """The output for tensors of the same sizes and strides, but for those of ``any_keys``.
 
         Args:
             query, key, value: of the call.
             weight: of an additive score; None for an inner product.
         """
         output, scratch = query.new_empty(self.output), query.new_empty(sum(self.scratch.values()))
-        addresses = {
+        filled = {
             "query": query.data_ptr(),
             "key": key.data_ptr(),
             "value": value.data_ptr(),
             "output": output.data_ptr(),
         }
         if weight is not None:
-            addresses["weight"] = weight.data_ptr()
+            filled["weight"] = weight.data_ptr()
         address = scratch.data_ptr()
         for name, numbers in self.scratch.items():
-            addresses[name] = address
+            filled[name] = address
             address += numbers * scratch.element_size()
+        if self.any_keys:
+            filled |= zip(_OF_KEYS, (key.shape[2], *key.stride()[:3], *value.stride()[:3]), strict=True)
         for launch in self.launches:
-            launch.launch(addresses)
+            launch.launch(filled)
         return output
