@@ -1,7 +1,6 @@
 """The usual calls by the shortest way: validating and planning them would take as long as the calculation."""
 
 from math import sqrt
-from typing import TypedDict, Unpack
 
 import torch
 from torch import Tensor
@@ -32,15 +31,8 @@ REPEATED_LIMIT = 256
 _REPEATED: dict[object, RepeatedCall | None] = {}
 """What is kept of a kind of calls; None where it is left to the longer way."""
 
-_UNKNOWN, _SEEN = RepeatedCall((), (), {}), RepeatedCall((), (), {})
+_NEW, _SEEN = RepeatedCall((), (), {}), RepeatedCall((), (), {})
 """A kind of calls that was not made yet, and one that was made once."""
-
-
-class _Options(TypedDict, total=False):
-    """Options of `attend` that a usual call may have."""
-
-    score: Scoring
-    normalizer: object
 
 
 def are_usual(score: object, normalizer: object, dropout: object, backend: object) -> bool:
@@ -89,7 +81,7 @@ def usual_call(
         output = _scaled_dot(query, key, value, mask, shows_all)
         if output is not None:
             return output
-    return _repeated(query, key, value, score, normalizer) if shows_all else None
+    return _same_sizes(query, key, value, score, normalizer) if shows_all else None
 
 
 def _scaled_dot(query: Tensor, key: Tensor, value: Tensor, mask: object, shows_all: bool) -> Tensor | None:
@@ -123,49 +115,51 @@ def _is_causal(mask: object) -> bool:
 
 
 def _few_rows(query: Tensor, key: Tensor, value: Tensor) -> Tensor | None:
-    """A few queries with many keys, of which the next call may have more; see `_repeated`."""
+    """Softmax of scaled dot products of a few queries with many keys, of which the next call may have more."""
     sizes = key.shape[:2], key.shape[3], value.shape[3]
     # Kernels read features side by side, and rows apart.
     if value.shape[:3] != key.shape[:3] or key.stride(2) < sizes[1] or value.stride(2) < sizes[2]:
         return None
-    call = query.shape, query.stride(), *sizes
-    found = _REPEATED.get(call, _UNKNOWN)
-    if found is not _UNKNOWN:
-        return None if found is None else found.run(query, key, value, None)
-    _keep(call, query, key, value, any_keys=True)
-    return None
+    return _repeated((query.shape, query.stride(), *sizes), query, key, value, any_keys=True)
 
 
-def _repeated(query: Tensor, key: Tensor, value: Tensor, score: Scoring, normalizer: object) -> Tensor | None:
-    """A call of the fused kernels that was made before; the second one is kept for the next."""
-    weight, kind = None, score
+def _same_sizes(query: Tensor, key: Tensor, value: Tensor, score: Scoring, normalizer: object) -> Tensor | None:
+    """A call of the fused kernels with the sizes and strides of earlier ones."""
+    kind = score
     if isinstance(score, Additive):
-        weight = score.weight
-        if not _is_plain(score, weight):
+        if not _is_plain(score):
             return None
-        kind = weight.shape, weight.stride()
+        kind = score.weight.shape, score.weight.stride()
     sizes = query.shape, query.stride(), key.shape, key.stride(), value.shape, value.stride()
-    call = kind, normalizer, *sizes
-    found = _REPEATED.get(call, _UNKNOWN)
-    if found is _SEEN:
-        _keep(call, query, key, value, score=score, normalizer=normalizer)
-        return None
-    if found is not _UNKNOWN:
-        return None if found is None else found.run(query, key, value, weight)
-    # Sizes that never come again, as those of a growing cache, cost no more than this.
-    _remember(call, _SEEN)
+    return _repeated((kind, normalizer, *sizes), query, key, value, score, normalizer)
+
+
+def _repeated(
+    call: object,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    score: Scoring = "scaled_dot",
+    normalizer: object = "softmax",
+    any_keys: bool = False,
+) -> Tensor | None:
+    """A call whose kind was kept; None where it was not, or is left to the longer way.
+
+    Sizes that never come again, as those of a growing cache, are planned once only: a kind is kept when it comes for
+    the second time, one of any number of keys at once.
+    """
+    kept = _REPEATED.get(call, _SEEN if any_keys else _NEW)
+    if kept is _NEW:
+        _remember(call, _SEEN)
+    elif kept is _SEEN:
+        try:
+            problem = validate(query, key, value, score=score, normalizer=normalizer)
+        except RegardError:
+            return None  # the longer way says what is wrong
+        _remember(call, RepeatedCall.of(problem, any_keys) if type(choose(problem, "auto")) is Fused else None)
+    elif kept is not None:
+        return kept.run(query, key, value, score.weight if isinstance(score, Additive) else None)
     return None
-
-
-def _keep(
-    call: object, query: Tensor, key: Tensor, value: Tensor, any_keys: bool = False, **options: Unpack[_Options]
-) -> None:
-    """Keep a kind of calls as the planner runs it."""
-    try:
-        problem = validate(query, key, value, **options)
-    except RegardError:
-        return  # the longer way says what is wrong
-    _remember(call, RepeatedCall.of(problem, any_keys) if type(choose(problem, "auto")) is Fused else None)
 
 
 def _remember(call: object, kept: RepeatedCall | None) -> None:
@@ -174,8 +168,9 @@ def _remember(call: object, kept: RepeatedCall | None) -> None:
     _REPEATED[call] = kept
 
 
-def _is_plain(score: Additive, weight: Tensor) -> bool:
+def _is_plain(score: Additive) -> bool:
     """Whether an additive score has no projections, and a float32 weight on a CPU that wants no gradient."""
+    weight = score.weight
     if score.query_projection is not None or score.key_projection is not None:
         return False
     if type(weight) not in (Tensor, torch.nn.Parameter) or (weight.requires_grad and torch.is_grad_enabled()):

@@ -58,8 +58,8 @@ class InnerProduct(Primitive):
 
 
 @dataclass(eq=False)
-class TanhSum(Primitive):
-    """``weight · tanh(query + key)``: the additive score of prepared projections.
+class UnitSum(Primitive):
+    """``weight · activation(query + key)``: a layer of units of prepared projections.
 
     Attributes:
         weight: ``[dim]`` or ``[heads, dim]``.
@@ -67,48 +67,42 @@ class TanhSum(Primitive):
 
     weight: Tensor
 
+    @staticmethod
+    @abstractmethod
+    def activation(hidden: Tensor) -> Tensor:
+        """What a unit makes of its sum."""
+
     def __repr__(self) -> str:
-        return f"TanhSum({list(self.weight.shape)})"
+        return f"{type(self).__name__}({list(self.weight.shape)})"
 
     def __call__(
         self, query: Float[Tensor, "batch heads queries dim"], key: Float[Tensor, "#batch kv_heads keys dim"]
     ) -> Float[Tensor, "batch heads queries keys"]:
-        return _weighted_units(torch.tanh, query, key, self.weight)
+        key = spread_heads(key, query.shape[1])
+        hidden = self.activation(accurate(query)[..., :, None, :] + accurate(key)[..., None, :, :])  # B H Q K D
+        weight = accurate(self.weight)
+        if weight.dim() == 1:
+            return hidden @ weight
+        return (hidden @ weight[:, None, :, None]).squeeze(-1)
 
     def elements_per_pair(self, query: Tensor, key: Tensor) -> int:
         return query.shape[-1]
 
 
-@dataclass(eq=False)
-class ReluSum(Primitive):
-    """``weight · max(query + key, 0)``: a layer of rectified units of prepared projections.
+class TanhSum(UnitSum):
+    """``weight · tanh(query + key)``: the additive score."""
 
-    Attributes:
-        weight: ``[dim]`` or ``[heads, dim]``.
-    """
-
-    weight: Tensor
-
-    def __repr__(self) -> str:
-        return f"ReluSum({list(self.weight.shape)})"
-
-    def __call__(
-        self, query: Float[Tensor, "batch heads queries dim"], key: Float[Tensor, "#batch kv_heads keys dim"]
-    ) -> Float[Tensor, "batch heads queries keys"]:
-        return _weighted_units(torch.relu, query, key, self.weight)
-
-    def elements_per_pair(self, query: Tensor, key: Tensor) -> int:
-        return query.shape[-1]
+    @staticmethod
+    def activation(hidden: Tensor) -> Tensor:
+        return torch.tanh(hidden)
 
 
-def _weighted_units(function: Callable[[Tensor], Tensor], query: Tensor, key: Tensor, weight: Tensor) -> Tensor:
-    """``weight · function(query + key)`` of a tile, ``[batch, heads, queries, keys]``."""
-    key = spread_heads(key, query.shape[1])
-    hidden = function(accurate(query)[..., :, None, :] + accurate(key)[..., None, :, :])  # B H Q K D
-    weight = accurate(weight)
-    if weight.dim() == 1:
-        return hidden @ weight
-    return (hidden @ weight[:, None, :, None]).squeeze(-1)
+class ReluSum(UnitSum):
+    """``weight · max(query + key, 0)``: rectified units."""
+
+    @staticmethod
+    def activation(hidden: Tensor) -> Tensor:
+        return torch.relu(hidden)
 
 
 @dataclass(eq=False)

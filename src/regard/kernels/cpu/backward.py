@@ -197,7 +197,8 @@ def backward(dtype: torch.dtype, units: str, kind: int, wide: bool) -> Kernel:
     zero = np.float32(0) if dtype == torch.float32 else np.float64(0)
     of_head, Routine = normalizer_of_head(kind), Microkernel if wide else Blas
 
-    additive, relu = units != "product", units == "relu"
+    additive, score_units = units != "product", score_relu if units == "relu" else score_additive
+    differentiate_units = differentiate_relu if units == "relu" else differentiate_additive
 
     def attention_backward(address: int) -> None:
         p = arguments_at(address)
@@ -219,17 +220,13 @@ def backward(dtype: torch.dtype, units: str, kind: int, wide: bool) -> Kernel:
                     block = block_of(p, b, h, index, scratch.segments)
                     if block.segment_count == 0:
                         continue
-                    if relu:
-                        score_relu(p, block, scratch, weight)
-                    elif additive:
-                        score_additive(p, block, scratch, weight)
+                    if additive:
+                        score_units(p, block, scratch, weight)
                     else:
                         score_product(p, block, routine, scratch.scores)
                     differentiate_block(p, block, chunk, scratch, gradients, normalizer, routine)
-                    if relu:
-                        differentiate_relu(p, block, chunk, scratch, gradients, weight)
-                    elif additive:
-                        differentiate_additive(p, block, chunk, scratch, gradients, weight)
+                    if additive:
+                        differentiate_units(p, block, chunk, scratch, gradients, weight)
                     else:
                         differentiate_product(p, block, chunk, routine, gradients.gradient)
         limit_threads(p.limit_threads, threads)

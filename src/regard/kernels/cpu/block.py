@@ -184,48 +184,43 @@ def additive_queries(p: Any, block: Block, scratch: Scratch) -> Queries:
     return Queries(scratch.powers, scratch.extents[: block.rows], raw, p.query_row)
 
 
-@inlined
-def score_relu(p: Any, block: Block, scratch: Scratch, weight: Any) -> None:
-    """Scores of a block that are sums of rectified units; before cap, bias and mask."""
-    scores = scratch.scores
-    keys, queries = keys_of(p, block.batch, block.group, scores[0, 0]), additive_queries(p, block, scratch)
-    for r in range(block.rows):
-        row = queries.raw[r * queries.stride : r * queries.stride + p.dim]
-        queries.extents[r] = copy_query(row, queries.powers[r])
-    for s in range(block.segment_count):
-        part = range_at(block.segments, s)
-        stop = min(part.first + padded_length(part.keys), keys.padded)
-        for index in tiles_between(part.first, stop):
-            tile = part_of_tile(index, part.first, stop, part.column)
-            for r in range(block.rows):
-                own = scores[r, tile.column : tile.column + tile.keys]
-                score_rectified(queries.powers[r], keys, tile.first, weight, own)
+def _scoring(relu: bool) -> Any:
+    """`score_additive`, or of rectified units `score_relu`."""
+
+    @inlined
+    def score(p: Any, block: Block, scratch: Scratch, weight: Any) -> None:
+        """Scores of a block that are sums of units; before cap, bias and mask. Leaves the queries prepared."""
+        scores = scratch.scores
+        example = scores[0, 0]
+        keys, queries = keys_of(p, block.batch, block.group, example), additive_queries(p, block, scratch)
+        total = type(example)(0)
+        for d in range(weight.size):
+            total += weight[d]
+        for r in range(block.rows):
+            row = queries.raw[r * queries.stride : r * queries.stride + p.dim]
+            if relu:
+                queries.extents[r] = copy_query(row, queries.powers[r])
+            else:
+                queries.extents[r] = prepare_query(row, queries.powers[r])
+        for s in range(block.segment_count):
+            part = range_at(block.segments, s)
+            stop = min(part.first + padded_length(part.keys), keys.padded)
+            for index in tiles_between(part.first, stop):
+                tile = part_of_tile(index, part.first, stop, part.column)
+                for r in range(block.rows):
+                    own = scores[r, tile.column : tile.column + tile.keys]
+                    if relu:
+                        score_rectified(queries.powers[r], keys, tile.first, weight, own)
+                    elif queries.extents[r] <= reach(example) - keys.extents[index]:
+                        score_tile(queries.powers[r], keys, tile.first, weight, total, own)
+                    else:
+                        row = queries.raw[r * queries.stride : r * queries.stride + p.dim]
+                        score_tile_directly(row, keys, tile.first, weight, own[: min(tile.keys, p.keys - tile.first)])
+
+    return score
 
 
-@inlined
-def score_additive(p: Any, block: Block, scratch: Scratch, weight: Any) -> None:
-    """Scores of a block that are sums of tanh; before cap, bias and mask. Leaves the queries' exponentials there."""
-    scores = scratch.scores
-    example = scores[0, 0]
-    keys, queries = keys_of(p, block.batch, block.group, example), additive_queries(p, block, scratch)
-    total = type(example)(0)
-    for d in range(weight.size):
-        total += weight[d]
-    for r in range(block.rows):
-        row = queries.raw[r * queries.stride : r * queries.stride + p.dim]
-        queries.extents[r] = prepare_query(row, queries.powers[r])
-    for s in range(block.segment_count):
-        part = range_at(block.segments, s)
-        stop = min(part.first + padded_length(part.keys), keys.padded)
-        for index in tiles_between(part.first, stop):
-            tile = part_of_tile(index, part.first, stop, part.column)
-            for r in range(block.rows):
-                own = scores[r, tile.column : tile.column + tile.keys]
-                if queries.extents[r] <= reach(example) - keys.extents[index]:
-                    score_tile(queries.powers[r], keys, tile.first, weight, total, own)
-                else:
-                    row = queries.raw[r * queries.stride : r * queries.stride + p.dim]
-                    score_tile_directly(row, keys, tile.first, weight, own[: min(tile.keys, p.keys - tile.first)])
+score_additive, score_relu = _scoring(False), _scoring(True)
 
 
 @inlined

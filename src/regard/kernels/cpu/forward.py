@@ -25,7 +25,8 @@ from regard.kernels.cpu.compiled import Kernel
 from regard.kernels.cpu.few_rows import mixtures_of_few_rows
 from regard.kernels.cpu.intrinsics import array_at, copy, fetch_add, is_single, size_of
 from regard.kernels.cpu.kernel_arguments import arguments_at, named_kernel
-from regard.kernels.cpu.kernel_inputs import FEW_ROWS
+from regard.kernels.cpu.kernel_inputs import FEW_ROWS, KernelInputs
+from regard.kernels.cpu.launch import is_wide
 from regard.kernels.cpu.parts import inlined
 from regard.kernels.cpu.products import Blas, Microkernel, limit_threads, product
 from regard.kernels.cpu.row_adjustments import adjust_row, drop_row, window_row
@@ -92,7 +93,7 @@ def forward(dtype: torch.dtype, units: str, kind: int, wide: bool) -> Kernel:
     zero = np.float32(0) if dtype == torch.float32 else np.float64(0)
     of_head, Routine = normalizer_of_head(kind), Microkernel if wide else Blas
 
-    additive, relu = units != "product", units == "relu"
+    additive, score_units = units != "product", score_relu if units == "relu" else score_additive
 
     def attention_forward(address: int) -> None:
         p = arguments_at(address)
@@ -117,10 +118,8 @@ def forward(dtype: torch.dtype, units: str, kind: int, wide: bool) -> Kernel:
                 if p.returned_weights != 0:
                     store_weights(p, block, scores)
                 continue
-            if relu:
-                score_relu(p, block, scratch, read_weight(p, h, zero))
-            elif additive:
-                score_additive(p, block, scratch, read_weight(p, h, zero))
+            if additive:
+                score_units(p, block, scratch, read_weight(p, h, zero))
             else:
                 score_product(p, block, routine, scores)
             normalizer = of_head(p, h, zero)
@@ -136,3 +135,10 @@ def forward(dtype: torch.dtype, units: str, kind: int, wide: bool) -> Kernel:
         limit_threads(p.limit_threads, threads)
 
     return named_kernel(attention_forward, dtype, units, NORMALIZERS[kind].__name__, Routine.__name__)
+
+
+def forward_of(inputs: KernelInputs) -> tuple[Kernel, int]:
+    """The kernel for these inputs, and into how many tasks it cuts them."""
+    (batch, heads, queries, _), dtype = inputs.query.shape, inputs.query.dtype
+    kernel = forward(dtype, inputs.units, inputs.normalizer, is_wide(dtype))
+    return kernel, batch * heads * ceil_div(queries, inputs.block)

@@ -12,7 +12,7 @@ from torch.library import Library, register_autocast, register_autograd
 from regard.kernels.cpu import prepare
 from regard.kernels.cpu.backward import backward
 from regard.kernels.cpu.fields import Writer, differentiable, fields_of, schema_of
-from regard.kernels.cpu.forward import forward
+from regard.kernels.cpu.forward import forward_of
 from regard.kernels.cpu.kernel_arguments import POSITIONS
 from regard.kernels.cpu.kernel_inputs import KernelInputs
 from regard.kernels.cpu.launch import as_matrix, check_inputs, fill_arguments, is_wide, launch, transposed, write_named
@@ -59,18 +59,16 @@ def _attend(*given: Any) -> tuple[Tensor, Tensor, Tensor]:
     check_inputs(inputs)
     output, statistics, weights = _attend_shapes(*inputs)
     key_transposed = _transposed(inputs, "key")
-    block = inputs.block
     record = fill_arguments(
         inputs,
-        block,
+        inputs.block,
         key_transposed=_address(key_transposed),
         output=output.data_ptr(),
         statistics=statistics.data_ptr(),
         returned_weights=weights.data_ptr() if inputs.return_weights else 0,
     )
-    batch, heads, queries, _ = inputs.query.shape
-    kernel = forward(inputs.query.dtype, inputs.units, inputs.normalizer, is_wide(inputs.query.dtype))
-    launch(kernel, record, batch * heads * ceil_div(queries, block), inputs.work)
+    kernel, tasks = forward_of(inputs)
+    launch(kernel, record, tasks, inputs.work)
     return output, statistics, weights
 
 

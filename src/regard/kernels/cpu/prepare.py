@@ -8,6 +8,7 @@ import torch
 from regard.kernels.cpu.compiled import Kernel
 from regard.kernels.cpu.intrinsics import array_at, fetch_add, size_of
 from regard.kernels.cpu.kernel_arguments import arguments_at, named_kernel
+from regard.kernels.cpu.relu_sum import copy_keys
 from regard.kernels.cpu.sizes import TILE, ceil_div, padded_length
 from regard.kernels.cpu.tanh_sum import keys_of, prepare_keys
 
@@ -35,7 +36,10 @@ def exponentials(dtype: torch.dtype) -> Kernel:
             keys = keys_of(p, head // p.kv_heads, head % p.kv_heads, zero)
             first = tile * TILE
             count = min(TILE, p.keys - first)
-            keys.extents[tile] = prepare_keys(keys, first, count, scratch, p.relu != 0)
+            if p.relu != 0:
+                keys.extents[tile] = copy_keys(keys, first, count, p.dim)
+            else:
+                keys.extents[tile] = prepare_keys(keys, first, count, scratch)
             if tile == tiles - 1:
                 for d in range(keys.powers.size // keys.padded):
                     keys.powers[d * keys.padded + p.keys : (d + 1) * keys.padded] = zero

@@ -253,7 +253,7 @@ def readings(dtype: torch.dtype, units: str, kind: int, wide: bool) -> Kernel:
     zero = np.float32(0) if dtype == torch.float32 else np.float64(0)
     of_head, Routine, softmax = normalizer_of_head(kind), Microkernel if wide else Blas, kind == SOFTMAX
 
-    additive, relu = units != "product", units == "relu"
+    additive, score_units = units != "product", score_relu if units == "relu" else score_additive
 
     def attention_readings(address: int) -> None:
         p = arguments_at(address)
@@ -273,10 +273,8 @@ def readings(dtype: torch.dtype, units: str, kind: int, wide: bool) -> Kernel:
                 block = block_of(p, b, h, index, scratch.segments)
                 if block.segment_count == 0 or not block_is_wanted(p, block):
                     continue
-                if relu:
-                    score_relu(p, block, scratch, weight)
-                elif additive:
-                    score_additive(p, block, scratch, weight)
+                if additive:
+                    score_units(p, block, scratch, weight)
                 else:
                     score_product(p, block, routine, scratch.scores)
                 for r in range(block.rows):

@@ -5,10 +5,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from regard.kernels.cpu.forward import forward
+from regard.kernels.cpu.forward import forward_of
 from regard.kernels.cpu.kernel_inputs import KernelInputs
 from regard.kernels.cpu.launch import fill_arguments, is_wide, launch
-from regard.kernels.cpu.sizes import ceil_div, even_length, padded_length
+from regard.kernels.cpu.sizes import even_length, padded_length
 from regard.kernels.cpu.steps import keys_backward, step_backward
 
 
@@ -20,20 +20,15 @@ def step(inputs: KernelInputs) -> tuple[Tensor, Tensor]:
     output = query.new_empty(batch, heads, queries, inputs.value.shape[3])
     weights = query.new_empty(batch, heads, queries, inputs.key.shape[2])
     statistics = query.new_empty(batch, heads, queries, 2)
-    block = inputs.block
     record = fill_arguments(
         inputs,
-        block,
+        inputs.block,
         output=output.data_ptr(),
         statistics=statistics.data_ptr(),
         returned_weights=weights.data_ptr(),
     )
-    launch(
-        forward(query.dtype, inputs.units, inputs.normalizer, is_wide(query.dtype)),
-        record,
-        batch * heads * ceil_div(queries, block),
-        inputs.work,
-    )
+    kernel, tasks = forward_of(inputs)
+    launch(kernel, record, tasks, inputs.work)
     return output, weights
 
 
@@ -95,7 +90,7 @@ def step_gradients(
         grad_weight=0 if sums is None else sums.weight.data_ptr(),
     )
     launch(
-        step_backward(query.dtype, inputs.weight is not None, inputs.normalizer, is_wide(query.dtype)),
+        step_backward(query.dtype, inputs.units, inputs.normalizer, is_wide(query.dtype)),
         record,
         query.shape[0],
         2.0 * inputs.work,

@@ -172,11 +172,11 @@ def clear_sums(p: Any, b: int, weight: Any) -> None:
 
 
 @cache
-def step_backward(dtype: torch.dtype, additive: bool, kind: int, wide: bool) -> Kernel:
-    """The kernel of one step, a batch row for each task, for a dtype, a score's primitive, a normalizer
+def step_backward(dtype: torch.dtype, units: str, kind: int, wide: bool) -> Kernel:
+    """The kernel of one step, a batch row for each task, for a dtype, a score's units (no relu), a normalizer
     and a routine for products. With an additive score it begins the sums of `keys_backward` where they are wanted."""
     zero = np.float32(0) if dtype == torch.float32 else np.float64(0)
-    of_head, Routine = normalizer_of_head(kind), Microkernel if wide else Blas
+    of_head, Routine, additive = normalizer_of_head(kind), Microkernel if wide else Blas, units != "product"
 
     def attention_step_backward(address: int) -> None:
         p = arguments_at(address)
@@ -202,13 +202,7 @@ def step_backward(dtype: torch.dtype, additive: bool, kind: int, wide: bool) -> 
                 query_gradients(p, block, Routine(p.gemm), gradient)
         limit_threads(p.limit_threads, threads)
 
-    return named_kernel(
-        attention_step_backward,
-        dtype,
-        "additive" if additive else "product",
-        NORMALIZERS[kind].__name__,
-        Routine.__name__,
-    )
+    return named_kernel(attention_step_backward, dtype, units, NORMALIZERS[kind].__name__, Routine.__name__)
 
 
 @cache

@@ -115,14 +115,13 @@ def reach(example: Any) -> float:
 
 
 @inlined
-def prepare_keys(keys: Keys, first: int, count: int, scratch: Any, relu: bool) -> Any:
+def prepare_keys(keys: Keys, first: int, count: int, scratch: Any) -> Any:
     """Write e^{2 key} of some keys, transposed; the largest |2 key| of them.
 
     Args:
         keys: of a head, whose ``powers`` are written.
         first, count: which keys.
         scratch: ``[dim]``.
-        relu: whether to write the keys themselves; then the result is 0.
     """
     dim, padded, exponentials = scratch.size, keys.padded, keys.powers
     real = scratch.dtype.type
@@ -138,10 +137,10 @@ def prepare_keys(keys: Keys, first: int, count: int, scratch: Any, relu: bool) -
             twice = -limit if twice < -limit else twice
             scratch[d] = exp(twice)
         for d in range(dim):
-            exponentials[d * padded + j] = row[d] if relu else scratch[d]
+            exponentials[d * padded + j] = scratch[d]
         if dim % 2:
             exponentials[dim * padded + j] = real(0)
-    return real(0) if relu else extent
+    return extent
 
 
 @inlined

@@ -59,11 +59,10 @@ class BackwardPass:
     terms: list[StepTerms] = field(default_factory=list)
     sums: "MemorySums | None" = None
 
-    def joined_terms(self) -> StepTerms:
-        """The terms of all steps, one step behind the other."""
-        if len(self.terms) == 1:
-            return self.terms[0]
-        return StepTerms(*(torch.cat(parts, dim=2) for parts in zip(*self.terms, strict=True)))
+    def joined(self, name: str, first: int = 0) -> Tensor:
+        """A factor of all steps from one on, one step behind the other."""
+        parts = [getattr(term, name) for term in self.terms[first:]]
+        return parts[0] if len(parts) == 1 else torch.cat(parts, dim=2)
 
 
 @dataclass
@@ -212,17 +211,17 @@ class _SumTerms(torch.autograd.Function):
         if not found.terms:
             return (None,) * 5
         inputs, need = ctx.inputs, ctx.needs_input_grad
-        query, grad_scores, dropped_weights, grad_output = found.joined_terms()
-        grad_value = _transposed_product(dropped_weights, grad_output) if need[3] else None
+        grad_value = None
+        if need[3]:
+            grad_value = _transposed_product(found.joined("dropped_weights"), found.joined("grad_output"))
         grad_key = grad_weight = None
-        if inputs.weight is None:
-            grad_key = _transposed_product(grad_scores, query).mul_(inputs.scale) if need[2] else None
+        if inputs.weight is None and need[2]:
+            grad_key = _transposed_product(found.joined("grad_scores"), found.joined("query")).mul_(inputs.scale)
         elif found.sums is not None:
             from regard.kernels.cpu.step_operators import add_steps
 
-            first = found.terms[0].query.shape[2]
-            if query.shape[2] > first:
-                add_steps(inputs._replace(query=query[:, :, first:]), grad_scores[:, :, first:], found.sums)
+            if len(found.terms) > 1:
+                add_steps(inputs._replace(query=found.joined("query", 1)), found.joined("grad_scores", 1), found.sums)
             grad_key, grad_weight = found.sums.gradients(inputs)
         return None, None, grad_key, grad_value, grad_weight
 

@@ -9,7 +9,7 @@ from regard.biases import Bias, TensorBias
 from regard.kernels.cpu.kernel_inputs import FEW_ROWS, KernelInputs
 from regard.kernels.kinds import ENTMAX, ENTMAX15, HARD, SIGMOID, SOFTMAX, SPARSEMAX
 from regard.normalizers import RowPrimitive
-from regard.scores.score import Cap, InnerProduct, ReluSum, TanhSum
+from regard.scores.score import Cap, InnerProduct, ReluSum, TanhSum, UnitSum
 from regard.shapes import accurate, spread_heads
 from regard.transforms import active_transform
 
@@ -36,7 +36,7 @@ def obstacle(problem: Problem) -> str | None:
     prepared = lowered.score
     if prepared.query.shape[-1] == 0 or problem.value.shape[-1] == 0:
         return "there are no features"
-    if isinstance(prepared.primitive, (TanhSum, ReluSum)) and isinstance(prepared.scale, Tensor):
+    if isinstance(prepared.primitive, UnitSum) and isinstance(prepared.scale, Tensor):
         return "the scale of an additive score is a tensor"
     transform = active_transform()
     if transform is not None:
@@ -84,7 +84,7 @@ def kernel_inputs(problem: Problem) -> KernelInputs:
     scale, weight = prepared.scale, None
     if isinstance(scale, Tensor):
         query, scale = query * scale.to(query.dtype), 1.0
-    if isinstance(prepared.primitive, (TanhSum, ReluSum)):
+    if isinstance(prepared.primitive, UnitSum):
         weight = prepared.primitive.weight.to(query.dtype) * scale
         weight = weight[None] if weight.dim() == 1 else weight
     key, value = _one_grouping(key, value, grid.batch, grid.heads)

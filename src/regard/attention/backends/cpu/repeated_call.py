@@ -47,10 +47,9 @@ class RepeatedCall(NamedTuple):
             any_keys: whether it is made again with other numbers of keys, and other strides.
         """
         from regard.kernels.cpu import operators, prepare
-        from regard.kernels.cpu.forward import forward
+        from regard.kernels.cpu.forward import forward_of
         from regard.kernels.cpu.kernel_inputs import KernelInputs
-        from regard.kernels.cpu.launch import KeptLaunch, fill_arguments, is_wide
-        from regard.kernels.cpu.sizes import ceil_div
+        from regard.kernels.cpu.launch import KeptLaunch, fill_arguments
 
         inputs, primitive = kernel_inputs(problem), problem.prepared.primitive
         given = {"query": problem.query, "key": problem.key, "value": problem.value}
@@ -70,16 +69,15 @@ class RepeatedCall(NamedTuple):
         launches: list[KeptLaunch] = []
         batch, heads, queries, _ = inputs.query.shape
         scratch = {"statistics": 2 * batch * heads * queries}
-        key, dtype = inputs.key, inputs.query.dtype
+        key = inputs.key
         if inputs.weight is not None:
             powers, extents = operators.exponentials_shapes(key)
             written = {"exponentials": powers.numel(), "extents": extents.numel()}
             numbers = fill_arguments(KernelInputs(key, key, key, relu=inputs.relu))
-            kernel, tasks = prepare.exponentials(dtype), extents.numel()
+            kernel, tasks = prepare.exponentials(key.dtype), extents.numel()
             launches.append(KeptLaunch.of(kernel, numbers, tasks, 8.0 * key.numel(), ("key", *written)))
             scratch = {**written, **scratch}
-        kernel = forward(dtype, inputs.units, inputs.normalizer, is_wide(dtype))
-        numbers, tasks = fill_arguments(inputs, inputs.block), batch * heads * ceil_div(queries, inputs.block)
+        numbers, (kernel, tasks) = fill_arguments(inputs, inputs.block), forward_of(inputs)
         names = (*given, *scratch, "output", *(_OF_KEYS if any_keys else ()))
         launches.append(KeptLaunch.of(kernel, numbers, tasks, inputs.work, names))
         return cls(tuple(launches), (*problem.query.shape[:3], problem.value.shape[3]), scratch, any_keys)
