@@ -4,6 +4,7 @@ import logging
 import sys
 from functools import partial
 
+import numpy as np
 import pytest
 
 pytest.importorskip("numba", reason="kernels are compiled by Numba")
@@ -13,16 +14,15 @@ import torch
 import regard as package
 from regard.cli import cache as command
 from regard.kernels import availability
-from regard.kernels.cpu import cache, compiled
-from regard.kernels.cpu.intrinsics import array_at
+from regard.kernels.cpu import cache, kernel
 
 
 @pytest.fixture(autouse=True)
 def _own_folder(tmp_path, monkeypatch):
     monkeypatch.setenv("REGARD_CACHE", str(tmp_path))
-    compiled.cache_folder.cache_clear()
+    kernel.cache_folder.cache_clear()
     yield
-    compiled.cache_folder.cache_clear()
+    kernel.cache_folder.cache_clear()
 
 
 @pytest.fixture
@@ -33,12 +33,18 @@ def regard(run_command):
 
 def tiny(step):
     """A kernel that is compiled in a moment."""
-    zero = compiled.np.int64(0)
+    return kernel.Kernel(__name__, "tiny_kernel", str(step))
 
-    def tiny_kernel(address):
+
+def tiny_kernel(word):
+    from regard.kernels.cpu.bodies.intrinsics import array_at
+
+    zero, step = np.int64(0), int(word)
+
+    def body(address):
         array_at(address, 1, zero)[0] += step
 
-    return compiled.Kernel(tiny_kernel)
+    return body
 
 
 def assert_one_line(found, *words):
@@ -53,7 +59,7 @@ def assert_one_line(found, *words):
 
 def test_it_says_where_how_many_and_how_large(regard, tmp_path):
     code, output, _ = regard()
-    folder = compiled.cache_folder()
+    folder = kernel.cache_folder()
     assert code == 0
     assert str(folder) in output
     assert "kernels  0" in output
@@ -77,7 +83,7 @@ def test_where_no_folder_can_be_used_it_says_so(regard, tmp_path):
 
 def test_clearing_leaves_what_is_not_ours(regard):
     tiny(2).address  # noqa: B018
-    folder = compiled.cache_folder()
+    folder = kernel.cache_folder()
     (file,) = cache.files_of(folder)
     file.write_bytes(b"damaged")
     (folder / "notes.txt").write_text("somebody's")
@@ -93,7 +99,7 @@ def test_what_cannot_be_removed_is_one_line(regard, monkeypatch):
         raise PermissionError(13, "Permission denied", str(self))
 
     monkeypatch.setattr(cache.Path, "unlink", refuse)
-    assert_one_line(regard("--clear"), "cannot remove", "Permission denied", str(compiled.cache_folder()))
+    assert_one_line(regard("--clear"), "cannot remove", "Permission denied", str(kernel.cache_folder()))
 
 
 @pytest.mark.parametrize("option", [(), ("--warm",), ("--clear", "--warm")], ids="_".join)
@@ -139,7 +145,7 @@ def test_compiling_in_advance_goes_on_where_it_was_interrupted(regard, monkeypat
     code, _, error = regard("--warm")
     assert code == 130
     assert "goes on" in error
-    folder = compiled.cache_folder()
+    folder = kernel.cache_folder()
     before = {path: path.stat().st_mtime_ns for path in cache.files_of(folder)}
     assert len(before) == 1
     code, output, error = regard("--warm")
@@ -167,7 +173,7 @@ def test_dtypes_are_compiled_as_asked(regard, monkeypatch):
 def test_what_was_compiled_in_advance_serves_usual_calls(monkeypatch, caplog):
     # In the user's own folder: most of it is there already.
     monkeypatch.delenv("REGARD_CACHE")
-    compiled.cache_folder.cache_clear()
+    kernel.cache_folder.cache_clear()
     for _, run in command.problems("float32"):
         run()
     caplog.clear()

@@ -4,17 +4,18 @@ import ctypes
 import errno
 import logging
 import os
+import platform
 import subprocess
 import sys
 import threading
 
+import numpy as np
 import pytest
 
 pytest.importorskip("numba", reason="kernels are compiled by Numba")
 
 from regard.kernels import availability
-from regard.kernels.cpu import cache, compiled
-from regard.kernels.cpu.intrinsics import array_at
+from regard.kernels.cpu import cache, kernel, object_code, target
 
 ATTEND = """
 import torch, regard
@@ -88,31 +89,43 @@ print("done")
 """
 
 
+SIZE = 1031
+
+
 def tiny(step=7):
     """A kernel that is compiled in a moment: it adds ``step`` to the number at its address."""
-    zero = compiled.np.int64(0)
+    return kernel.Kernel(__name__, "tiny_kernel", str(step))
 
-    def tiny_kernel(address):
-        number = array_at(address, 1, zero)
-        scratch = compiled.np.empty(3)
-        scratch[:] = step
-        number[0] += int(scratch[1])
 
-    return compiled.Kernel(tiny_kernel)
+def tiny_kernel(word):
+    """Its body: the machine code has constants, a loop, and a call of C's to fill memory."""
+    from regard.kernels.cpu.bodies.intrinsics import array_at
+
+    zero, step = np.int64(0), int(word)
+
+    def body(address):
+        scratch = array_at(address, SIZE, zero)
+        numbers = scratch[1:]
+        numbers[:] = zero
+        for j in range(numbers.size):
+            numbers[j] += step
+        scratch[0] += numbers[numbers.size - 1]
+
+    return body
 
 
 def call(kernel):
     """What the kernel makes of 0."""
-    number = ctypes.c_int64(0)
-    ctypes.CFUNCTYPE(None, ctypes.c_int64)(kernel.address)(ctypes.addressof(number))
-    return number.value
+    numbers = (ctypes.c_int64 * SIZE)()
+    ctypes.CFUNCTYPE(None, ctypes.c_int64)(kernel.address)(ctypes.addressof(numbers))
+    return numbers[0]
 
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch, _forgotten):
     """The folder of this test's kernels."""
     monkeypatch.setenv("REGARD_CACHE", str(tmp_path))
-    return compiled.cache_folder()
+    return kernel.cache_folder()
 
 
 @pytest.fixture
@@ -162,16 +175,16 @@ def test_importing_and_planning_imports_no_compiler():
 @pytest.fixture(autouse=True)
 def _forgotten():
     """What was found out about this machine's folders and packages is found out again, and said again."""
-    for function in (compiled.cache_folder, compiled._say_once):
+    for function in (kernel.cache_folder, kernel._say_once):
         function.cache_clear()
     yield
-    for function in (compiled.cache_folder, compiled._say_once):
+    for function in (kernel.cache_folder, kernel._say_once):
         function.cache_clear()
 
 
 def test_the_folder_is_named_after_the_sources(tmp_path, monkeypatch):
     monkeypatch.setenv("REGARD_CACHE", str(tmp_path))
-    folder = compiled.cache_folder()
+    folder = kernel.cache_folder()
     assert folder is not None
     assert folder.parent == tmp_path / "regard"
     assert folder.is_dir()
@@ -181,12 +194,12 @@ def test_the_folder_is_named_after_the_sources(tmp_path, monkeypatch):
 def test_the_users_cache_is_used_and_then_the_temporary_folder(tmp_path, monkeypatch):
     monkeypatch.delenv("REGARD_CACHE", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert compiled.cache_folder().is_relative_to(tmp_path / "regard")
-    compiled.cache_folder.cache_clear()
+    assert kernel.cache_folder().is_relative_to(tmp_path / "regard")
+    kernel.cache_folder.cache_clear()
     monkeypatch.setenv("XDG_CACHE_HOME", f"{os.devnull}/nowhere")
     monkeypatch.setattr(cache.tempfile, "gettempdir", lambda: str(tmp_path / "temporary"))
     (tmp_path / "temporary").mkdir()
-    assert compiled.cache_folder().is_relative_to(tmp_path / "temporary")
+    assert kernel.cache_folder().is_relative_to(tmp_path / "temporary")
 
 
 def test_a_folder_of_somebody_else_is_not_trusted(tmp_path, monkeypatch):
@@ -194,7 +207,7 @@ def test_a_folder_of_somebody_else_is_not_trusted(tmp_path, monkeypatch):
     if not hasattr(os, "getuid"):
         pytest.skip("there are no owners here")
     monkeypatch.setattr(cache.os, "getuid", lambda: tmp_path.stat().st_uid + 1)
-    assert compiled.cache_folder() is None
+    assert kernel.cache_folder() is None
 
 
 def test_without_numba_the_reason_tells_what_to_install(monkeypatch):
@@ -212,15 +225,10 @@ def test_a_kept_kernel_is_loaded_and_gives_the_same(folder, said):
     assert before.st_mode & 0o777 == 0o600
 
 
-def test_kernels_of_one_name_that_enclose_different_numbers_are_different(folder):
+def test_kernels_of_different_words_are_different(folder):
     for step in (2, 3, 2, 3):
         assert call(tiny(step)) == step
     assert len(cache.files_of(folder)) == 2
-
-
-def test_what_has_no_lasting_name_cannot_be_enclosed():
-    with pytest.raises(TypeError, match="encloses"):
-        compiled._identity((object(),))
 
 
 def overwrite(path, start, stop, content=None):
@@ -314,12 +322,12 @@ def test_machine_code_is_not_touched_before_its_checksum_is_verified(folder, mon
     """Whatever a file holds, nothing of it reaches the linker unless the sum is right."""
     call(tiny())
     path, linked = only_file(folder), []
-    monkeypatch.setattr(compiled.Kernel, "_link", lambda self, found: linked.append(found))
+    monkeypatch.setattr(kernel, "link", linked.append)
     content = path.read_bytes()
     for place in range(0, len(content), len(content) // 53):
         path.write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
         with pytest.raises(cache.DamagedFileError):
-            cache.load(path, compiled.target())
+            cache.load(path, target.target())
     assert not linked
 
 
@@ -342,48 +350,126 @@ def test_ten_kinds_of_damage_crash_no_process(tmp_path):
 def survive_damage():
     for damage in list(DAMAGE.values())[:10]:
         call(tiny())
-        damage(only_file(compiled.cache_folder()))
+        damage(only_file(kernel.cache_folder()))
         assert call(tiny()) == 7
 
 
-@pytest.mark.parametrize("fake", ["features", "name", "numba", "settings", "sources"])
+@pytest.mark.parametrize("fake", ["features", "name", "numba", "settings", "file of settings", "sources"])
 def test_a_cache_made_elsewhere_is_not_loaded(folder, tmp_path, said, monkeypatch, fake):
     call(tiny())
     old = only_file(folder)
-    if fake == "features":
-        found = compiled.llvm.get_host_cpu_features()
-        found["avx512vl"] = not found.get("avx512vl", False)
-        monkeypatch.setattr(compiled.llvm, "get_host_cpu_features", lambda: found)
-    elif fake == "name":
-        monkeypatch.setattr(compiled.llvm, "get_host_cpu_name", lambda: "z80")
+    if fake in ("features", "name"):
+        line = {"features": "flags\t\t: fpu sse2", "name": "model name\t: Z80"}[fake]
+        description = tmp_path / "cpuinfo"
+        description.write_text(f"processor\t: 0\nflags\t\t: fpu\n{line}\n\nprocessor\t: 1\n")
+        monkeypatch.setattr(target, "_CPUINFO", description)
+        target.processor.cache_clear()
     elif fake == "numba":
-        monkeypatch.setattr(compiled.numba, "__version__", "0.0.1")
+        monkeypatch.setattr(target, "_versions", lambda: ("0.0.1",))
     elif fake == "settings":
-        monkeypatch.setattr(compiled.numba.config, "CPU_NAME", "generic")
+        monkeypatch.setenv("NUMBA_CPU_NAME", "generic")
+    elif fake == "file of settings":
+        monkeypatch.chdir(tmp_path)
+        (tmp_path / ".numba_config.yaml").write_text("cpu_name: generic\n")
     else:
-        monkeypatch.setattr(compiled, "_SOURCES", b"edited")
-    compiled.cache_folder.cache_clear()
+        monkeypatch.setattr(target, "_SOURCES", b"edited")
+    kernel.cache_folder.cache_clear()
     said()
-    other = compiled.cache_folder()
+    other = kernel.cache_folder()
     assert other != folder
     # Somebody who copies the whole folder to another machine under its new name.
     (other / old.name).write_bytes(old.read_bytes())
     (other / old.name).chmod(0o600)
     assert call(tiny()) == 7
     assert "damaged" in said()[0]
+    target.processor.cache_clear()
+
+
+def test_a_processor_that_the_system_does_not_describe_is_described_by_llvm(tmp_path, monkeypatch):
+    import llvmlite.binding
+
+    monkeypatch.setattr(target, "_CPUINFO", tmp_path / "none")
+    found = target.processor.__wrapped__()
+    assert found[0] == llvmlite.binding.get_host_cpu_name()
+
+    def unknown():
+        raise RuntimeError
+
+    monkeypatch.setattr(llvmlite.binding, "get_host_cpu_features", unknown)
+    assert target.processor.__wrapped__() == (found[0], "")
 
 
 def test_the_sources_of_every_kernel_count(tmp_path, monkeypatch):
     package = tmp_path / "kernels"
     (package / "cpu").mkdir(parents=True)
-    for name in ("kinds.py", "cpu/compiled.py", "cpu/new.py"):
+    names = ("kinds.py", "cpu/target.py", "cpu/bodies/new.py")
+    (package / "cpu" / "bodies").mkdir()
+    for name in names:
         (package / name).write_text("1")
-    monkeypatch.setattr(compiled, "__file__", str(package / "cpu" / "compiled.py"))
-    seen = {compiled._sources()}
-    for name in ("kinds.py", "cpu/compiled.py", "cpu/new.py"):
+    monkeypatch.setattr(target, "__file__", str(package / "cpu" / "target.py"))
+    seen = {target._sources()}
+    for name in names:
         (package / name).write_text("2")
-        seen.add(compiled._sources())
+        seen.add(target._sources())
     assert len(seen) == 4
+
+
+def test_the_source_of_a_kernel_that_is_defined_elsewhere_counts(folder, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    names = set()
+    for number in (1, 2):
+        (tmp_path / "elsewhere_defined.py").write_text(f"NUMBER = {number}")
+        names.add(kernel.Kernel("elsewhere_defined", "maker", "word")._fingerprint())
+    assert len(names) == 2
+
+
+def test_a_kept_kernel_is_loaded_without_a_compiler(tmp_path):
+    """Loading one takes longer than a usual call, and 70 MiB of memory."""
+    run(ATTEND, REGARD_CACHE=str(tmp_path))
+    run(ATTEND + "import sys; assert not {'numba', 'llvmlite'} & set(sys.modules)", REGARD_CACHE=str(tmp_path))
+
+
+def test_a_compiler_that_is_loaded_already_finds_the_same_folder(tmp_path):
+    run(TINY, REGARD_CACHE=str(tmp_path))
+    assert "compil" not in run("import numba\n" + TINY, REGARD_CACHE=str(tmp_path))
+
+
+@pytest.mark.parametrize("refused", ["system", "address", "call", "header", "memory"])
+def test_what_cannot_be_placed_is_linked_by_llvm(folder, said, monkeypatch, refused):
+    call(tiny())
+    if refused == "system":
+        monkeypatch.setattr(object_code, "_SYSTEM", "plan9")
+    elif refused == "address":
+        monkeypatch.setattr(object_code, "_ABSOLUTE", 99)
+    elif refused == "call":
+        monkeypatch.setattr(object_code, "_CALLED", ())
+    elif refused == "header":
+        monkeypatch.setattr(object_code, "_X86_64", 183)
+    else:
+        monkeypatch.setattr(object_code.mmap, "PROT_EXEC", 1 << 20)
+    said()
+    loaded = tiny()
+    assert call(loaded) == 7
+    assert not isinstance(loaded._owner, object_code.mmap.mmap)
+    assert not [line for line in said() if "compil" in line]
+
+
+@pytest.mark.skipif(sys.platform != "linux" or platform.machine() != "x86_64", reason="LLVM links kernels here")
+def test_kept_kernels_are_placed_without_llvm(folder):
+    call(tiny())
+    loaded = tiny()
+    assert call(loaded) == 7
+    assert isinstance(loaded._owner, object_code.mmap.mmap)
+
+
+def test_object_code_without_the_function_is_damaged(folder, said):
+    call(tiny())
+    path = only_file(folder)
+    found = cache.MachineCode.from_content(cache.load(path, target.target()))
+    cache.store(path, target.target(), found._replace(symbol="another").content)
+    said()
+    assert call(tiny()) == 7
+    assert "it has no function 'another'" in said()[0]
 
 
 def test_processes_that_compile_the_same_kernel_do_not_meet(tmp_path):
@@ -438,14 +524,14 @@ def test_a_folder_that_vanishes_is_one_warning(folder, said):
 def test_kernels_are_loaded_from_a_folder_that_can_only_be_read(folder, said, monkeypatch):
     call(tiny())
     monkeypatch.setattr(cache, "is_writable", lambda _: False)
-    compiled.cache_folder.cache_clear()
+    kernel.cache_folder.cache_clear()
     said()
-    assert compiled.cache_folder() == folder
+    assert kernel.cache_folder() == folder
     assert call(tiny()) == 7
     assert not said()
     only_file(folder).unlink()
-    compiled.cache_folder.cache_clear()
-    assert compiled.cache_folder() is None
+    kernel.cache_folder.cache_clear()
+    assert kernel.cache_folder() is None
 
 
 @pytest.mark.parametrize("mode", [0o770, 0o707, 0o777, 0o1777])
@@ -456,24 +542,24 @@ def test_a_folder_that_others_can_write_is_refused_in_one_line(folder, said, mod
         folder.parent.rename(folder.parent.with_name("target"))
         folder.parent.symlink_to("target")
     open_one.chmod(mode)
-    compiled.cache_folder.cache_clear()
-    assert compiled.cache_folder() is None
+    kernel.cache_folder.cache_clear()
+    assert kernel.cache_folder() is None
     (line,) = said()
     assert str(open_one) in line
     assert "chmod go-w" in line
     open_one.chmod(0o700)
-    compiled.cache_folder.cache_clear()
-    assert compiled.cache_folder() == folder
+    kernel.cache_folder.cache_clear()
+    assert kernel.cache_folder() == folder
 
 
 def test_a_root_open_to_all_needs_the_sticky_bit(tmp_path, folder, said):
     tmp_path.chmod(0o777)
-    compiled.cache_folder.cache_clear()
-    assert compiled.cache_folder() is None
+    kernel.cache_folder.cache_clear()
+    assert kernel.cache_folder() is None
     assert str(tmp_path) in said()[0]
     tmp_path.chmod(0o1777)
-    compiled.cache_folder.cache_clear()
-    assert compiled.cache_folder() == folder
+    kernel.cache_folder.cache_clear()
+    assert kernel.cache_folder() == folder
 
 
 @pytest.mark.parametrize("which", ["root", "regard", "kernels", "link"])
@@ -495,8 +581,8 @@ def test_a_folder_of_another_user_is_refused_in_one_line(tmp_path, folder, said,
 
     for name in real:
         monkeypatch.setattr(cache.os, name, pretend(name))
-    compiled.cache_folder.cache_clear()
-    assert compiled.cache_folder() is None
+    kernel.cache_folder.cache_clear()
+    assert kernel.cache_folder() is None
     (line,) = said()
     assert "another user" in line
     assert str(foreign) in line
@@ -513,7 +599,7 @@ def test_another_users_folder_in_the_temporary_folder_is_refused(tmp_path, said,
     made = shared / f"regard-{os.getuid()}"
     made.mkdir()
     made.chmod(0o777)
-    assert compiled.cache_folder() is None
+    assert kernel.cache_folder() is None
     assert str(made) in said()[0]
 
 
@@ -521,7 +607,7 @@ def test_folders_are_made_for_their_owner_alone(tmp_path, monkeypatch):
     monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "new" / "er"))
     before = os.umask(0)
     try:
-        made = compiled.cache_folder()
+        made = kernel.cache_folder()
     finally:
         os.umask(before)
     for each in (made, *made.parents[:3]):

@@ -11,10 +11,10 @@ pytest.importorskip("numba", reason="kernels are compiled by Numba")
 
 from regard.kernels.cpu import fields, operators
 from regard.kernels.cpu.fields import DIFFERENTIABLE, Items, Strides
-from regard.kernels.cpu.kernel_arguments import FORMATS, LAYOUT, SIZES
 from regard.kernels.cpu.kernel_inputs import KernelInputs
 from regard.kernels.cpu.launch import fill_arguments, named_arguments, packed
 from regard.kernels.cpu.reading_options import READINGS, ReadingOptions
+from regard.kernels.cpu.record import FORMATS, LAYOUT, SIZES
 
 
 class Unknown(NamedTuple):

@@ -16,7 +16,7 @@ from regard.bench.task import Work
 from regard.kernels.availability import why_missing
 
 if TYPE_CHECKING:
-    from regard.kernels.cpu.compiled import Kernel
+    from regard.kernels.cpu.kernel import Kernel
 
 CACHE_BLOCK = 32_768
 """Elements of each thread's buffer when a peak is measured: two such float32 buffers fit into the core's cache."""

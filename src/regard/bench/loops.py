@@ -1,17 +1,16 @@
 """Compiled loops that measure the peak rate of one operation; needs Numba."""
 
-from typing import Any
+from collections.abc import Callable
 
 import numpy as np
-import torch
 
-from regard.kernels.cpu.compiled import Kernel
-from regard.kernels.cpu.elementary import exp
-from regard.kernels.cpu.intrinsics import array_at
-from regard.kernels.cpu.kernel_arguments import arguments_at, named_kernel
-from regard.kernels.cpu.microkernel import tile
-from regard.kernels.cpu.parts import inlined
-from regard.kernels.cpu.wide_product import Matrix
+from regard.kernels.cpu.bodies.arguments import arguments_at
+from regard.kernels.cpu.bodies.elementary import exp
+from regard.kernels.cpu.bodies.intrinsics import array_at
+from regard.kernels.cpu.bodies.microkernel import tile
+from regard.kernels.cpu.bodies.parts import inlined
+from regard.kernels.cpu.bodies.wide_product import Matrix
+from regard.kernels.cpu.kernel import Kernel
 
 # pyright: reportCallIssue=false, reportAttributeAccessIssue=false
 # A call of an intrinsic has one argument less than its definition, whose first argument is Numba's typing context.
@@ -58,13 +57,18 @@ def _exponentiate(source: int, target: int, rounds: int) -> None:
             results[j] = exp(numbers[j] - shift)
 
 
-def _kernel(loop: Any) -> Kernel:
-    def repeated(address: int) -> None:
+_LOOPS = {"multiply_add": _multiply_add, "divide": _divide, "exponentiate": _exponentiate}
+
+
+def repeated(name: str) -> Callable[[int], None]:
+    """The body of a loop: it reads numbers at ``query``, writes them at ``output``, ``queries`` times."""
+    loop = _LOOPS[name]
+
+    def body(address: int) -> None:
         p = arguments_at(address)
         loop(p.query, p.output, p.queries)
 
-    return named_kernel(repeated, torch.float32, loop.__name__.removeprefix("_"))
+    return body
 
 
-multiply_add, divide, exponentiate = _kernel(_multiply_add), _kernel(_divide), _kernel(_exponentiate)
-"""Read numbers at ``query``, write them at ``output``, ``queries`` times."""
+multiply_add, divide, exponentiate = (Kernel(__name__, repeated.__name__, name) for name in _LOOPS)

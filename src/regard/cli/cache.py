@@ -53,7 +53,7 @@ def command(*, options: CacheOptions = CacheOptions()) -> None:
 def inspect() -> dict[str, str]:
     """What ``regard cache`` prints: name → finding."""
     from regard.kernels.cpu import cache
-    from regard.kernels.cpu.compiled import cache_folder
+    from regard.kernels.cpu.kernel import cache_folder
 
     folder = cache_folder()
     kernels = {} if folder is None else cache.files_of(folder)
@@ -101,7 +101,7 @@ def _warm(precisions: list[Precision]) -> None:
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     from regard.kernels.cpu import cache
-    from regard.kernels.cpu.compiled import cache_folder
+    from regard.kernels.cpu.kernel import cache_folder
 
     folder = cache_folder()
     if folder is None or not cache.is_writable(folder):

@@ -102,7 +102,7 @@ def _kernel_cache() -> str:
     if missing is not None:
         return f"not used: {missing}"
     from regard.kernels.cpu.cache import is_writable
-    from regard.kernels.cpu.compiled import cache_folder
+    from regard.kernels.cpu.kernel import cache_folder
 
     folder = cache_folder()
     if folder is None:

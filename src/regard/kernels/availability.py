@@ -34,9 +34,9 @@ def is_slow_for_mkl() -> bool:
     """Whether this is a processor of AMD and PyTorch's BLAS is Intel's MKL, which uses half of its vectors there."""
     if why_missing() is not None or not torch.backends.mkl.is_available():
         return False
-    from llvmlite import binding as llvm
+    from regard.kernels.cpu.target import processor
 
-    return llvm.get_host_cpu_name().startswith("znver")
+    return any(line.endswith("AuthenticAMD") or line.startswith("znver") for line in processor())
 
 
 _FASTER: bool | None = None

@@ -2,19 +2,19 @@
 
 import ctypes
 import struct
+import sys
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from regard.kernels.availability import microkernel_is_faster
-from regard.kernels.cpu import prepare
-from regard.kernels.cpu.compiled import Kernel
+from regard.kernels.cpu import kernels
+from regard.kernels.cpu.blas import gemm_address, limit_address
 from regard.kernels.cpu.fields import Writer
-from regard.kernels.cpu.kernel_arguments import FORMATS, POSITIONS, SIZES
+from regard.kernels.cpu.kernel import Kernel
 from regard.kernels.cpu.kernel_inputs import KernelInputs
-from regard.kernels.cpu.products import gemm_address, limit_address
+from regard.kernels.cpu.record import FORMATS, POSITIONS, SIZES
 from regard.kernels.cpu.sizes import TILE, ceil_div, padded_length
 from regard.kernels.cpu.threads import run
 from regard.kernels.kinds import DENSE_BIAS, DIAGONAL_BIAS, SIGMOID, SOFTMAX
@@ -22,7 +22,12 @@ from regard.kernels.kinds import DENSE_BIAS, DIAGONAL_BIAS, SIGMOID, SOFTMAX
 _PACKED = struct.Struct("".join(FORMATS.values()))
 _RECORD = ctypes.c_char * _PACKED.size
 _INTEGER = struct.Struct("q")
-_NOTHING: list[float] = [0] * len(FORMATS)
+_C: Any = ctypes.cdll.msvcrt if sys.platform == "win32" else ctypes.CDLL(None)
+_NEW: list[float] = [0] * len(FORMATS)
+"""A record's numbers before anything is known: where threads get their memory."""
+for _name in ("malloc", "free"):
+    _NEW[POSITIONS[_name]] = ctypes.cast(getattr(_C, _name), ctypes.c_void_p).value or 0
+
 _SIZES = slice(POSITIONS[SIZES[0]], POSITIONS[SIZES[-1]] + 1)
 _INPUTS = Writer(KernelInputs, POSITIONS)
 _TASKS, _GEMM, _LIMIT_THREADS, _BIAS_KIND, _INVERSE_TEMPERATURE, _KEPT, _THRESHOLD, _SINK, _SHIFT = (
@@ -45,7 +50,7 @@ def fill_arguments(inputs: KernelInputs, block: int = 0, chunks: int = 1, **more
     query, value = inputs.query, inputs.value
     batch, heads, queries, dim = query.shape
     _, kv_heads, keys, value_dim = value.shape
-    numbers = _NOTHING.copy()
+    numbers = _NEW.copy()
     if inputs.bias is not None:
         numbers[_BIAS_KIND] = DIAGONAL_BIAS if inputs.diagonal else DENSE_BIAS
         if inputs.diagonal:
@@ -71,7 +76,7 @@ def fill_arguments(inputs: KernelInputs, block: int = 0, chunks: int = 1, **more
 
 def named_arguments(**named: float) -> list[float]:
     """The numbers of a record in which all others are 0."""
-    numbers = _NOTHING.copy()
+    numbers = _NEW.copy()
     write_named(named, numbers)
     return numbers
 
@@ -89,26 +94,27 @@ def as_matrix(tensor: Tensor) -> Tensor:
     return tensor.clone(memory_format=torch.contiguous_format)
 
 
-def is_wide(dtype: torch.dtype) -> bool:
-    """Whether products are made by the microkernel instead of BLAS."""
-    return dtype == torch.float32 and microkernel_is_faster()
-
-
 def transposed(tensor: Tensor) -> Tensor:
     """Keys or values ``[batch, kv_heads, keys, dim]`` as ``[batch, kv_heads, dim, padded keys]``."""
     batch, heads, keys, dim = tensor.shape
     output = tensor.new_empty(batch, heads, dim, padded_length(keys))
     stand_in = tensor[:, :, :1]
     record = fill_arguments(KernelInputs(stand_in, tensor, tensor[..., :1]), output=output.data_ptr())
-    launch(prepare.transposed(tensor.dtype), record, batch * heads * ceil_div(keys, TILE), 4.0 * tensor.numel())
+    launch(kernels.transposed(tensor.dtype), record, batch * heads * ceil_div(keys, TILE), 4.0 * tensor.numel())
     return output
 
 
 def launch(kernel: Kernel, numbers: list[float], tasks: int, work: float) -> None:
     """Run a kernel on the record of these numbers, all tasks of it."""
     numbers[_TASKS] = tasks
-    record = packed(numbers)
+    _run(kernel, packed(numbers), tasks, work)
+
+
+def _run(kernel: Kernel, record: "ctypes.Array[ctypes.c_char]", tasks: int, work: float) -> None:
     run(kernel, ctypes.addressof(record), tasks, work)
+    # A thread without memory takes no task, and leaves all to the others. The counter is the record's first number.
+    if _INTEGER.unpack_from(record)[0] < tasks:
+        raise MemoryError(f"no thread got the memory that the CPU kernel {kernel.name!r} needs")
 
 
 class KeptLaunch(NamedTuple):
@@ -144,7 +150,7 @@ class KeptLaunch(NamedTuple):
         record = _RECORD.from_buffer_copy(self.record)
         for name, place in self.places:
             _INTEGER.pack_into(record, place, filled[name])
-        run(self.kernel, ctypes.addressof(record), self.tasks, self.work)
+        _run(self.kernel, record, self.tasks, self.work)
 
 
 def packed(numbers: list[float]) -> "ctypes.Array[ctypes.c_char]":

@@ -9,15 +9,12 @@ import torch
 from torch import Tensor
 from torch.library import Library, register_autocast, register_autograd
 
-from regard.kernels.cpu import prepare
-from regard.kernels.cpu.backward import backward
+from regard.kernels.cpu import kernels
 from regard.kernels.cpu.fields import Writer, differentiable, fields_of, schema_of
-from regard.kernels.cpu.forward import forward_of
-from regard.kernels.cpu.kernel_arguments import POSITIONS
 from regard.kernels.cpu.kernel_inputs import KernelInputs
-from regard.kernels.cpu.launch import as_matrix, check_inputs, fill_arguments, is_wide, launch, transposed, write_named
+from regard.kernels.cpu.launch import as_matrix, check_inputs, fill_arguments, launch, transposed, write_named
 from regard.kernels.cpu.reading_options import READINGS, ReadingOptions, sum_of_chunks
-from regard.kernels.cpu.readings import readings
+from regard.kernels.cpu.record import POSITIONS
 from regard.kernels.cpu.second_derivative import refuse_batched_gradients, refuse_second_derivative
 from regard.kernels.cpu.sizes import TILE, ceil_div, even_length, padded_length
 from regard.kernels.cpu.uncompiled import uncompiled
@@ -45,7 +42,7 @@ def _exponentials(key: Tensor, relu: bool = False) -> tuple[Tensor, Tensor]:
     powers, extents = exponentials_shapes(key)
     key = as_matrix(key)
     inputs = KernelInputs(key, key, key, exponentials=powers, extents=extents, relu=relu)
-    launch(prepare.exponentials(key.dtype), fill_arguments(inputs), extents.numel(), 8.0 * key.numel())
+    launch(kernels.exponentials(key.dtype), fill_arguments(inputs), extents.numel(), 8.0 * key.numel())
     return powers, extents
 
 
@@ -67,7 +64,7 @@ def _attend(*given: Any) -> tuple[Tensor, Tensor, Tensor]:
         statistics=statistics.data_ptr(),
         returned_weights=weights.data_ptr() if inputs.return_weights else 0,
     )
-    kernel, tasks = forward_of(inputs)
+    kernel, tasks = kernels.forward(inputs)
     launch(kernel, record, tasks, inputs.work)
     return output, statistics, weights
 
@@ -110,8 +107,7 @@ def _attend_backward(grad_output: Tensor, grad_weights: Tensor | None, statistic
         grad_weights=_address(grad_weights),
         **{f"grad_{name}": tensor.data_ptr() for name, tensor in grads.items()},
     )
-    kernel = backward(inputs.query.dtype, inputs.units, inputs.normalizer, is_wide(inputs.query.dtype))
-    launch(kernel, record, B * KV * chunks, 3.0 * inputs.work)
+    launch(kernels.backward(inputs), record, B * KV * chunks, 3.0 * inputs.work)
     grads["key"], grads["value"] = sum_of_chunks(grads["key"]), sum_of_chunks(grads["value"])
     if additive:
         grads["key"] = grads["key"][..., :D, :K].transpose(-1, -2).contiguous()
@@ -151,8 +147,7 @@ def _readings(*given: Any) -> list[Tensor]:
     _ASKED.write(asked, record)
     # After the options, of which some have the name of the reading that they ask for.
     write_named({name: tensor.data_ptr() if tensor.numel() else 0 for name, tensor in taken.items()}, record)
-    kernel = readings(inputs.query.dtype, inputs.units, inputs.normalizer, is_wide(inputs.query.dtype))
-    launch(kernel, record, B * H * chunks, inputs.work)
+    launch(kernels.readings(inputs), record, B * H * chunks, inputs.work)
     for reading in READINGS:
         if reading.over_rows is not None:
             sums = taken[reading.name]
@@ -216,7 +211,9 @@ def readable(inputs: KernelInputs) -> KernelInputs:
 
 def needs_transposed(inputs: KernelInputs, name: str) -> bool:
     """Whether products are made by the microkernel, of so many rows that it needs keys or values transposed."""
-    return is_wide(inputs.query.dtype) and inputs.transposes and not (name == "key" and inputs.weight is not None)
+    return (
+        kernels.is_wide(inputs.query.dtype) and inputs.transposes and not (name == "key" and inputs.weight is not None)
+    )
 
 
 def _transposed(inputs: KernelInputs, name: str) -> Tensor | None:

@@ -11,28 +11,26 @@ import math
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from functools import cache, partial
+from functools import partial
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from regard.kernels.availability import is_slow_for_mkl
+from regard.kernels.cpu.blas import MKL_LIMIT, gemm_address, limit_address
 from regard.kernels.cpu.cache import DamagedFileError, load, store
-from regard.kernels.cpu.compiled import Kernel, cache_folder, target
-from regard.kernels.cpu.kernel_arguments import arguments_at, named_kernel
-from regard.kernels.cpu.products import MKL_LIMIT, Blas, Microkernel, gemm_address, limit_address, product
+from regard.kernels.cpu.kernel import cache_folder
+from regard.kernels.cpu.target import target
 from regard.kernels.cpu.threads import function_at, symbol
-from regard.kernels.cpu.wide_product import Matrix, Size
-
-# pyright: reportCallIssue=false, reportAttributeAccessIssue=false
-# Intrinsics take one argument less than they are defined with: the first one is Numba's.
 
 LOG = logging.getLogger("regard")
 
 ROWS, DEPTH, COLUMNS = 64, 64, 1024
 """A block's product of queries and some keys: four million multiplications and additions each, next to which a call
 from Python takes no time."""
+
+MICROKERNEL, BLAS = b"microkernel", b"blas"
+"""What a file of a choice holds."""
 
 ROUNDS = 15
 """How often each routine runs; the fastest of them counts."""
@@ -57,13 +55,13 @@ def microkernel_is_chosen() -> bool:
     try:
         kept = load(path, target())
         if kept is not None:
-            return kept == Microkernel.__name__.encode()
+            return kept == MICROKERNEL
     except DamagedFileError as error:
         LOG.warning("the kept measurement %s is damaged (%s): measuring again ...", path, error)
-    chosen = Microkernel if _microkernel_wins() else Blas
+    chosen = MICROKERNEL if _microkernel_wins() else BLAS
     with suppress(OSError):
-        store(path, target(), chosen.__name__.encode())
-    return chosen is Microkernel
+        store(path, target(), chosen)
+    return chosen == MICROKERNEL
 
 
 def blas_suits_processor() -> bool:
@@ -80,21 +78,9 @@ def _microkernel_wins() -> bool:
     return by_microkernel * MARGIN < by_blas
 
 
-@cache
-def _kernel() -> Kernel:
-    """``output = query · key`` for ``query [queries, dim]`` and ``key [dim, keys]``, by the microkernel."""
-
-    def measured_product(address: int) -> None:
-        p = arguments_at(address)
-        a, b = Matrix(p.query, p.dim, 1), Matrix(p.key, p.keys, 1)
-        size = Size(p.queries, p.keys, p.dim)
-        product(Microkernel(p.gemm), size, np.float32(1), a, b, Matrix(p.output, p.keys, 1), 0)
-
-    return named_kernel(measured_product, torch.float32, Microkernel.__name__)
-
-
 def measure() -> tuple[float, float]:
     """Seconds of one product on one thread, by BLAS (infinite where there is none) and by the microkernel."""
+    from regard.kernels.cpu.kernels import measured_product
     from regard.kernels.cpu.launch import named_arguments, packed
 
     a, b, c = torch.ones(ROWS, DEPTH), torch.ones(DEPTH, COLUMNS), torch.empty(ROWS, COLUMNS)
@@ -102,7 +88,7 @@ def measure() -> tuple[float, float]:
         queries=ROWS, dim=DEPTH, keys=COLUMNS, query=a.data_ptr(), key=b.data_ptr(), output=c.data_ptr()
     )
     record = packed(numbers)
-    by_microkernel = partial(function_at(_kernel().address), ctypes.addressof(record))
+    by_microkernel = partial(function_at(measured_product().address), ctypes.addressof(record))
     if not gemm_address(torch.float32):
         return math.inf, _fastest(by_microkernel)[0]
     limit = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int)(limit_address())

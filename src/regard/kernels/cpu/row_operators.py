@@ -1,27 +1,17 @@
 """Sparse normalizers as PyTorch operators on plain rows: ``torch.ops.regard_cpu.entmax`` and its backward pass."""
 
-from functools import cache
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.library import Library, register_autograd
 
-from regard.kernels.cpu.compiled import Kernel
-from regard.kernels.cpu.intrinsics import array_at, copy, fetch_add, size_of
-from regard.kernels.cpu.kernel_arguments import arguments_at, named_kernel
+from regard.kernels.cpu import kernels
 from regard.kernels.cpu.launch import launch, named_arguments
-from regard.kernels.cpu.row_gradients import differentiate
-from regard.kernels.cpu.row_normalizers import normalize, normalizer_of_head
-from regard.kernels.cpu.row_parameters import NORMALIZERS
 from regard.kernels.cpu.second_derivative import refuse_second_derivative
 from regard.kernels.cpu.sizes import ceil_div
 from regard.kernels.cpu.uncompiled import uncompiled
 from regard.kernels.kinds import ENTMAX, ENTMAX15, SPARSEMAX
-
-# pyright: reportCallIssue=false, reportAttributeAccessIssue=false
-# Intrinsics take one argument less than they are defined with: the first one is Numba's.
 
 ROWS_OF_TASK = 1 << 15
 """Numbers of one task's rows, about."""
@@ -32,45 +22,6 @@ WORK = 24.0
 _LIBRARY = Library("regard_cpu", "FRAGMENT")
 _LIBRARY.define("entmax(Tensor scores, float alpha) -> Tensor")
 _LIBRARY.define("entmax_backward(Tensor gradient, Tensor weights, float alpha) -> Tensor")
-
-
-@cache
-def _kernel(dtype: torch.dtype, kind: int, backward: bool) -> Kernel:
-    of_head = normalizer_of_head(kind)
-    zero = np.float32(0) if dtype == torch.float32 else np.float64(0)
-
-    # ``queries`` rows of ``keys`` numbers; a task has ``block`` of them.
-    def entmax_rows(address: int) -> None:
-        p = arguments_at(address)
-        size = size_of(zero)
-        while True:
-            task = fetch_add(address)
-            if task >= p.tasks:
-                break
-            first = task * p.block
-            for row in range(first, min(first + p.block, p.queries)):
-                given = array_at(p.query + row * p.keys * size, p.keys, zero)
-                output = array_at(p.output + row * p.keys * size, p.keys, zero)
-                copy(given, output)
-                normalize(of_head(p, 0, zero), output)
-
-    def entmax_rows_backward(address: int) -> None:
-        p = arguments_at(address)
-        size = size_of(zero)
-        mobility = np.empty(p.keys, type(zero))
-        while True:
-            task = fetch_add(address)
-            if task >= p.tasks:
-                break
-            first = task * p.block
-            for row in range(first, min(first + p.block, p.queries)):
-                copy(array_at(p.query + row * p.keys * size, p.keys, zero), mobility)
-                output = array_at(p.output + row * p.keys * size, p.keys, zero)
-                copy(array_at(p.grad_output + row * p.keys * size, p.keys, zero), output)
-                differentiate(of_head(p, 0, zero), mobility, output)
-
-    body = entmax_rows_backward if backward else entmax_rows
-    return named_kernel(body, dtype, NORMALIZERS[kind].__name__)
 
 
 def _launch(given: Tensor, output: Tensor, gradient: Tensor | None, alpha: float) -> None:
@@ -87,8 +38,7 @@ def _launch(given: Tensor, output: Tensor, gradient: Tensor | None, alpha: float
         alpha=alpha,
     )
     kind = {2.0: SPARSEMAX, 1.5: ENTMAX15}.get(alpha, ENTMAX)
-    kernel = _kernel(given.dtype, kind, gradient is not None)
-    launch(kernel, numbers, ceil_div(rows, block), WORK * given.numel())
+    launch(kernels.rows(given.dtype, kind, gradient is not None), numbers, ceil_div(rows, block), WORK * given.numel())
 
 
 def _entmax(scores: Tensor, alpha: float) -> Tensor:

@@ -9,6 +9,9 @@ CACHE_LINE = 64
 TILE = 128
 """Keys whose largest exponent is known together."""
 
+PART = 1 << 15
+"""Numbers of a task that looks at each by itself."""
+
 
 def ceil_div(number: int, size: int) -> int:
     """How many parts of a size hold a number of things: number / size, rounded up."""

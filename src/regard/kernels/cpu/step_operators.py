@@ -5,11 +5,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from regard.kernels.cpu.forward import forward_of
+from regard.kernels.cpu import kernels
 from regard.kernels.cpu.kernel_inputs import KernelInputs
-from regard.kernels.cpu.launch import fill_arguments, is_wide, launch
+from regard.kernels.cpu.launch import fill_arguments, launch
 from regard.kernels.cpu.sizes import even_length, padded_length
-from regard.kernels.cpu.steps import keys_backward, step_backward
 
 
 def step(inputs: KernelInputs) -> tuple[Tensor, Tensor]:
@@ -27,7 +26,7 @@ def step(inputs: KernelInputs) -> tuple[Tensor, Tensor]:
         statistics=statistics.data_ptr(),
         returned_weights=weights.data_ptr(),
     )
-    kernel, tasks = forward_of(inputs)
+    kernel, tasks = kernels.forward(inputs)
     launch(kernel, record, tasks, inputs.work)
     return output, weights
 
@@ -90,7 +89,7 @@ def step_gradients(
         grad_weight=0 if sums is None else sums.weight.data_ptr(),
     )
     launch(
-        step_backward(query.dtype, inputs.units, inputs.normalizer, is_wide(query.dtype)),
+        kernels.step_backward(inputs),
         record,
         query.shape[0],
         2.0 * inputs.work,
@@ -114,4 +113,4 @@ def add_steps(inputs: KernelInputs, grad_score: Tensor, sums: MemorySums) -> Non
         grad_key=sums.key.data_ptr(),
         grad_weight=sums.weight.data_ptr(),
     )
-    launch(keys_backward(query.dtype), record, query.shape[0], 2.0 * inputs.work)
+    launch(kernels.keys_backward(query.dtype), record, query.shape[0], 2.0 * inputs.work)

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import torch
 
-from regard.kernels.cpu.compiled import Kernel
+from regard.kernels.cpu.kernel import Kernel
 
 SERIAL_WORK = 1 << 17
 """Below this number of elementary operations, waking other threads costs more than it saves."""

@@ -46,8 +46,7 @@ class RepeatedCall(NamedTuple):
             problem: of a call.
             any_keys: whether it is made again with other numbers of keys, and other strides.
         """
-        from regard.kernels.cpu import operators, prepare
-        from regard.kernels.cpu.forward import forward_of
+        from regard.kernels.cpu import kernels, operators
         from regard.kernels.cpu.kernel_inputs import KernelInputs
         from regard.kernels.cpu.launch import KeptLaunch, fill_arguments
 
@@ -74,10 +73,10 @@ class RepeatedCall(NamedTuple):
             powers, extents = operators.exponentials_shapes(key)
             written = {"exponentials": powers.numel(), "extents": extents.numel()}
             numbers = fill_arguments(KernelInputs(key, key, key, relu=inputs.relu))
-            kernel, tasks = prepare.exponentials(key.dtype), extents.numel()
+            kernel, tasks = kernels.exponentials(key.dtype), extents.numel()
             launches.append(KeptLaunch.of(kernel, numbers, tasks, 8.0 * key.numel(), ("key", *written)))
             scratch = {**written, **scratch}
-        numbers, (kernel, tasks) = fill_arguments(inputs, inputs.block), forward_of(inputs)
+        numbers, (kernel, tasks) = fill_arguments(inputs, inputs.block), kernels.forward(inputs)
         names = (*given, *scratch, "output", *(_OF_KEYS if any_keys else ()))
         launches.append(KeptLaunch.of(kernel, numbers, tasks, inputs.work, names))
         return cls(tuple(launches), (*problem.query.shape[:3], problem.value.shape[3]), scratch, any_keys)

@@ -6,9 +6,9 @@ threshold, so steps from its left never overshoot.
 
 from typing import Any
 
-from regard.kernels.cpu.elementary import exp, log
-from regard.kernels.cpu.parts import embedded, inlined
-from regard.kernels.cpu.row_parameters import Entmax, Entmax15, Sparsemax
+from regard.kernels.cpu.bodies.elementary import exp, log
+from regard.kernels.cpu.bodies.parts import embedded, inlined
+from regard.kernels.cpu.bodies.row_parameters import Entmax, Entmax15, Sparsemax
 
 STEPS = 60
 """Newton's method takes five to ten, bisection as many as a mantissa has bits."""

@@ -3,13 +3,13 @@
 # pyright: reportCallIssue=false, reportAttributeAccessIssue=false
 # Intrinsics take one argument less than they are defined with: the first one is Numba's.
 
-from functools import cache
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import torch
 
-from regard.kernels.cpu.block import (
+from regard.kernels.cpu.bodies.arguments import ZEROS, arguments_at
+from regard.kernels.cpu.bodies.block import (
     Block,
     Scratch,
     block_of,
@@ -18,23 +18,28 @@ from regard.kernels.cpu.block import (
     score_additive,
     score_product,
     score_relu,
-    scratch_of,
+    scratch_at,
     value_matrix,
 )
-from regard.kernels.cpu.compiled import Kernel
-from regard.kernels.cpu.few_rows import mixtures_of_few_rows
-from regard.kernels.cpu.intrinsics import array_at, copy, fetch_add, is_single, size_of
-from regard.kernels.cpu.kernel_arguments import arguments_at, named_kernel
-from regard.kernels.cpu.kernel_inputs import FEW_ROWS, KernelInputs
-from regard.kernels.cpu.launch import is_wide
-from regard.kernels.cpu.parts import inlined
-from regard.kernels.cpu.products import Blas, Microkernel, limit_threads, product
-from regard.kernels.cpu.row_adjustments import adjust_row, drop_row, window_row
-from regard.kernels.cpu.row_normalizers import normalize, normalizer_of_head
-from regard.kernels.cpu.row_parameters import NORMALIZERS
+from regard.kernels.cpu.bodies.few_rows import mixtures_of_few_rows
+from regard.kernels.cpu.bodies.intrinsics import (
+    allocate,
+    array_at,
+    cache_line,
+    copy,
+    fetch_add,
+    is_single,
+    release,
+    size_of,
+)
+from regard.kernels.cpu.bodies.parts import inlined
+from regard.kernels.cpu.bodies.products import ROUTINES, limit_threads, product
+from regard.kernels.cpu.bodies.row_adjustments import adjust_row, drop_row, window_row
+from regard.kernels.cpu.bodies.row_normalizers import normalize, normalizer_of_head
+from regard.kernels.cpu.bodies.visible_keys import clear_hidden, find_runs, range_at
+from regard.kernels.cpu.bodies.wide_product import Matrix, Size
+from regard.kernels.cpu.kernel_inputs import FEW_ROWS
 from regard.kernels.cpu.sizes import LANES, ceil_div
-from regard.kernels.cpu.visible_keys import clear_hidden, find_runs, range_at
-from regard.kernels.cpu.wide_product import Matrix, Size
 
 
 @inlined
@@ -87,20 +92,20 @@ def mix_values(p: Any, block: Block, routine: Any, weights: Any, output: Any) ->
             product(routine, size, real(1), mixed, value, result, min(s, 1))
 
 
-@cache
-def forward(dtype: torch.dtype, units: str, kind: int, wide: bool) -> Kernel:
-    """The kernel of a dtype, float32 or float64, a score's units, a normalizer and a routine for products."""
-    zero = np.float32(0) if dtype == torch.float32 else np.float64(0)
-    of_head, Routine = normalizer_of_head(kind), Microkernel if wide else Blas
-
+def attention_forward(dtype: str, units: str, normalizer: str, routine: str) -> Callable[[int], None]:
+    """The body for a dtype, float32 or float64, a score's units, a normalizer and a routine for products."""
+    zero, of_head, Routine = ZEROS[dtype], normalizer_of_head(normalizer), ROUTINES[routine]
     additive, score_units = units != "product", score_relu if units == "relu" else score_additive
 
-    def attention_forward(address: int) -> None:
+    def body(address: int) -> None:
         p = arguments_at(address)
+        memory = allocate(p, scratch_at(p, 0, additive, zero).end)
+        if memory == 0:
+            return
+        scratch = scratch_at(p, cache_line(memory), additive, zero)
         threads = limit_threads(p.limit_threads, 1)
         routine = Routine(p.gemm)
         real = type(zero)
-        scratch = scratch_of(p, additive, zero)
         scores = scratch.scores
         blocks = ceil_div(p.queries, p.block)
         while True:
@@ -119,7 +124,8 @@ def forward(dtype: torch.dtype, units: str, kind: int, wide: bool) -> Kernel:
                     store_weights(p, block, scores)
                 continue
             if additive:
-                score_units(p, block, scratch, read_weight(p, h, zero))
+                read_weight(p, h, scratch.weight)
+                score_units(p, block, scratch)
             else:
                 score_product(p, block, routine, scores)
             normalizer = of_head(p, h, zero)
@@ -133,12 +139,6 @@ def forward(dtype: torch.dtype, units: str, kind: int, wide: bool) -> Kernel:
                         drop_row(p, block.at + r, part.first, scores[r, part.column : part.column + part.keys])
             mix_values(p, block, routine, scores, output)
         limit_threads(p.limit_threads, threads)
+        release(p, memory)
 
-    return named_kernel(attention_forward, dtype, units, NORMALIZERS[kind].__name__, Routine.__name__)
-
-
-def forward_of(inputs: KernelInputs) -> tuple[Kernel, int]:
-    """The kernel for these inputs, and into how many tasks it cuts them."""
-    (batch, heads, queries, _), dtype = inputs.query.shape, inputs.query.dtype
-    kernel = forward(dtype, inputs.units, inputs.normalizer, is_wide(dtype))
-    return kernel, batch * heads * ceil_div(queries, inputs.block)
+    return body

@@ -8,25 +8,21 @@ Gradients of keys, values and weights are added to the sums of the block's chunk
 
 from typing import Any, NamedTuple
 
-import numpy as np
-
-from regard.kernels.cpu.block import (
+from regard.kernels.cpu.bodies.block import (
     Block,
     Scratch,
     additive_queries,
-    aligned,
     column_matrix,
     key_matrix,
     query_matrix,
     transposed_matrix,
     value_matrix,
 )
-from regard.kernels.cpu.intrinsics import array_at, matrix_at, size_of
-from regard.kernels.cpu.parts import inlined
-from regard.kernels.cpu.products import product, product_of_transposed, product_with_keys
-from regard.kernels.cpu.relu_sum import differentiate_rectified
-from regard.kernels.cpu.sizes import CACHE_LINE, TILE, even_length, padded_length
-from regard.kernels.cpu.tanh_sum import (
+from regard.kernels.cpu.bodies.intrinsics import array_at, cache_line, matrix_at, size_of
+from regard.kernels.cpu.bodies.parts import inlined
+from regard.kernels.cpu.bodies.products import product, product_of_transposed, product_with_keys
+from regard.kernels.cpu.bodies.relu_sum import differentiate_rectified
+from regard.kernels.cpu.bodies.tanh_sum import (
     Gradients,
     any_beyond,
     differentiate_tile,
@@ -35,47 +31,47 @@ from regard.kernels.cpu.tanh_sum import (
     part_of_tile,
     tiles_between,
 )
-from regard.kernels.cpu.visible_keys import range_at
-from regard.kernels.cpu.wide_product import Matrix, Size
+from regard.kernels.cpu.bodies.visible_keys import range_at
+from regard.kernels.cpu.bodies.wide_product import Matrix, Size
+from regard.kernels.cpu.sizes import LANES, TILE, even_length, padded_length
 
 
 class GradientScratch(NamedTuple):
-    """A thread's own memory for a block's gradients, and arrays that lie in it, as in `Scratch`.
+    """A thread's own memory for a block's gradients, as `Scratch`.
 
     Attributes:
-        numbers: the memory.
         gradient: of weights, then of scores, ``[rows, width]``.
         mixed: weights as they mixed the values: after window and dropout, ``[rows, width]``.
         slopes: of the cap, ``[width]``, or empty.
         sums: of an additive score's query gradients, ``[rows, even dim]``.
         doubled_keys: for `differentiate_tile_directly`, ``[dim, TILE]``.
+        end: the address behind it.
     """
 
-    numbers: Any
     gradient: Any
     mixed: Any
     slopes: Any
     sums: Any
     doubled_keys: Any
+    end: int
 
 
 @inlined
-def gradient_scratch_of(p: Any, additive: bool, scores: Any) -> GradientScratch:
-    """Unfilled memory for the largest block."""
-    width, slopes = scores.shape[1], scores.shape[1] if p.cap > 0 else 0
-    even, dim = (even_length(p.dim), p.dim) if additive else (0, 0)
-    numbers = np.empty(p.block * (2 * width + even) + slopes + dim * TILE + CACHE_LINE, scores.dtype)
-    example, size, at = scores[0, 0], scores.itemsize, aligned(numbers)
-    mixed = at + p.block * width * size
-    after_mixed = mixed + p.block * width * size
-    sums = after_mixed + slopes * size
+def gradient_scratch_at(p: Any, gradient: int, additive: bool, example: Any) -> GradientScratch:
+    """Unfilled memory for the largest block, as `scratch_at`."""
+    size, width, even = size_of(example), padded_length(p.keys) + LANES, even_length(p.dim) if additive else 0
+    capped, dim = width if p.cap > 0 else 0, p.dim if additive else 0
+    mixed = gradient + p.block * width * size
+    slopes = mixed + p.block * width * size
+    sums = slopes + capped * size
+    doubled_keys = sums + p.block * even * size
     return GradientScratch(
-        numbers,
-        matrix_at(at, p.block, width, example),
+        matrix_at(gradient, p.block, width, example),
         matrix_at(mixed, p.block, width, example),
-        array_at(after_mixed, slopes, example),
+        array_at(slopes, capped, example),
         matrix_at(sums, p.block, even, example),
-        matrix_at(sums + p.block * even * size, dim, TILE, example),
+        matrix_at(doubled_keys, dim, TILE, example),
+        cache_line(doubled_keys + dim * TILE * size),
     )
 
 
@@ -95,11 +91,9 @@ def _differentiating(relu: bool) -> Any:
     """`differentiate_additive`, or of rectified units `differentiate_relu`."""
 
     @inlined
-    def differentiate(
-        p: Any, block: Block, chunk: int, scratch: Scratch, gradients: GradientScratch, weight: Any
-    ) -> None:
+    def differentiate(p: Any, block: Block, chunk: int, scratch: Scratch, gradients: GradientScratch) -> None:
         """From the gradient of a block's additive scores to that of its queries, and the chunk's of keys and weight."""
-        gradient, rows = gradients.gradient, block.rows
+        gradient, weight, rows = gradients.gradient, scratch.weight, block.rows
         example = gradient[0, 0]
         real, size, even = gradient.dtype.type, size_of(gradient[0, 0]), weight.size
         keys, queries = keys_of(p, block.batch, block.group, example), additive_queries(p, block, scratch)

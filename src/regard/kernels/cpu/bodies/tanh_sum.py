@@ -13,9 +13,9 @@ Keys are held transposed, ``[dim, keys]``, so that neighbouring keys are neighbo
 
 from typing import Any, NamedTuple
 
-from regard.kernels.cpu.elementary import exp
-from regard.kernels.cpu.intrinsics import array_at, size_of
-from regard.kernels.cpu.parts import embedded, inlined
+from regard.kernels.cpu.bodies.elementary import exp
+from regard.kernels.cpu.bodies.intrinsics import array_at, size_of
+from regard.kernels.cpu.bodies.parts import embedded, inlined
 from regard.kernels.cpu.sizes import TILE, ceil_div, even_length, padded_length
 
 # pyright: reportCallIssue=false, reportAttributeAccessIssue=false

@@ -11,14 +11,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from regard.kernels.cpu.few_rows import scores_of_few_rows
-from regard.kernels.cpu.intrinsics import array_at, copy, is_single, matrix_at, size_of
-from regard.kernels.cpu.kernel_inputs import FEW_ROWS
-from regard.kernels.cpu.parts import inlined
-from regard.kernels.cpu.products import product_with_keys
-from regard.kernels.cpu.relu_sum import copy_query, score_rectified
-from regard.kernels.cpu.sizes import CACHE_LINE, LANES, ceil_div, even_length, padded_length
-from regard.kernels.cpu.tanh_sum import (
+from regard.kernels.cpu.bodies.few_rows import scores_of_few_rows
+from regard.kernels.cpu.bodies.intrinsics import array_at, cache_line, copy, is_single, matrix_at, size_of
+from regard.kernels.cpu.bodies.parts import inlined
+from regard.kernels.cpu.bodies.products import product_with_keys
+from regard.kernels.cpu.bodies.relu_sum import copy_query, score_rectified
+from regard.kernels.cpu.bodies.tanh_sum import (
     Queries,
     keys_of,
     part_of_tile,
@@ -28,8 +26,10 @@ from regard.kernels.cpu.tanh_sum import (
     score_tile_directly,
     tiles_between,
 )
-from regard.kernels.cpu.visible_keys import SEGMENTS_LIMIT, KeyRange, find_segments, range_at
-from regard.kernels.cpu.wide_product import Matrix, Size
+from regard.kernels.cpu.bodies.visible_keys import SEGMENTS_LIMIT, KeyRange, find_segments, range_at
+from regard.kernels.cpu.bodies.wide_product import Matrix, Size
+from regard.kernels.cpu.kernel_inputs import FEW_ROWS
+from regard.kernels.cpu.sizes import LANES, ceil_div, even_length, padded_length
 
 
 class Block(NamedTuple):
@@ -58,52 +58,46 @@ class Block(NamedTuple):
 class Scratch(NamedTuple):
     """A thread's own memory, and arrays that lie in it.
 
-    The arrays do not own their memory, since references to an owner are counted, which would cost time in every row.
-
     Attributes:
-        numbers, places: the memory.
         scores: ``[rows, width]``, then weights.
         gauss: a Gaussian window, ``[width]``, or empty.
         powers, extents: of an additive score's queries, ``[rows, even dim]`` and ``[rows]``.
+        weight: an additive score's, of a head, ``[even dim]``.
         segments: of a block, ``[SEGMENTS_LIMIT + 1, 3]``.
         runs: of a row, ``[runs, 3]``.
+        end: the address behind it.
     """
 
-    numbers: Any
-    places: Any
     scores: Any
     gauss: Any
     powers: Any
     extents: Any
+    weight: Any
     segments: Any
     runs: Any
+    end: int
 
 
 @inlined
-def aligned(memory: Any) -> int:
-    """The address of the first cache line in an array."""
-    return ceil_div(memory.ctypes.data, CACHE_LINE) * CACHE_LINE
-
-
-@inlined
-def scratch_of(p: Any, additive: bool, example: Any) -> Scratch:
-    """Unfilled memory for the largest block."""
-    width, powers = padded_length(p.keys) + LANES, even_length(p.dim) if additive else 0
-    gauss = width if p.center != 0 else 0
-    numbers = np.empty(p.block * width + gauss + p.block * (powers + 1) + CACHE_LINE, type(example))
-    places = np.empty(3 * (SEGMENTS_LIMIT + 1 + p.runs), np.int64)
-    size, at, place = size_of(example), aligned(numbers), places.ctypes.data
-    after_scores = at + p.block * width * size
-    after_gauss = after_scores + gauss * size
+def scratch_at(p: Any, scores: int, additive: bool, example: Any) -> Scratch:
+    """Unfilled memory for the largest block, which begins at an address; at 0 only its end is of use, as its size."""
+    size, width, even = size_of(example), padded_length(p.keys) + LANES, even_length(p.dim) if additive else 0
+    window = width if p.center != 0 else 0
+    gauss = scores + p.block * width * size
+    powers = gauss + window * size
+    extents = powers + p.block * even * size
+    weight = extents + p.block * size
+    segments = cache_line(weight + even * size)
+    runs = segments + 3 * 8 * (SEGMENTS_LIMIT + 1)
     return Scratch(
-        numbers,
-        places,
-        matrix_at(at, p.block, width, example),
-        array_at(after_scores, gauss, example),
-        matrix_at(after_gauss, p.block, powers, example),
-        array_at(after_gauss + p.block * powers * size, p.block, example),
-        matrix_at(place, SEGMENTS_LIMIT + 1, 3, np.int64(0)),
-        matrix_at(place + 3 * 8 * (SEGMENTS_LIMIT + 1), p.runs, 3, np.int64(0)),
+        matrix_at(scores, p.block, width, example),
+        array_at(gauss, window, example),
+        matrix_at(powers, p.block, even, example),
+        array_at(extents, p.block, example),
+        array_at(weight, even, example),
+        matrix_at(segments, SEGMENTS_LIMIT + 1, 3, np.int64(0)),
+        matrix_at(runs, p.runs, 3, np.int64(0)),
+        cache_line(runs + 3 * 8 * p.runs),
     )
 
 
@@ -188,9 +182,9 @@ def _scoring(relu: bool) -> Any:
     """`score_additive`, or of rectified units `score_relu`."""
 
     @inlined
-    def score(p: Any, block: Block, scratch: Scratch, weight: Any) -> None:
+    def score(p: Any, block: Block, scratch: Scratch) -> None:
         """Scores of a block that are sums of units; before cap, bias and mask. Leaves the queries prepared."""
-        scores = scratch.scores
+        scores, weight = scratch.scores, scratch.weight
         example = scores[0, 0]
         keys, queries = keys_of(p, block.batch, block.group, example), additive_queries(p, block, scratch)
         total = type(example)(0)
@@ -224,10 +218,9 @@ score_additive, score_relu = _scoring(False), _scoring(True)
 
 
 @inlined
-def read_weight(p: Any, h: int, example: Any) -> Any:
-    """The additive score's weight of a head, with a zero that makes its length even; empty for an inner product."""
-    weight = np.empty(even_length(p.dim) if p.weight != 0 else 0, type(example))
-    if p.weight != 0:
-        weight[weight.size - 1] = type(example)(0)
-        copy(array_at(p.weight + h * p.weight_head * size_of(example), p.dim, example), weight[: p.dim])
-    return weight
+def read_weight(p: Any, h: int, weight: Any) -> None:
+    """Write the additive score's weight of a head, with a zero that makes its length even."""
+    zero = weight.dtype.type(0)
+    if weight.size > 0:
+        weight[weight.size - 1] = zero
+        copy(array_at(p.weight + h * p.weight_head * size_of(zero), p.dim, zero), weight[: p.dim])

@@ -12,8 +12,8 @@ import math
 import numpy as np
 from numba import types
 
-from regard.kernels.cpu.intrinsics import bits_of, nearest, real_of
-from regard.kernels.cpu.parts import chosen_for, exact
+from regard.kernels.cpu.bodies.intrinsics import bits_of, nearest, real_of
+from regard.kernels.cpu.bodies.parts import chosen_for, exact
 
 _LOG2E = 1.0 / math.log(2.0)
 # ln 2 in two parts; the first has few enough digits that its product with an exponent is exact.

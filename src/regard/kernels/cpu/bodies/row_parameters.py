@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from regard.kernels.kinds import ENTMAX, ENTMAX15, HARD, SIGMOID, SOFTMAX, SPARSEMAX
+from regard.kernels import kinds
 
 
 class _Parameters(NamedTuple):
@@ -47,11 +47,7 @@ class Hard(_Parameters):
     """1 on the largest score, 0 on all others."""
 
 
-NORMALIZERS = {
-    SOFTMAX: Softmax,
-    ENTMAX15: Entmax15,
-    SPARSEMAX: Sparsemax,
-    ENTMAX: Entmax,
-    SIGMOID: Sigmoid,
-    HARD: Hard,
-}
+NORMALIZERS: dict[str, type[_Parameters]] = dict(
+    zip(kinds.NORMALIZERS, (Softmax, Entmax15, Sparsemax, Entmax, Sigmoid, Hard), strict=True)
+)
+"""By their names."""

@@ -2,14 +2,14 @@
 
     Σ_d w_d max(a_d + b_d, 0),        ∂/∂a_d = w_d where a_d + b_d > 0
 
-Keys are held transposed, as for sums of tanh (`regard.kernels.cpu.tanh_sum`), with themselves in the place of their
-exponentials, and so are the queries of a block. NaN stays NaN.
+Keys are held transposed, as for sums of tanh (`regard.kernels.cpu.bodies.tanh_sum`), with themselves in the place of
+their exponentials, and so are the queries of a block. NaN stays NaN.
 """
 
 from typing import Any
 
-from regard.kernels.cpu.parts import embedded, inlined
-from regard.kernels.cpu.tanh_sum import Gradients, Keys, Queries, Tile
+from regard.kernels.cpu.bodies.parts import embedded, inlined
+from regard.kernels.cpu.bodies.tanh_sum import Gradients, Keys, Queries, Tile
 
 # pyright: reportCallIssue=false
 # Intrinsics take one argument less than they are defined with: the first one is Numba's.

@@ -3,15 +3,8 @@
 Addresses and strides are in numbers, not bytes; a stride of 0 repeats, an address of 0 means "none".
 """
 
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
-import torch
-from numba import from_dtype, types
-from numba.extending import intrinsic
 
-from regard.kernels.cpu.compiled import Kernel
 from regard.kernels.cpu.fields import layout_of
 from regard.kernels.cpu.kernel_inputs import KernelInputs
 from regard.kernels.cpu.reading_options import READINGS, ReadingOptions
@@ -23,6 +16,8 @@ runs of keys."""
 _OF_A_LAUNCH = (
     # The next task, and how many there are: the counter is first, since tasks are counted at the record's own address.
     ("counter", "tasks"),
+    # C's malloc and free.
+    ("malloc", "free"),
     # BLAS's gemm, and what keeps it to one thread; 0: products are plain loops. For the
     # microkernel: keys and values transposed, [batch, kv_heads, features, padded keys].
     ("gemm", "limit_threads", "key_transposed", "value_transposed"),
@@ -55,21 +50,3 @@ FORMATS: dict[str, str] = {
 POSITIONS = {name: position for position, name in enumerate(FORMATS)}
 
 LAYOUT = np.dtype([(name, np.int64 if kind == "q" else np.float64) for name, kind in FORMATS.items()])
-
-RECORD = from_dtype(LAYOUT)
-
-
-@intrinsic
-def arguments_at(typing: Any, address: Any) -> Any:
-    """The record at an address."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.inttoptr(arguments[0], context.get_value_type(signature.return_type))
-
-    return RECORD(types.int64), generate
-
-
-def named_kernel(body: Callable[[int], None], dtype: torch.dtype, *parts: str) -> Kernel:
-    """The kernel of a body, named after it, after the dtype and what else it was compiled for."""
-    body.__name__ = "_".join((body.__name__, str(dtype).removeprefix("torch."), *(part.lower() for part in parts)))
-    return Kernel(body)

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 import numba
+from llvmlite import ir
 from numba.core.codegen import CPUCodeLibrary, JITCodeLibrary
 from numba.core.compiler import CompilerBase, DefaultPassBuilder
 from numba.core.compiler_machinery import AnalysisPass, register_pass
@@ -87,6 +88,20 @@ class KernelLibrary(JITCodeLibrary):
         self._linking_libraries = [*numbas, rtsys.library]
 
 
+def _add_entry(context: Any, library: CPUCodeLibrary, description: Any, _environment: Any, _helper: Any) -> None:
+    """The C function that calls a kernel. Numba's own would look for an error, and need what tells of one."""
+    module = context.create_module("entry")
+    convention = context.call_conv
+    kind = convention.get_function_type(description.restype, description.argtypes)
+    kernel = ir.Function(module, kind, description.llvm_func_name)
+    taken = [context.get_value_type(argument) for argument in description.argtypes]
+    entry = ir.Function(module, ir.FunctionType(ir.VoidType(), taken), description.llvm_cfunc_wrapper_name)
+    builder = ir.IRBuilder(entry.append_basic_block("entry"))
+    convention.call_function(builder, kernel, description.restype, description.argtypes, entry.args)
+    builder.ret_void()
+    library.add_ir_module(module)
+
+
 def _compiler(library_class: type[CPUCodeLibrary]) -> type[CompilerBase]:
     """Numba's compiler, whose code goes to a library of a class."""
 
@@ -101,6 +116,9 @@ def _compiler(library_class: type[CPUCodeLibrary]) -> type[CompilerBase]:
             state.library = library_class(state.targetctx.codegen(), state.func_id.func_qualname)
             # Else the machine code could not be stored.
             state.library.enable_object_caching()
+            # Types are known now. Arrays own no memory, so that there are no references to count.
+            state.targetctx.enable_nrt = False
+            state.targetctx.create_cfunc_wrapper = partial(_add_entry, state.targetctx)
             return False
 
     class Compiler(CompilerBase):

@@ -6,13 +6,13 @@ Tasks are chunks of rows of one query head, as in the backward pass: sums over r
 # pyright: reportCallIssue=false, reportAttributeAccessIssue=false
 # Intrinsics take one argument less than they are defined with: the first one is Numba's.
 
-from functools import cache
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import torch
 
-from regard.kernels.cpu.block import (
+from regard.kernels.cpu.bodies.arguments import ZEROS, arguments_at
+from regard.kernels.cpu.bodies.block import (
     Block,
     block_of,
     blocks_of_chunk,
@@ -20,20 +20,16 @@ from regard.kernels.cpu.block import (
     score_additive,
     score_product,
     score_relu,
-    scratch_of,
+    scratch_at,
 )
-from regard.kernels.cpu.compiled import Kernel
-from regard.kernels.cpu.elementary import exp, log
-from regard.kernels.cpu.intrinsics import array_at, copy, fetch_add, size_of
-from regard.kernels.cpu.kernel_arguments import arguments_at, named_kernel
-from regard.kernels.cpu.parts import inlined
-from regard.kernels.cpu.products import Blas, Microkernel, limit_threads
-from regard.kernels.cpu.row_adjustments import adjust_row, window_row
-from regard.kernels.cpu.row_normalizers import clear_row, largest, normalize, normalizer_of_head
-from regard.kernels.cpu.row_parameters import NORMALIZERS
+from regard.kernels.cpu.bodies.elementary import exp, log
+from regard.kernels.cpu.bodies.intrinsics import allocate, array_at, cache_line, copy, fetch_add, release, size_of
+from regard.kernels.cpu.bodies.parts import inlined
+from regard.kernels.cpu.bodies.products import ROUTINES, limit_threads
+from regard.kernels.cpu.bodies.row_adjustments import adjust_row, window_row
+from regard.kernels.cpu.bodies.row_normalizers import clear_row, largest, normalize, normalizer_of_head
+from regard.kernels.cpu.bodies.visible_keys import COLUMN, fill_gaps, find_runs, key_at, range_at
 from regard.kernels.cpu.sizes import ceil_div
-from regard.kernels.cpu.visible_keys import COLUMN, fill_gaps, find_runs, key_at, range_at
-from regard.kernels.kinds import SOFTMAX
 
 GROUP = 32
 """Weights whose largest is looked at before themselves."""
@@ -247,34 +243,37 @@ def block_is_wanted(p: Any, block: Block) -> bool:
     return wanted
 
 
-@cache
-def readings(dtype: torch.dtype, units: str, kind: int, wide: bool) -> Kernel:
-    """The kernel of a dtype, float32 or float64, a score's units, a normalizer and a routine for products."""
-    zero = np.float32(0) if dtype == torch.float32 else np.float64(0)
-    of_head, Routine, softmax = normalizer_of_head(kind), Microkernel if wide else Blas, kind == SOFTMAX
-
+def attention_readings(dtype: str, units: str, normalizer: str, routine: str) -> Callable[[int], None]:
+    """The body for a dtype, float32 or float64, a score's units, a normalizer and a routine for products."""
+    zero, of_head, Routine = ZEROS[dtype], normalizer_of_head(normalizer), ROUTINES[routine]
+    softmax = normalizer == "softmax"
     additive, score_units = units != "product", score_relu if units == "relu" else score_additive
 
-    def attention_readings(address: int) -> None:
+    def body(address: int) -> None:
         p = arguments_at(address)
+        scratch, size = scratch_at(p, 0, additive, zero), size_of(zero)
+        groups = scratch.scores.shape[1] // GROUP + 1
+        memory = allocate(p, scratch.end + groups * size)
+        if memory == 0:
+            return
+        scratch = scratch_at(p, cache_line(memory), additive, zero)
+        maxima = array_at(scratch.end, groups, zero)
         threads = limit_threads(p.limit_threads, 1)
         routine = Routine(p.gemm)
-        scratch = scratch_of(p, additive, zero)
-        maxima = np.empty(scratch.scores.shape[1] // GROUP + 1, type(zero))
         while True:
             task = fetch_add(address)
             if task >= p.tasks:
                 break
             head, chunk = task // p.chunks, task % p.chunks
             b, h = head // p.heads, head % p.heads
-            weight = read_weight(p, h, zero)
+            read_weight(p, h, scratch.weight)
             normalizer = of_head(p, h, zero)
             for index in blocks_of_chunk(p, chunk):
                 block = block_of(p, b, h, index, scratch.segments)
                 if block.segment_count == 0 or not block_is_wanted(p, block):
                     continue
                 if additive:
-                    score_units(p, block, scratch, weight)
+                    score_units(p, block, scratch)
                 else:
                     score_product(p, block, routine, scratch.scores)
                 for r in range(block.rows):
@@ -304,5 +303,6 @@ def readings(dtype: torch.dtype, units: str, kind: int, wide: bool) -> Kernel:
                         array_at(p.entropy, at + 1, zero)[at] = entropy
                     read_row(p, block, chunk, r, runs, visible, lse, maxima)
         limit_threads(p.limit_threads, threads)
+        release(p, memory)
 
-    return named_kernel(attention_readings, dtype, units, NORMALIZERS[kind].__name__, Routine.__name__)
+    return body

@@ -8,13 +8,13 @@ and the order of summation is the same for any number of threads. docs/derivatio
 # pyright: reportCallIssue=false, reportAttributeAccessIssue=false
 # Intrinsics take one argument less than they are defined with: the first one is Numba's.
 
-from functools import cache
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import torch
 
-from regard.kernels.cpu.block import (
+from regard.kernels.cpu.bodies.arguments import ZEROS, arguments_at
+from regard.kernels.cpu.bodies.block import (
     Block,
     Scratch,
     block_of,
@@ -23,28 +23,25 @@ from regard.kernels.cpu.block import (
     score_additive,
     score_product,
     score_relu,
-    scratch_of,
+    scratch_at,
 )
-from regard.kernels.cpu.block_gradients import (
+from regard.kernels.cpu.bodies.block_gradients import (
     GradientScratch,
     differentiate_additive,
     differentiate_mixture,
     differentiate_product,
     differentiate_relu,
     differentiate_values,
-    gradient_scratch_of,
+    gradient_scratch_at,
 )
-from regard.kernels.cpu.compiled import Kernel
-from regard.kernels.cpu.elementary import exp
-from regard.kernels.cpu.intrinsics import array_at, copy, fetch_add, size_of
-from regard.kernels.cpu.kernel_arguments import arguments_at, named_kernel
-from regard.kernels.cpu.parts import inlined
-from regard.kernels.cpu.products import Blas, Microkernel, limit_threads
-from regard.kernels.cpu.row_adjustments import adjust_row, drop_row, tanh_of_half, window_row
-from regard.kernels.cpu.row_gradients import differentiate
-from regard.kernels.cpu.row_normalizers import log_weight, normalize_again, normalizer_of_head
-from regard.kernels.cpu.row_parameters import NORMALIZERS
-from regard.kernels.cpu.visible_keys import COLUMN, clear_hidden, fill_gaps, find_runs, hull, range_at
+from regard.kernels.cpu.bodies.elementary import exp
+from regard.kernels.cpu.bodies.intrinsics import allocate, array_at, cache_line, copy, fetch_add, release, size_of
+from regard.kernels.cpu.bodies.parts import inlined
+from regard.kernels.cpu.bodies.products import ROUTINES, limit_threads
+from regard.kernels.cpu.bodies.row_adjustments import adjust_row, drop_row, tanh_of_half, window_row
+from regard.kernels.cpu.bodies.row_gradients import differentiate
+from regard.kernels.cpu.bodies.row_normalizers import log_weight, normalize_again, normalizer_of_head
+from regard.kernels.cpu.bodies.visible_keys import COLUMN, clear_hidden, fill_gaps, find_runs, hull, range_at
 from regard.kernels.kinds import DENSE_BIAS
 
 
@@ -191,21 +188,22 @@ def differentiate_block(
     differentiate_values(p, block, chunk, routine, mixed)
 
 
-@cache
-def backward(dtype: torch.dtype, units: str, kind: int, wide: bool) -> Kernel:
-    """The kernel of a dtype, float32 or float64, a score's units, a normalizer and a routine for products."""
-    zero = np.float32(0) if dtype == torch.float32 else np.float64(0)
-    of_head, Routine = normalizer_of_head(kind), Microkernel if wide else Blas
-
+def attention_backward(dtype: str, units: str, normalizer: str, routine: str) -> Callable[[int], None]:
+    """The body for a dtype, float32 or float64, a score's units, a normalizer and a routine for products."""
+    zero, of_head, Routine = ZEROS[dtype], normalizer_of_head(normalizer), ROUTINES[routine]
     additive, score_units = units != "product", score_relu if units == "relu" else score_additive
     differentiate_units = differentiate_relu if units == "relu" else differentiate_additive
 
-    def attention_backward(address: int) -> None:
+    def body(address: int) -> None:
         p = arguments_at(address)
+        size = gradient_scratch_at(p, scratch_at(p, 0, additive, zero).end, additive, zero).end
+        memory = allocate(p, size)
+        if memory == 0:
+            return
+        scratch = scratch_at(p, cache_line(memory), additive, zero)
+        gradients = gradient_scratch_at(p, scratch.end, additive, zero)
         threads = limit_threads(p.limit_threads, 1)
         routine = Routine(p.gemm)
-        scratch = scratch_of(p, additive, zero)
-        gradients = gradient_scratch_of(p, additive, scratch.scores)
         while True:
             task = fetch_add(address)
             if task >= p.tasks:
@@ -214,21 +212,22 @@ def backward(dtype: torch.dtype, units: str, kind: int, wide: bool) -> Kernel:
             b, group = head // p.kv_heads, head % p.kv_heads
             shared = p.heads // p.kv_heads
             for h in range(group * shared, (group + 1) * shared):
-                weight = read_weight(p, h, zero)
+                read_weight(p, h, scratch.weight)
                 normalizer = of_head(p, h, zero)
                 for index in blocks_of_chunk(p, chunk):
                     block = block_of(p, b, h, index, scratch.segments)
                     if block.segment_count == 0:
                         continue
                     if additive:
-                        score_units(p, block, scratch, weight)
+                        score_units(p, block, scratch)
                     else:
                         score_product(p, block, routine, scratch.scores)
                     differentiate_block(p, block, chunk, scratch, gradients, normalizer, routine)
                     if additive:
-                        differentiate_units(p, block, chunk, scratch, gradients, weight)
+                        differentiate_units(p, block, chunk, scratch, gradients)
                     else:
                         differentiate_product(p, block, chunk, routine, gradients.gradient)
         limit_threads(p.limit_threads, threads)
+        release(p, memory)
 
-    return named_kernel(attention_backward, dtype, units, NORMALIZERS[kind].__name__, Routine.__name__)
+    return body

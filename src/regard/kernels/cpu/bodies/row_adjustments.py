@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from regard.kernels.cpu.block import Block
-from regard.kernels.cpu.elementary import exp
-from regard.kernels.cpu.intrinsics import array_at
-from regard.kernels.cpu.parts import embedded, inlined
-from regard.kernels.cpu.visible_keys import fill_gaps, hull, range_at
+from regard.kernels.cpu.bodies.block import Block
+from regard.kernels.cpu.bodies.elementary import exp
+from regard.kernels.cpu.bodies.intrinsics import array_at
+from regard.kernels.cpu.bodies.parts import embedded, inlined
+from regard.kernels.cpu.bodies.visible_keys import fill_gaps, hull, range_at
 from regard.kernels.kinds import DENSE_BIAS, DIAGONAL_BIAS
 
 

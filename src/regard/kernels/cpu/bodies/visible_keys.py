@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from regard.kernels.cpu.intrinsics import array_at
-from regard.kernels.cpu.parts import embedded, inlined
+from regard.kernels.cpu.bodies.intrinsics import array_at
+from regard.kernels.cpu.bodies.parts import embedded, inlined
 from regard.kernels.cpu.sizes import LANES, padded_length
 
 SEGMENTS_LIMIT = 8

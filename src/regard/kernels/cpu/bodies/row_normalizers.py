@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from regard.kernels.cpu.elementary import exp, log
-from regard.kernels.cpu.entmax_rows import (
+from regard.kernels.cpu.bodies.elementary import exp, log
+from regard.kernels.cpu.bodies.entmax_rows import (
     entmax15_again,
     entmax15_row,
     entmax_again,
@@ -21,11 +21,11 @@ from regard.kernels.cpu.entmax_rows import (
     sparsemax_again,
     sparsemax_row,
 )
-from regard.kernels.cpu.hard_row import hard_row, hard_row_again
-from regard.kernels.cpu.intrinsics import array_at
-from regard.kernels.cpu.max_reduce import MAXIMA, largest_in
-from regard.kernels.cpu.parts import chosen_for, exact, inlined
-from regard.kernels.cpu.row_parameters import NORMALIZERS, Entmax, Entmax15, Hard, Sigmoid, Softmax, Sparsemax
+from regard.kernels.cpu.bodies.hard_row import hard_row, hard_row_again
+from regard.kernels.cpu.bodies.intrinsics import array_at
+from regard.kernels.cpu.bodies.max_reduce import MAXIMA, largest_in
+from regard.kernels.cpu.bodies.parts import chosen_for, exact, inlined
+from regard.kernels.cpu.bodies.row_parameters import NORMALIZERS, Entmax, Entmax15, Hard, Sigmoid, Softmax, Sparsemax
 
 
 @inlined
@@ -47,9 +47,9 @@ def head_number(address: int, h: int, stride: int, example: Any) -> Any:
 
 
 @cache
-def normalizer_of_head(kind: int) -> Any:
-    """A part ``(p, h, example)`` that gives the normalizer of this kind with the numbers of a head."""
-    Normalizer = NORMALIZERS[kind]
+def normalizer_of_head(name: str) -> Any:
+    """A part ``(p, h, example)`` that gives the normalizer of this name with the numbers of a head."""
+    Normalizer = NORMALIZERS[name]
 
     @inlined
     def of_head(p: Any, h: int, example: Any) -> Any:

@@ -12,9 +12,9 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from regard.kernels.cpu.microkernel import LANES, prefetch, tile
-from regard.kernels.cpu.parts import inlined
-from regard.kernels.cpu.wide_product import Matrix, Size, columns_from, over_rows, rows_from
+from regard.kernels.cpu.bodies.microkernel import LANES, prefetch, tile
+from regard.kernels.cpu.bodies.parts import inlined
+from regard.kernels.cpu.bodies.wide_product import Matrix, Size, columns_from, over_rows, rows_from
 
 # pyright: reportCallIssue=false, reportAttributeAccessIssue=false
 # Intrinsics take one argument less than they are defined with: the first one is Numba's.

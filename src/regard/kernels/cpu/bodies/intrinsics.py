@@ -11,7 +11,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic, register_jitable
 
 from regard.kernels.cpu import sizes
-from regard.kernels.cpu.parts import OF_A_PART, chosen_for, inlined
+from regard.kernels.cpu.bodies.parts import OF_A_PART, chosen_for, inlined
 
 for _function in (sizes.ceil_div, sizes.padded_length, sizes.even_length):
     register_jitable(**OF_A_PART)(_function)
@@ -160,6 +160,36 @@ def call_gemm(typing, function, transposes, size, factor, a, b, c, keep):  # typ
         return context.get_dummy_value()
 
     return types.void(types.int64, transposes, size, factor, a, b, c, factor), generate
+
+
+@intrinsic
+def _call_with_word(typing: Any, function: Any, word: Any) -> Any:
+    """The C function ``int64_t f(int64_t)`` at an address."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        word = ir.IntType(64)
+        kind = ir.FunctionType(word, [word])
+        return builder.call(builder.inttoptr(arguments[0], kind.as_pointer()), [arguments[1]])
+
+    return types.int64(types.int64, types.int64), generate
+
+
+@inlined
+def allocate(p: Any, size: int) -> int:
+    """The address of unfilled memory of so many bytes, for `release`; 0 if there is none."""
+    return _call_with_word(p.malloc, size + sizes.CACHE_LINE)
+
+
+@inlined
+def release(p: Any, memory: int) -> None:
+    """Give memory of `allocate` back."""
+    _call_with_word(p.free, memory)
+
+
+@inlined
+def cache_line(address: int) -> int:
+    """The first cache line from an address on; from that of `allocate` on there is room for what was asked for."""
+    return sizes.ceil_div(address, sizes.CACHE_LINE) * sizes.CACHE_LINE
 
 
 @intrinsic

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from regard.kernels.cpu.elementary import exp, log
-from regard.kernels.cpu.parts import chosen_for, inlined
-from regard.kernels.cpu.row_parameters import Entmax, Entmax15, Hard, Sigmoid, Softmax, Sparsemax
+from regard.kernels.cpu.bodies.elementary import exp, log
+from regard.kernels.cpu.bodies.parts import chosen_for, inlined
+from regard.kernels.cpu.bodies.row_parameters import Entmax, Entmax15, Hard, Sigmoid, Softmax, Sparsemax
 
 SERIES = tuple(1.0 / factorial(k) for k in range(11, 1, -1))
 """Of (e^y − 1 − y) / y², the coefficient of the highest power first."""

@@ -1,32 +1,32 @@
 """What is made of keys and values once, before any query comes: exponentials, and transposes."""
 
-from functools import cache
+from collections.abc import Callable
 
-import numpy as np
-import torch
-
-from regard.kernels.cpu.compiled import Kernel
-from regard.kernels.cpu.intrinsics import array_at, fetch_add, size_of
-from regard.kernels.cpu.kernel_arguments import arguments_at, named_kernel
-from regard.kernels.cpu.relu_sum import copy_keys
+from regard.kernels.cpu.bodies.arguments import ZEROS, arguments_at
+from regard.kernels.cpu.bodies.intrinsics import allocate, array_at, cache_line, fetch_add, release, size_of
+from regard.kernels.cpu.bodies.products import Microkernel, product
+from regard.kernels.cpu.bodies.relu_sum import copy_keys
+from regard.kernels.cpu.bodies.tanh_sum import keys_of, prepare_keys
+from regard.kernels.cpu.bodies.wide_product import Matrix, Size
 from regard.kernels.cpu.sizes import TILE, ceil_div, padded_length
-from regard.kernels.cpu.tanh_sum import keys_of, prepare_keys
 
 # pyright: reportCallIssue=false, reportAttributeAccessIssue=false
 # Intrinsics take one argument less than they are defined with: the first one is Numba's.
 
 
-@cache
-def exponentials(dtype: torch.dtype) -> Kernel:
-    """The kernel that takes exponentials of an additive score's keys, or copies those of rectified units.
+def prepare_additive_keys(dtype: str) -> Callable[[int], None]:
+    """The body that takes exponentials of an additive score's keys, or copies those of rectified units.
 
     A task is a tile of keys.
     """
-    zero = np.float32(0) if dtype == torch.float32 else np.float64(0)
+    zero = ZEROS[dtype]
 
-    def prepare_additive_keys(address: int) -> None:
+    def body(address: int) -> None:
         p = arguments_at(address)
-        scratch = np.empty(p.dim, type(zero))
+        memory = allocate(p, p.dim * size_of(zero))
+        if memory == 0:
+            return
+        scratch = array_at(cache_line(memory), p.dim, zero)
         tiles = ceil_div(p.keys, TILE)
         while True:
             task = fetch_add(address)
@@ -43,16 +43,16 @@ def exponentials(dtype: torch.dtype) -> Kernel:
             if tile == tiles - 1:
                 for d in range(keys.powers.size // keys.padded):
                     keys.powers[d * keys.padded + p.keys : (d + 1) * keys.padded] = zero
+        release(p, memory)
 
-    return named_kernel(prepare_additive_keys, dtype)
+    return body
 
 
-@cache
-def transposed(dtype: torch.dtype) -> Kernel:
-    """The kernel that transposes keys, a tile of them for each task, into ``output [batch, kv_heads, dim, padded]``."""
-    zero = np.float32(0) if dtype == torch.float32 else np.float64(0)
+def transpose_keys(dtype: str) -> Callable[[int], None]:
+    """The body that transposes keys, a tile of them for each task, into ``output [batch, kv_heads, dim, padded]``."""
+    zero = ZEROS[dtype]
 
-    def transpose_keys(address: int) -> None:
+    def body(address: int) -> None:
         p = arguments_at(address)
         size = size_of(zero)
         tiles, padded = ceil_div(p.keys, TILE), padded_length(p.keys)
@@ -73,4 +73,17 @@ def transposed(dtype: torch.dtype) -> Kernel:
                 for j in range(count, row.size):
                     row[j] = zero
 
-    return named_kernel(transpose_keys, dtype)
+    return body
+
+
+def measured_product(dtype: str) -> Callable[[int], None]:
+    """The body of ``output = query · key`` for ``query [queries, dim]`` and ``key [dim, keys]``, by the microkernel."""
+    zero = ZEROS[dtype]
+
+    def body(address: int) -> None:
+        p = arguments_at(address)
+        a, b = Matrix(p.query, p.dim, 1), Matrix(p.key, p.keys, 1)
+        size = Size(p.queries, p.keys, p.dim)
+        product(Microkernel(p.gemm), size, type(zero)(1), a, b, Matrix(p.output, p.keys, 1), 0)
+
+    return body

@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from regard.kernels.cpu.intrinsics import array_at, is_single, size_of
-from regard.kernels.cpu.microkernel import tile
-from regard.kernels.cpu.parts import inlined
+from regard.kernels.cpu.bodies.intrinsics import array_at, is_single, size_of
+from regard.kernels.cpu.bodies.microkernel import tile
+from regard.kernels.cpu.bodies.parts import inlined
 from regard.kernels.cpu.sizes import LANES
 
 # pyright: reportCallIssue=false, reportAttributeAccessIssue=false

@@ -9,13 +9,11 @@ docs/derivations/cached-memory.md. One head; rows are the queries of one step.
 # pyright: reportCallIssue=false, reportAttributeAccessIssue=false
 # Intrinsics take one argument less than they are defined with: the first one is Numba's.
 
-from functools import cache
+from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-import torch
-
-from regard.kernels.cpu.block import (
+from regard.kernels.cpu.bodies.arguments import ZEROS, arguments_at
+from regard.kernels.cpu.bodies.block import (
     Block,
     Scratch,
     additive_queries,
@@ -23,21 +21,26 @@ from regard.kernels.cpu.block import (
     column_matrix,
     key_matrix,
     read_weight,
-    scratch_of,
+    scratch_at,
     value_matrix,
 )
-from regard.kernels.cpu.block_gradients import differentiate_additive, gradient_scratch_of
-from regard.kernels.cpu.compiled import Kernel
-from regard.kernels.cpu.intrinsics import array_at, copy, fetch_add, size_of
-from regard.kernels.cpu.kernel_arguments import arguments_at, named_kernel
-from regard.kernels.cpu.parts import inlined
-from regard.kernels.cpu.products import Blas, Microkernel, limit_threads, product, product_with_transposed
-from regard.kernels.cpu.row_adjustments import drop_row
-from regard.kernels.cpu.row_gradients import differentiate
-from regard.kernels.cpu.row_normalizers import normalizer_of_head
-from regard.kernels.cpu.row_parameters import NORMALIZERS
-from regard.kernels.cpu.sizes import TILE, even_length, padded_length
-from regard.kernels.cpu.tanh_sum import (
+from regard.kernels.cpu.bodies.block_gradients import differentiate_additive, gradient_scratch_at
+from regard.kernels.cpu.bodies.intrinsics import (
+    allocate,
+    array_at,
+    cache_line,
+    copy,
+    fetch_add,
+    matrix_at,
+    release,
+    size_of,
+)
+from regard.kernels.cpu.bodies.parts import inlined
+from regard.kernels.cpu.bodies.products import ROUTINES, limit_threads, product, product_with_transposed
+from regard.kernels.cpu.bodies.row_adjustments import drop_row
+from regard.kernels.cpu.bodies.row_gradients import differentiate
+from regard.kernels.cpu.bodies.row_normalizers import normalizer_of_head
+from regard.kernels.cpu.bodies.tanh_sum import (
     Gradients,
     Queries,
     any_beyond,
@@ -51,8 +54,9 @@ from regard.kernels.cpu.tanh_sum import (
     reach,
     tiles_between,
 )
-from regard.kernels.cpu.visible_keys import clear_hidden, fill_gaps, find_runs, hull, range_at
-from regard.kernels.cpu.wide_product import Matrix, Size
+from regard.kernels.cpu.bodies.visible_keys import clear_hidden, fill_gaps, find_runs, hull, range_at
+from regard.kernels.cpu.bodies.wide_product import Matrix, Size
+from regard.kernels.cpu.sizes import TILE, even_length, padded_length
 
 
 @inlined
@@ -171,20 +175,24 @@ def clear_sums(p: Any, b: int, weight: Any) -> None:
     array_at(p.grad_weight + b * weight.size * size_of(zero), weight.size, zero)[:] = real(0)
 
 
-@cache
-def step_backward(dtype: torch.dtype, units: str, kind: int, wide: bool) -> Kernel:
-    """The kernel of one step, a batch row for each task, for a dtype, a score's units (no relu), a normalizer
-    and a routine for products. With an additive score it begins the sums of `keys_backward` where they are wanted."""
-    zero = np.float32(0) if dtype == torch.float32 else np.float64(0)
-    of_head, Routine, additive = normalizer_of_head(kind), Microkernel if wide else Blas, units != "product"
+def attention_step_backward(dtype: str, units: str, normalizer: str, routine: str) -> Callable[[int], None]:
+    """The body of one step, a batch row for each task, for a dtype, a score's units (no relu), a normalizer
+    and a routine for products. With an additive score it begins the sums of `additive_keys_backward` where these are
+    wanted."""
+    zero, of_head, Routine = ZEROS[dtype], normalizer_of_head(normalizer), ROUTINES[routine]
+    additive = units != "product"
 
-    def attention_step_backward(address: int) -> None:
+    def body(address: int) -> None:
         p = arguments_at(address)
+        size = gradient_scratch_at(p, scratch_at(p, 0, additive, zero).end, additive, zero).end
+        memory = allocate(p, size)
+        if memory == 0:
+            return
+        scratch = scratch_at(p, cache_line(memory), additive, zero)
+        gradients = gradient_scratch_at(p, scratch.end, additive, zero)
+        gradient, weight = gradients.gradient, scratch.weight
+        read_weight(p, 0, weight)
         threads = limit_threads(p.limit_threads, 1)
-        scratch = scratch_of(p, additive, zero)
-        gradients = gradient_scratch_of(p, additive, scratch.scores)
-        gradient = gradients.gradient
-        weight = read_weight(p, 0, zero)
         while True:
             b = fetch_add(address)
             if b >= p.tasks:
@@ -195,33 +203,42 @@ def step_backward(dtype: torch.dtype, units: str, kind: int, wide: bool) -> Kern
                 queries = prepare_queries(p, block, scratch)
                 if p.grad_key != 0:
                     clear_sums(p, b, weight)
-                    differentiate_additive(p, block, 0, scratch, gradients, weight)
+                    differentiate_additive(p, block, 0, scratch, gradients)
                 else:
                     differentiate_queries(p, block, queries, gradient, weight, gradients.sums[0])
             else:
                 query_gradients(p, block, Routine(p.gemm), gradient)
         limit_threads(p.limit_threads, threads)
+        release(p, memory)
 
-    return named_kernel(attention_step_backward, dtype, units, NORMALIZERS[kind].__name__, Routine.__name__)
+    return body
 
 
-@cache
-def keys_backward(dtype: torch.dtype) -> Kernel:
-    """The kernel of all steps' gradient of an additive score's keys and weight, a batch row for each task.
+def additive_keys_backward(dtype: str) -> Callable[[int], None]:
+    """The body of all steps' gradient of an additive score's keys and weight, a batch row for each task.
 
     ``queries`` are those of all steps, ``grad_score`` theirs; they are added to ``grad_key [batch, even dim, padded
     keys]`` and ``grad_weight [batch, even dim]``, which the first step began.
     """
-    zero = np.float32(0) if dtype == torch.float32 else np.float64(0)
+    zero = ZEROS[dtype]
 
-    def additive_keys_backward(address: int) -> None:
+    def body(address: int) -> None:
         p = arguments_at(address)
-        size, real = size_of(zero), type(zero)
-        weight = read_weight(p, 0, zero)
+        size = size_of(zero)
         even, padded = even_length(p.dim), padded_length(p.keys)
-        powers, sums = np.empty((p.queries, even), real), np.empty((p.queries, even), real)
-        extents, doubled_keys = np.empty(p.queries, real), np.empty((p.dim, TILE), real)
-        gradient = np.zeros((p.queries, padded), real)
+        rows, columns = p.queries * even, p.queries * padded
+        memory = allocate(p, (2 * rows + p.queries + p.dim * TILE + columns + even) * size)
+        if memory == 0:
+            return
+        at = cache_line(memory)
+        powers, sums = matrix_at(at, p.queries, even, zero), matrix_at(at + rows * size, p.queries, even, zero)
+        at += 2 * rows * size
+        gradient = matrix_at(at, p.queries, padded, zero)
+        doubled_keys = matrix_at(at + columns * size, p.dim, TILE, zero)
+        at += (columns + p.dim * TILE) * size
+        extents, weight = array_at(at, p.queries, zero), array_at(at + p.queries * size, even, zero)
+        read_weight(p, 0, weight)
+        array_at(gradient.ctypes.data, columns, zero)[:] = zero
         while True:
             b = fetch_add(address)
             if b >= p.tasks:
@@ -247,5 +264,6 @@ def keys_backward(dtype: torch.dtype) -> Kernel:
                 if any_beyond(queries, keys, tile):
                     known = part_of_tile(index, 0, p.keys, 0)
                     differentiate_tile_directly(queries, keys, known, weight, gradient, gradients, doubled_keys)
+        release(p, memory)
 
-    return named_kernel(additive_keys_backward, dtype)
+    return body

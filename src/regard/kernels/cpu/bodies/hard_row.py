@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from regard.kernels.cpu.parts import inlined
+from regard.kernels.cpu.bodies.parts import inlined
 
 
 @inlined

@@ -3,39 +3,12 @@
 # pyright: reportCallIssue=false, reportAttributeAccessIssue=false
 # Intrinsics take one argument less than they are defined with: the first one is Numba's.
 
-import ctypes
-from functools import cache
 from typing import Any, NamedTuple
 
-import torch
-
-from regard.kernels.cpu.intrinsics import array_at, call_gemm, call_with_number
-from regard.kernels.cpu.parts import chosen_for, inlined
+from regard.kernels.cpu.bodies.intrinsics import array_at, call_gemm, call_with_number
+from regard.kernels.cpu.bodies.parts import chosen_for, inlined
+from regard.kernels.cpu.bodies.wide_product import Matrix, Size, plain_product, wide_product
 from regard.kernels.cpu.sizes import padded_length
-from regard.kernels.cpu.threads import symbol
-from regard.kernels.cpu.wide_product import Matrix, Size, plain_product, wide_product
-
-MKL_LIMIT = "MKL_Set_Num_Threads_Local"
-"""A function that Intel's BLAS has."""
-
-_LIMITS = (MKL_LIMIT, "openblas_set_num_threads_local")
-
-
-@cache
-def gemm_address(dtype: torch.dtype) -> int:
-    """Of BLAS's product for these numbers; 0 if PyTorch's library shows none."""
-    return _address("sgemm_" if dtype == torch.float32 else "dgemm_") if limit_address() else 0
-
-
-@cache
-def limit_address() -> int:
-    """Of the function that sets for the calling thread alone how many threads a product may use; 0 without one."""
-    return next((address for address in map(_address, _LIMITS) if address), 0)
-
-
-def _address(name: str) -> int:
-    function = symbol(name)
-    return 0 if function is None else ctypes.cast(function, ctypes.c_void_p).value or 0
 
 
 @inlined
@@ -76,6 +49,10 @@ class Microkernel(NamedTuple):
     """Products by the microkernel; by BLAS's gemm where it needs a matrix transposed that is not."""
 
     gemm: int
+
+
+ROUTINES = {"blas": Blas, "microkernel": Microkernel}
+"""By the words that kernels are compiled for."""
 
 
 def product(routine: Any, size: Size, factor: Any, a: Matrix, b: Matrix, c: Matrix, keep: int) -> None:

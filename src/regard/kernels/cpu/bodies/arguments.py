@@ -1,0 +1,27 @@
+"""A kernel's record as its body reads it, and the words that it is compiled for as types and numbers."""
+
+from typing import Any
+
+import numpy as np
+from numba import from_dtype, types
+from numba.extending import intrinsic
+
+from regard.kernels.cpu.record import LAYOUT
+
+# pyright: reportCallIssue=false, reportAttributeAccessIssue=false
+# Intrinsics take one argument less than they are defined with: the first one is Numba's.
+
+RECORD = from_dtype(LAYOUT)
+
+ZEROS = {"float32": np.float32(0), "float64": np.float64(0)}
+"""A number of each dtype, which tells parts their type."""
+
+
+@intrinsic
+def arguments_at(typing: Any, address: Any) -> Any:
+    """The record at an address."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.inttoptr(arguments[0], context.get_value_type(signature.return_type))
+
+    return RECORD(types.int64), generate
