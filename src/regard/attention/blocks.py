@@ -14,8 +14,8 @@ from regard.axes import Float
 from regard.masks.visible_keys import visible_keys
 from regard.transforms import active_transform
 
-BLOCK_ELEMENTS = 1 << 21
-"""Numbers that one block may hold for its pairs at once: 8 MiB of float32, what a CPU's cache takes."""
+BLOCK_ELEMENTS = 1 << 20
+"""Numbers that one block may hold for its pairs at once: 4 MiB of float32, about what the second-level caches take."""
 
 KEY_BLOCK = 64
 """Granularity at which a mask is asked which keys a block of rows can see."""

@@ -5,7 +5,6 @@ from collections.abc import Callable, Mapping
 import torch
 
 from regard.attention.backends.backend import Backend
-from regard.attention.blocks import BLOCK_ELEMENTS
 from regard.attention.problem import Problem
 from regard.kernels.availability import is_slow_for_mkl, microkernel_is_faster
 from regard.kernels.cpu.kernel_inputs import FEW_ROWS
@@ -41,6 +40,9 @@ FEW_ROWS_HIDDEN = 1 << 20
 """The same under a mask or a bias, where PyTorch's kernels read what is hidden as well; counted for each query head,
 since the specification copies keys for each of them."""
 
+WHOLE_ELEMENTS = 1 << 21
+"""Numbers that the specification may hold at once, as fast as anything: what a CPU's last cache takes."""
+
 SMALL_PAIRS = 1 << 17
 """Pairs below which the specification is faster than PyTorch's kernel with a mask or a bias made dense."""
 
@@ -73,7 +75,7 @@ def specification_is_slower(problem: Problem, backends: Mapping[str, Backend]) -
     elements = problem.pairs * prepared.primitive.elements_per_pair(prepared.query, prepared.key)
     if elements < FUSED_SPARSE_ELEMENTS:
         return None
-    limit = BLOCK_ELEMENTS
+    limit = WHOLE_ELEMENTS
     if _runs("cpu", problem, backends):
         limit = FUSED_ELEMENTS if _wants_gradient(problem) else _fused_elements(problem)
     if elements >= limit:

@@ -18,7 +18,6 @@ from regard.attention.rules import FUSED_ELEMENTS, WIDE_PAIRS, are_few_rows
 from regard.attention.validation import validate
 from regard.errors import RegardError
 from regard.masks import Band, Lengths
-from regard.normalizers.softmax import plain_softmax
 from regard.scores import Additive, Scoring
 from regard.transforms import reverse_mode_only
 
@@ -65,13 +64,14 @@ def usual_call(
     """
     if not (type(query) is type(key) is type(value) is Tensor and reverse_mode_only(query)):
         return None
-    if not query.dim() == key.dim() == value.dim() == 4:
+    if not (query.dim() == key.dim() == value.dim() == 4 and query.is_cpu and key.is_cpu and value.is_cpu):
         return None
-    for tensor in (query, key, value):
-        if tensor.dtype is not torch.float32 or not tensor.is_cpu or tensor.stride(3) != 1:
-            return None
-        if tensor.requires_grad and torch.is_grad_enabled():
-            return None
+    if not query.dtype is key.dtype is value.dtype is torch.float32:
+        return None
+    if not query.stride(3) == key.stride(3) == value.stride(3) == 1:
+        return None
+    if (query.requires_grad or key.requires_grad or value.requires_grad) and torch.is_grad_enabled():
+        return None
     if LISTENERS or recording() is not None or autocasts(query) or tuple(BACKENDS)[: len(OWN_BACKENDS)] != OWN_BACKENDS:
         return None
     shows_all = mask is None or (query.shape[2] == 1 and _is_causal(mask))
@@ -97,15 +97,18 @@ def _scaled_dot(query: Tensor, key: Tensor, value: Tensor, mask: object, shows_a
         return F.scaled_dot_product_attention(query, key, value, scale=1.0 / sqrt(dim))
     if type(mask) is not Lengths or pairs >= FUSED_ELEMENTS or are_few_rows(queries, 2 * pairs * dim, True):
         return None
-    allowed = mask.dense_keys(batch, keys)
-    return None if allowed is None else _masked(query, key, value, allowed)
+    added = mask.added_keys(batch, keys)
+    return None if added is None else _masked(query, key, value, added)
 
 
-def _masked(query: Tensor, key: Tensor, value: Tensor, allowed: Tensor) -> Tensor | None:
-    """The lines of `regard.attention.steps`; None if a number is not finite, which may be a hidden one."""
-    scores, scale = query @ key.transpose(-1, -2), 1.0 / sqrt(query.shape[3])
-    masked = torch.where(allowed, scores * scale if scale != 1.0 else scores, -torch.inf)
-    output = plain_softmax(masked, -1) @ value
+def _masked(query: Tensor, key: Tensor, value: Tensor, added: Tensor) -> Tensor | None:
+    """The lines of `regard.attention.steps` in fewer operations; None if a number is not finite, as hidden ones may be.
+
+    Scaled scores plus 0 are rounded as scaled scores are, and a batched product is what ``@`` comes to.
+    """
+    scores = torch.bmm(query.flatten(0, 1), key.transpose(-1, -2).flatten(0, 1)).unflatten(0, (-1, query.shape[1]))
+    masked = torch.add(added, scores, alpha=1.0 / sqrt(query.shape[3]))
+    output = torch.bmm(torch.softmax(masked, -1).flatten(0, 1), value.flatten(0, 1)).view(query.shape)
     return output if is_finite(output) else None
 
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from regard.axes import Bool
+from regard.axes import Bool, Float
 from regard.errors import KindError, ShapeError
 from regard.masks.batch_integers import BatchInteger, Integers
 from regard.masks.mask import Mask, Visibility
@@ -22,7 +22,7 @@ class Lengths(Mask):
     def __init__(self, keys: Integers, queries: Integers | None = None):
         self.keys = BatchInteger("keys", keys)
         self.queries = None if queries is None else BatchInteger("queries", queries)
-        self._dense: tuple[int, int, Tensor | None] = (-1, -1, None)
+        self._added: tuple[int, int, Tensor | None] = (-1, -1, None)
 
     def check(self, grid: Grid) -> None:
         self.keys.check(grid, low=0, high=grid.keys)
@@ -54,20 +54,24 @@ class Lengths(Mask):
     def hides_nothing(self, grid: Grid) -> bool:
         return self._is_known and self.visibility(grid) is Visibility.FULL
 
-    def dense_keys(self, batch: int, keys: int) -> Bool[Tensor, "#batch 1 1 keys"] | None:
-        """What `allows` gives on a CPU, kept for the next call; None with lengths of queries, and where all is seen.
+    def added_keys(self, batch: int, keys: int) -> Float[Tensor, "#batch 1 1 keys"] | None:
+        """What is added to scores on a CPU: 0 for what a query sees, else −∞. Kept for the next call.
+
+        None with lengths of queries, and where all or nothing of a batch row is seen.
 
         Raises:
             ShapeError, KindError, ArgumentError: as `check`.
         """
         if self.queries is not None:
             return None
-        if self._dense[:2] != (batch, keys):
+        if self._added[:2] != (batch, keys):
             grid = Grid.whole(batch, 1, 1, keys)
             self.check(grid)
-            hides = self._is_known and not self.hides_nothing(grid)
-            self._dense = batch, keys, self.allows(grid) if hides else None
-        return self._dense[2]
+            added = None
+            if self._is_known and not self.hides_nothing(grid) and self.keys.bounds(grid)[0] > 0:
+                added = torch.where(self.allows(grid), 0.0, -torch.inf)
+            self._added = batch, keys, added
+        return self._added[2]
 
     def spans(self, grid: Grid) -> Spans | None:
         if not self._is_known:
