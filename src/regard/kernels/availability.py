@@ -45,8 +45,8 @@ _FASTER: bool | None = None
 def microkernel_is_faster() -> bool:
     """Whether the microkernel of `regard.kernels.cpu` multiplies float32 matrices faster than PyTorch's BLAS.
 
-    Measured once, on processors that have the vectors it is made for, and kept on disk where that is possible: results
-    have the same bits as long as a process lives, and in later processes too.
+    On processors that have the vectors it is made for. Known of Intel's BLAS; any other is measured once, and the
+    choice kept on disk where that is possible: results have the same bits in this process and in later ones.
     """
     global _FASTER
     if _FASTER is None:

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import numba
+from numba.core import errors
 
 from regard.kernels.cpu.bodies.parts import ARITHMETIC, KernelCompiler
 from regard.kernels.cpu.cache import MachineCode
@@ -30,7 +31,7 @@ def compiled(body: Callable[[int], None], name: str) -> CompiledCode:
     body.__name__ = name
     signature: Any = numba.types.void(numba.types.int64)
     options = {"error_model": "numpy", "fastmath": ARITHMETIC, "pipeline_class": KernelCompiler}
-    with _collection_paused():
+    with _collection_paused(), _plain_messages():
         function: Any = numba.cfunc(signature, **options)(body)
     library = function._library
     lasting = not library.has_dynamic_globals
@@ -49,3 +50,24 @@ def _collection_paused() -> Iterator[None]:
     finally:
         if enabled:
             gc.enable()
+
+
+class _Plain(errors._ColorScheme):
+    """Messages as they are."""
+
+    def _same(self, message: str) -> str:
+        return message
+
+    code = errmsg = filename = indicate = highlight = reset = _same
+
+
+@contextmanager
+def _plain_messages() -> Iterator[None]:
+    """Numba tries function after function, and writes a message for each that does not fit. Where `colorama` is
+    installed, their colours take a twentieth of a compilation's time."""
+    before = errors.termcolor()
+    errors._termcolor_inst = _Plain()
+    try:
+        yield
+    finally:
+        errors._termcolor_inst = before
