@@ -17,7 +17,7 @@ def _way(request, monkeypatch):
     if request.param == "blas" and not blas.gemm_address(torch.float32):
         pytest.skip("PyTorch's library shows no BLAS")
     wide = request.param == "wide"
-    monkeypatch.setattr(kernels, "is_wide", lambda dtype: wide and dtype == torch.float32)
+    monkeypatch.setattr(kernels, "is_wide", lambda inputs: wide and inputs.query.dtype == torch.float32)
     if request.param != "blas":
         monkeypatch.setattr(launch, "gemm_address", lambda dtype: 0)
 

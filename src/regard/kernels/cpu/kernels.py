@@ -8,6 +8,7 @@ from functools import cache
 import torch
 
 from regard.kernels.availability import microkernel_is_faster
+from regard.kernels.cpu.blas import gemm_address
 from regard.kernels.cpu.kernel import Kernel
 from regard.kernels.cpu.kernel_inputs import KernelInputs
 from regard.kernels.cpu.sizes import ceil_div
@@ -16,9 +17,14 @@ from regard.kernels.kinds import NORMALIZERS
 _BODIES = "regard.kernels.cpu.bodies"
 
 
-def is_wide(dtype: torch.dtype) -> bool:
-    """Whether products are made by the microkernel instead of BLAS."""
-    return dtype == torch.float32 and microkernel_is_faster()
+def is_wide(inputs: KernelInputs) -> bool:
+    """Whether products are made by the microkernel instead of BLAS.
+
+    With additive scores they are a small part of the work, and the microkernel a large part of compiling.
+    """
+    if inputs.query.dtype != torch.float32 or not microkernel_is_faster():
+        return False
+    return inputs.units == "product" or gemm_address(torch.float32) == 0
 
 
 def forward(inputs: KernelInputs) -> tuple[Kernel, int]:
@@ -78,8 +84,7 @@ def measured_product() -> Kernel:
 
 
 def _of_inputs(module: str, maker: str, inputs: KernelInputs) -> Kernel:
-    dtype = inputs.query.dtype
-    return _of_words(module, maker, dtype, inputs.units, inputs.normalizer, is_wide(dtype))
+    return _of_words(module, maker, inputs.query.dtype, inputs.units, inputs.normalizer, is_wide(inputs))
 
 
 @cache

@@ -211,9 +211,8 @@ def readable(inputs: KernelInputs) -> KernelInputs:
 
 def needs_transposed(inputs: KernelInputs, name: str) -> bool:
     """Whether products are made by the microkernel, of so many rows that it needs keys or values transposed."""
-    return (
-        kernels.is_wide(inputs.query.dtype) and inputs.transposes and not (name == "key" and inputs.weight is not None)
-    )
+    by_units = name == "key" and inputs.weight is not None
+    return inputs.transposes and not by_units and kernels.is_wide(inputs)
 
 
 def _transposed(inputs: KernelInputs, name: str) -> Tensor | None:

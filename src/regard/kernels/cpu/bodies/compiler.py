@@ -6,10 +6,12 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import numba
-from numba.core import errors
+from numba.core import errors as numba_errors
 
 from regard.kernels.cpu.bodies.parts import ARITHMETIC, KernelCompiler
 from regard.kernels.cpu.cache import MachineCode
+
+errors: Any = numba_errors
 
 
 class CompiledCode(NamedTuple):
