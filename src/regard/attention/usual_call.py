@@ -55,7 +55,7 @@ def usual_call(
 
     - softmax of scaled dot products, as many heads and one width, of a size for which the planner chooses `sdpa`,
       without a mask or with a causal one for the last query alone;
-    - the same, of a size for which it chooses `reference`, with the lengths of the keys;
+    - the same, of a size for which it chooses `reference`, with the lengths of the keys, none of them 0;
     - the same without a mask, of a few queries with so many keys that it chooses `cpu`: from the second call on;
     - a score by its name or an additive one without projections, and a normalizer by its name, without a mask, where
       the planner chooses `cpu`: from the third call of the same sizes on.

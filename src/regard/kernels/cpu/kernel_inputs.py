@@ -8,7 +8,7 @@ from regard.kernels.cpu.fields import DIFFERENTIABLE, Strides
 from regard.kernels.cpu.sizes import ceil_div
 from regard.kernels.kinds import SOFTMAX
 
-CACHE_NUMBERS = 1 << 18
+CACHE_NUMBERS = 3 << 16
 """Scores of a block: as many as leave room for keys in a core's own cache."""
 
 TRANSPOSED_ROWS = 16

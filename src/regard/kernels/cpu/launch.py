@@ -30,12 +30,19 @@ for _name in ("malloc", "free"):
 
 _SIZES = slice(POSITIONS[SIZES[0]], POSITIONS[SIZES[-1]] + 1)
 _INPUTS = Writer(KernelInputs, POSITIONS)
-_TASKS, _GEMM, _LIMIT_THREADS, _BIAS_KIND, _INVERSE_TEMPERATURE, _KEPT, _THRESHOLD, _SINK, _SHIFT = (
-    POSITIONS[name]
-    for name in (
-        "tasks", "gemm", "limit_threads", "bias_kind", "inverse_temperature", "kept", "threshold", "sink", "shift",
-    )
-)  # fmt: skip
+_COUNTER, _TASKS, _KEY_TRANSPOSED, _GEMM, _LIMIT_THREADS = (
+    POSITIONS[name] for name in ("counter", "tasks", "key_transposed", "gemm", "limit_threads")
+)
+_BIAS_KIND, _INVERSE_TEMPERATURE, _KEPT, _THRESHOLD, _SINK, _SHIFT = (
+    POSITIONS[name] for name in ("bias_kind", "inverse_temperature", "kept", "threshold", "sink", "shift")
+)
+
+
+TRANSPOSED_NUMBERS = 1 << 18
+"""Numbers of transposed keys that are held at once: 1 MiB of float32."""
+
+THREAD_TASKS = 4
+"""Tasks that a launch on some heads should have for each thread, so that threads end at about the same time."""
 
 
 def fill_arguments(inputs: KernelInputs, block: int = 0, chunks: int = 1, **more: float) -> list[float]:
@@ -98,20 +105,53 @@ def transposed(tensor: Tensor) -> Tensor:
     """Keys or values ``[batch, kv_heads, keys, dim]`` as ``[batch, kv_heads, dim, padded keys]``."""
     batch, heads, keys, dim = tensor.shape
     output = tensor.new_empty(batch, heads, dim, padded_length(keys))
-    stand_in = tensor[:, :, :1]
-    record = fill_arguments(KernelInputs(stand_in, tensor, tensor[..., :1]), output=output.data_ptr())
-    launch(kernels.transposed(tensor.dtype), record, batch * heads * ceil_div(keys, TILE), 4.0 * tensor.numel())
+    _transpose(tensor, output.data_ptr(), range(batch * heads))
     return output
 
 
-def launch(kernel: Kernel, numbers: list[float], tasks: int, work: float) -> None:
-    """Run a kernel on the record of these numbers, all tasks of it."""
-    numbers[_TASKS] = tasks
-    _run(kernel, packed(numbers), tasks, work)
+def _transpose(tensor: Tensor, output: int, heads: range) -> None:
+    """Transpose some heads, counted through all batch rows; ``output`` is the address of what head 0 would have."""
+    tiles = ceil_div(tensor.shape[2], TILE)
+    record = fill_arguments(KernelInputs(tensor[:, :, :1], tensor, tensor[..., :1]), output=output)
+    work = 4.0 * len(heads) * tensor.shape[2] * tensor.shape[3]
+    launch(kernels.transposed(tensor.dtype), record, heads.stop * tiles, work, heads.start * tiles)
 
 
-def _run(kernel: Kernel, record: "ctypes.Array[ctypes.c_char]", tasks: int, work: float) -> None:
-    run(kernel, ctypes.addressof(record), tasks, work)
+def launch_on_transposed(kernel: Kernel, numbers: list[float], key: Tensor, tasks: int, work: float) -> None:
+    """`launch` for a kernel that needs the keys transposed: these are made, and used, for a few heads at a time.
+
+    Args:
+        kernel, numbers, tasks, work: as for `launch`; of the tasks, each head of the keys has as many as any other.
+        key: ``[batch, kv_heads, keys, dim]``.
+    """
+    heads, numbers_of_head = key.shape[0] * key.shape[1], key.shape[3] * padded_length(key.shape[2])
+    each, wanted = tasks // heads, THREAD_TASKS * torch.get_num_threads()
+    step = min(heads, max(TRANSPOSED_NUMBERS // numbers_of_head, ceil_div(wanted, each)))
+    memory = key.new_empty(step * numbers_of_head)
+    for first in range(0, heads, step):
+        some = range(first, min(first + step, heads))
+        address = memory.data_ptr() - first * numbers_of_head * memory.element_size()
+        _transpose(key, address, some)
+        numbers[_KEY_TRANSPOSED] = address
+        launch(kernel, numbers, some.stop * each, work * len(some) / heads, some.start * each)
+
+
+def launch(kernel: Kernel, numbers: list[float], tasks: int, work: float, first: int = 0) -> None:
+    """Run a kernel on the record of these numbers.
+
+    Args:
+        kernel: what runs.
+        numbers: of its record.
+        tasks: how many there are.
+        work: a rough number of elementary operations.
+        first: the task to begin with.
+    """
+    numbers[_COUNTER], numbers[_TASKS] = first, tasks
+    _run(kernel, packed(numbers), tasks, work, first)
+
+
+def _run(kernel: Kernel, record: "ctypes.Array[ctypes.c_char]", tasks: int, work: float, first: int = 0) -> None:
+    run(kernel, ctypes.addressof(record), tasks - first, work)
     # A thread without memory takes no task, and leaves all to the others. The counter is the record's first number.
     if _INTEGER.unpack_from(record)[0] < tasks:
         raise MemoryError(f"no thread got the memory that the CPU kernel {kernel.name!r} needs")

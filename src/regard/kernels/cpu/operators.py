@@ -11,8 +11,17 @@ from torch.library import Library, register_autocast, register_autograd
 
 from regard.kernels.cpu import kernels
 from regard.kernels.cpu.fields import Writer, differentiable, fields_of, schema_of
+from regard.kernels.cpu.kernel import Kernel
 from regard.kernels.cpu.kernel_inputs import KernelInputs
-from regard.kernels.cpu.launch import as_matrix, check_inputs, fill_arguments, launch, transposed, write_named
+from regard.kernels.cpu.launch import (
+    as_matrix,
+    check_inputs,
+    fill_arguments,
+    launch,
+    launch_on_transposed,
+    transposed,
+    write_named,
+)
 from regard.kernels.cpu.reading_options import READINGS, ReadingOptions, sum_of_chunks
 from regard.kernels.cpu.record import POSITIONS
 from regard.kernels.cpu.second_derivative import refuse_batched_gradients, refuse_second_derivative
@@ -55,17 +64,14 @@ def _attend(*given: Any) -> tuple[Tensor, Tensor, Tensor]:
     inputs = readable(KernelInputs(*given))
     check_inputs(inputs)
     output, statistics, weights = _attend_shapes(*inputs)
-    key_transposed = _transposed(inputs, "key")
     record = fill_arguments(
         inputs,
         inputs.block,
-        key_transposed=_address(key_transposed),
         output=output.data_ptr(),
         statistics=statistics.data_ptr(),
         returned_weights=weights.data_ptr() if inputs.return_weights else 0,
     )
-    kernel, tasks = kernels.forward(inputs)
-    launch(kernel, record, tasks, inputs.work)
+    _launch(*kernels.forward(inputs), inputs, record)
     return output, statistics, weights
 
 
@@ -138,16 +144,15 @@ def _readings(*given: Any) -> list[Tensor]:
     check_inputs(inputs)
     B, H, Q, _ = inputs.query.shape
     block = inputs.block
-    chunks = min(ceil_div(Q, block), inputs.chunks(1, B * H) * 4)
+    chunks = min(ceil_div(Q, block), inputs.chunks(1, B * H) * 2)
     taken = asked.tensors(inputs, chunks)
     for reading in READINGS:
         taken[reading.name].fill_(reading.initial)
-    key_transposed = _transposed(inputs, "key")
-    record = fill_arguments(inputs, block, chunks, key_transposed=_address(key_transposed))
+    record = fill_arguments(inputs, block, chunks)
     _ASKED.write(asked, record)
     # After the options, of which some have the name of the reading that they ask for.
     write_named({name: tensor.data_ptr() if tensor.numel() else 0 for name, tensor in taken.items()}, record)
-    launch(kernels.readings(inputs), record, B * H * chunks, inputs.work)
+    _launch(kernels.readings(inputs), B * H * chunks, inputs, record)
     for reading in READINGS:
         if reading.over_rows is not None:
             sums = taken[reading.name]
@@ -213,6 +218,14 @@ def needs_transposed(inputs: KernelInputs, name: str) -> bool:
     """Whether products are made by the microkernel, of so many rows that it needs keys or values transposed."""
     by_units = name == "key" and inputs.weight is not None
     return inputs.transposes and not by_units and kernels.is_wide(inputs)
+
+
+def _launch(kernel: Kernel, tasks: int, inputs: KernelInputs, record: list[float]) -> None:
+    """Launch a kernel that looks at each key for its score alone."""
+    if needs_transposed(inputs, "key"):
+        launch_on_transposed(kernel, record, inputs.key, tasks, inputs.work)
+    else:
+        launch(kernel, record, tasks, inputs.work)
 
 
 def _transposed(inputs: KernelInputs, name: str) -> Tensor | None:

@@ -24,6 +24,10 @@ def read(call: KernelInputs, mask: Mask | None, gatherer: Gatherer) -> None:
     from regard.kernels.cpu.reading_options import ReadingOptions
 
     grid, wanted = gatherer.grid, gatherer.read
+    # All rows come at once: what the kernel returns takes the place of these, whose memory is free for it.
+    whole = mask is None and wanted.top_k <= grid.keys
+    for name in _of_rows(gatherer) if whole else ():
+        setattr(gatherer, name, gatherer.lse.new_empty(0))
     for part, rows in row_slices(call, mask, grid):
         asked = ReadingOptions(
             entropy=wanted.entropy,
@@ -36,7 +40,7 @@ def read(call: KernelInputs, mask: Mask | None, gatherer: Gatherer) -> None:
             first_row=rows.start,
             all_rows=grid.queries,
         )
-        _store(operators.read(*part, *asked), rows, gatherer)
+        _store(operators.read(*part, *asked), None if whole else rows, gatherer)
         for kept, chosen, keys in _kept(gatherer):
             slots = torch.full((grid.queries,), -1)
             slots[list(chosen)] = torch.arange(len(chosen))
@@ -62,23 +66,39 @@ def _kept(gatherer: Gatherer) -> Iterator[tuple[Tensor, Sequence[int], range]]:
         yield gatherer.weights, range(grid.queries), range(grid.keys)
 
 
-def _store(taken: list[Tensor], rows: range, gatherer: Gatherer) -> None:
-    """Put the statistics of some rows where they belong."""
+def _of_rows(gatherer: Gatherer) -> tuple[str, ...]:
+    """Names of the wanted readings that each row has its own of."""
+    wanted = gatherer.read
+    asked = {
+        "lse": True,
+        "entropy": wanted.entropy,
+        "peak": wanted.peak,
+        "top_weights": wanted.top_k > 0,
+        "top_indices": wanted.top_k > 0,
+        "distance": wanted.distance,
+    }
+    return tuple(name for name, is_wanted in asked.items() if is_wanted)
+
+
+def _store(taken: list[Tensor], rows: range | None, gatherer: Gatherer) -> None:
+    """Put the statistics of some rows where they belong; None: of all, in the place of what is there."""
     lse, entropy, peak, top_weights, top_indices, received, distance, pooled_sum, pooled_max, _ = taken
-    wanted, part = gatherer.read, slice(rows.start, rows.stop)
-    gatherer.lse[:, :, part] = lse
-    if wanted.entropy:
-        gatherer.entropy[:, :, part] = entropy
-    if wanted.peak:
-        gatherer.peak[:, :, part] = peak
-    if wanted.top_k:
-        width = top_weights.shape[-1]
-        gatherer.top_weights[:, :, part, :width] = top_weights
-        gatherer.top_indices[:, :, part, :width] = top_indices
-    if wanted.received:
+    own = {
+        "lse": lse,
+        "entropy": entropy,
+        "peak": peak,
+        "top_weights": top_weights,
+        "top_indices": top_indices,
+        "distance": distance,
+    }
+    for name in _of_rows(gatherer):
+        if rows is None:
+            setattr(gatherer, name, own[name])
+        else:
+            part = getattr(gatherer, name)[:, :, rows.start : rows.stop]
+            (part[..., : own[name].shape[3]] if own[name].dim() == 4 else part).copy_(own[name])
+    if gatherer.read.received:
         gatherer.received += received
-    if wanted.distance:
-        gatherer.distance[:, :, part] = distance
-    if wanted.pooled is not None:
+    if gatherer.read.pooled is not None:
         gatherer.pooled_sum += pooled_sum
         torch.maximum(gatherer.pooled_max, pooled_max, out=gatherer.pooled_max)

@@ -4,14 +4,33 @@ Thresholds are found by Newton's method and not by sorting: the sum of weights i
 threshold, so steps from its left never overshoot.
 """
 
+# pyright: reportCallIssue=false
+# Intrinsics take one argument less than they are defined with: the first one is Numba's.
+
 from typing import Any
 
+import numpy as np
+
 from regard.kernels.cpu.bodies.elementary import exp, log
+from regard.kernels.cpu.bodies.intrinsics import array_at, stack_memory
 from regard.kernels.cpu.bodies.parts import embedded, inlined
 from regard.kernels.cpu.bodies.row_parameters import Entmax, Entmax15, Sparsemax
+from regard.kernels.cpu.sizes import LANES, padded_length
 
 STEPS = 60
-"""Newton's method takes five to ten, bisection as many as a mantissa has bits."""
+"""Newton's method takes three to ten, bisection as many as a mantissa has bits."""
+
+FEW = 1024
+"""Scores that are gathered where all others have weight 0."""
+
+BYTES = 8 * (FEW + LANES)
+"""Of so many float64 numbers, with room for a vector behind them."""
+
+FEW_OF = 4
+"""At most one of so many is worth being looked at alone."""
+
+MANY = 128
+"""Scores of a row from which on gathering is worth its time."""
 
 
 @inlined
@@ -86,6 +105,38 @@ def entmax_ratio(difference: Any, steepness: Any, power: Any) -> tuple[Any, Any]
 
 
 @inlined
+def gather(row: Any, steepness: Any, scores: Any, places: Any) -> Any:
+    """Copy the scores whose weight is above 0, and where they stand; how many they are, 0 if they are not few.
+
+    Behind them stand scores of weight 0, to the end of a vector.
+    """
+    real = row.dtype.type
+    few = real(0)
+    for j in range(row.size):
+        few += real(1) if row[j] * steepness > real(-1) else real(0)
+    if few * real(FEW_OF) > real(row.size) or few > real(FEW):
+        return 0
+    count = np.int64(0)
+    for j in range(row.size):
+        # Without a branch, which would be foreseen wrongly for every other score that is kept.
+        scores[count] = row[j]
+        places[count] = j
+        count += np.int64(row[j] * steepness > real(-1))
+    for j in range(count, padded_length(int(count))):
+        scores[j] = real(-1e30)
+    return count
+
+
+@inlined
+def scatter(row: Any, weights: Any, places: Any, count: int) -> None:
+    """Write gathered weights to their places, and zeros to all others."""
+    for j in range(row.size):
+        row[j] = row.dtype.type(0)
+    for j in range(count):
+        row[places[j]] = weights[j]
+
+
+@inlined
 def entmax_row(normalizer: Entmax, row: Any, top: Any) -> tuple[Any, Any]:
     """Entmax for any alpha above 1, by the largest weight q; see `regard.normalizers.thresholds.entmax_by_root`."""
     real = row.dtype.type
@@ -96,15 +147,23 @@ def entmax_row(normalizer: Entmax, row: Any, top: Any) -> tuple[Any, Any]:
     close, closest = (real(1e-4), real(2e-7)) if single else (real(1e-8), real(4e-16))
     low, high = real(1) / real(row.size), real(1)
     best = high
+    # Weights of 0 stay 0 for smaller q. Where few others are left, only these are looked at.
+    gathered = array_at(stack_memory(BYTES), FEW + LANES, real(0))
+    places = array_at(stack_memory(BYTES), FEW + LANES, np.int32(0))
+    looked_at, count = row, np.int64(0)
     for _ in range(STEPS):
         steepness = entmax_steepness(best, power)
         total, slope = real(0), real(0)
-        for j in range(row.size):
-            ratio, base = entmax_ratio(row[j], steepness, power)
+        for j in range(looked_at.size):
+            ratio, base = entmax_ratio(looked_at[j], steepness, power)
             total += ratio
             slope += ratio / base
         mass = best * total
         if mass > real(1):
+            if count == 0 and best < real(1) and row.size >= MANY and power <= real(1):
+                count = gather(row, steepness, gathered, places)
+                if count > 0:
+                    looked_at = gathered[: padded_length(count)]
             high = best
         else:
             low = best
@@ -123,13 +182,15 @@ def entmax_row(normalizer: Entmax, row: Any, top: Any) -> tuple[Any, Any]:
         return top, best
     steepness = entmax_steepness(best, power)
     total = real(0)
-    for j in range(row.size):
-        ratio, _ = entmax_ratio(row[j], steepness, power)
-        row[j] = ratio
+    for j in range(looked_at.size):
+        ratio, _ = entmax_ratio(looked_at[j], steepness, power)
+        looked_at[j] = ratio
         total += ratio
     inverse = real(1) / total
-    for j in range(row.size):
-        row[j] *= inverse
+    for j in range(looked_at.size):
+        looked_at[j] *= inverse
+    if count > 0:
+        scatter(row, looked_at, places, count)
     return top, inverse
 
 

@@ -50,6 +50,20 @@ def copy(source: Any, target: Any) -> None:
         target[j] = source[j]
 
 
+@intrinsic
+def stack_memory(typing: Any, size: Any) -> Any:
+    """The address of so many bytes, a literal number of them, which a part has until it returns."""
+    if not isinstance(size, types.IntegerLiteral):
+        return None
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        place = cgutils.alloca_once(builder, ir.ArrayType(ir.IntType(8), size.literal_value))
+        place.align = sizes.CACHE_LINE
+        return builder.ptrtoint(place, ir.IntType(64))
+
+    return types.int64(size), generate
+
+
 def size_of(example):  # type: ignore[no-untyped-def]
     """Bytes of a number."""
     raise NotImplementedError("only in kernels")
