@@ -6,7 +6,7 @@ import torch
 pytest.importorskip("numba", reason="kernels are compiled by Numba")
 
 from kernels.oracle import assert_as_exact, outcome, tensors
-from regard import masks
+from regard import attend, masks, observe
 from regard.kernels import availability
 from regard.kernels.cpu import blas, cache, kernel, kernels, launch, product_choice, target
 
@@ -42,6 +42,19 @@ def test_every_way_is_exact(dtype, additive, sizes):
 def test_every_way_ends_where_rows_end(queries, keys):
     """Rows and columns that fill no tile of registers; memory behind them is NaN and must not come in."""
     assert_as_exact(inputs_of(torch.float32, False, 17, 19, queries, keys), roundings=300)
+
+
+@pytest.mark.parametrize("read", [False, True])
+def test_keys_are_transposed_for_a_few_heads_at_a_time_with_the_same_bits(monkeypatch, read):
+    monkeypatch.setattr(kernels, "is_wide", lambda inputs: True)
+    query, key, value = (torch.randn(3, heads, length, 32) for heads, length in ((6, 70), (2, 300), (2, 300)))
+    found = []
+    for numbers in (1, 1 << 20):
+        monkeypatch.setattr(launch, "TRANSPOSED_NUMBERS", numbers)
+        monkeypatch.setattr(launch, "THREAD_TASKS", 1)
+        given = {"mask": masks.lengths([300, 7, 211]), "normalizer": "entmax15", "backend": "cpu"}
+        found.append(observe(query, key, value, **given) if read else (attend(query, key, value, **given),))
+    assert all(torch.equal(one, other) for one, other in zip(*found, strict=True) if one is not None)
 
 
 def test_a_matrix_that_was_never_written_is_not_read(monkeypatch):

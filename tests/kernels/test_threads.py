@@ -1,5 +1,7 @@
 """However many threads there are, of whichever kind: the same bits."""
 
+import ctypes
+
 import pytest
 import torch
 
@@ -8,8 +10,10 @@ pytest.importorskip("numba", reason="kernels are compiled by Numba")
 import regard
 from kernels.oracle import outcome, tensors
 from regard import masks, normalizers
+from regard.kernels.cpu import launch
 from regard.kernels.cpu import threads as kernel_threads
 from regard.kernels.cpu.kernel_inputs import KernelInputs
+from regard.kernels.cpu.record import POSITIONS
 from regard.scores import Additive
 
 READ_ALL = regard.Readings(entropy=True, peak=True, top_k=5, received=True, distance=True, pooled=(5, 7), rows=[3, -1])
@@ -135,3 +139,41 @@ def test_blocks_depend_on_shapes_alone():
     query, key = torch.empty(1, 8, 1024, 64), torch.empty(1, 8, 1024, 64)
     one, two = (with_threads(count, lambda: KernelInputs(query, key, key).block) for count in (1, 2))
     assert one == two
+
+
+@pytest.fixture
+def memory(monkeypatch):
+    """Stands in for C's malloc in kernels: gives memory as long as the list that it returns holds a true value."""
+    answers = []
+    real = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(launch._NEW[POSITIONS["malloc"]])
+
+    @ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)
+    def malloc(size):
+        return real(size) if answers.pop(0) else 0
+
+    numbers = launch._NEW.copy()
+    numbers[POSITIONS["malloc"]] = ctypes.cast(malloc, ctypes.c_void_p).value
+    monkeypatch.setattr(launch, "_NEW", numbers)
+    yield answers
+    # Until here it lives: kernels know its address alone.
+    del malloc
+
+
+@pytest.mark.parametrize("backward", [False, True])
+def test_where_no_thread_gets_memory_there_is_an_error(memory, backward):
+    query = torch.randn(2, 2, 70, 16, requires_grad=True)
+    memory[:] = [True, False] if backward else [False]
+    torch.set_num_threads(1)
+    with pytest.raises(MemoryError, match=r"attention_(backward|forward)_float32_"):
+        regard.attend(query, query, query, normalizer="entmax15", backend="cpu").sum().backward()
+    assert not memory
+
+
+def test_a_thread_without_memory_leaves_its_tasks_to_others(memory, monkeypatch):
+    monkeypatch.setattr(kernel_threads, "SERIAL_WORK", 0)
+    query = torch.randn(2, 2, 70, 16)
+    memory[:] = [True] * 50
+    wanted = regard.attend(query, query, query, normalizer="entmax15", backend="cpu")
+    memory[:] = [False] + [True] * 50
+    torch.set_num_threads(2)
+    assert torch.equal(regard.attend(query, query, query, normalizer="entmax15", backend="cpu"), wanted)

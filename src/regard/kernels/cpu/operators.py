@@ -144,7 +144,7 @@ def _readings(*given: Any) -> list[Tensor]:
     check_inputs(inputs)
     B, H, Q, _ = inputs.query.shape
     block = inputs.block
-    chunks = min(ceil_div(Q, block), inputs.chunks(1, B * H) * 2)
+    chunks = min(ceil_div(Q, block), inputs.chunks(1, B * H) * 4)
     taken = asked.tensors(inputs, chunks)
     for reading in READINGS:
         taken[reading.name].fill_(reading.initial)
