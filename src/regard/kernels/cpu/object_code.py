@@ -61,8 +61,8 @@ def link(found: MachineCode) -> tuple[int, Any]:
         RuntimeError: the code has no such function, or is none.
     """
     try:
-        return placed(found.code, found.symbol.encode())
-    except _UnknownFormatError as reason:
+        return _placed(found.code, found.symbol.encode())
+    except (_UnknownFormatError, struct.error, IndexError, ValueError) as reason:
         LOG.debug("%s is linked by LLVM: %s", found.symbol, reason)
         return _linked_by_llvm(found)
 
@@ -83,7 +83,7 @@ def _linked_by_llvm(found: MachineCode) -> tuple[int, Any]:
     return address, engine
 
 
-def placed(code: bytes, wanted: bytes) -> tuple[int, mmap.mmap]:
+def _placed(code: bytes, wanted: bytes) -> tuple[int, mmap.mmap]:
     """The address of a function, and the memory that it stands in."""
     if sys.platform != _SYSTEM:
         raise _UnknownFormatError(f"object code of {sys.platform}")
