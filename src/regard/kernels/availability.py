@@ -1,4 +1,4 @@
-"""What there is here for compiled kernels. Asking imports nothing."""
+"""What there is here for compiled kernels. Asking does not import Numba."""
 
 import os
 import sys
@@ -34,9 +34,9 @@ def is_slow_for_mkl() -> bool:
     """Whether this is a processor of AMD and PyTorch's BLAS is Intel's MKL, which uses half of its vectors there."""
     if why_missing() is not None or not torch.backends.mkl.is_available():
         return False
-    from regard.kernels.cpu.target import processor
+    from regard.kernels.cpu.target import is_made_by_amd
 
-    return any(line.endswith("AuthenticAMD") or line.startswith("znver") for line in processor())
+    return is_made_by_amd()
 
 
 _FASTER: bool | None = None

@@ -1,4 +1,4 @@
-"""What machine code depends on: its sources, the compiler and its settings, the processor. Asking loads no compiler."""
+"""What machine code depends on: its sources, the compiler and its settings, the processor; without importing Numba."""
 
 import hashlib
 import os
@@ -66,6 +66,11 @@ def processor() -> tuple[str, ...]:
         # As Numba does where LLVM cannot tell.
         features = ""
     return llvm.get_host_cpu_name(), features
+
+
+def is_made_by_amd() -> bool:
+    """By its vendor's name, or where there is only the compiler's description, by that of its design."""
+    return any(line == "vendor_id: AuthenticAMD" or line.startswith("znver") for line in processor())
 
 
 def _sources() -> bytes:

@@ -8,7 +8,11 @@ from torch import Tensor
 from regard.attention.backends.cpu.dense_rows import row_slices
 from regard.attention.readings import Gatherer
 from regard.kernels.cpu.kernel_inputs import KernelInputs
+from regard.kernels.cpu.reading_options import READINGS, ReadingOptions
 from regard.masks import Mask
+
+_OF_ROWS = ("lse", "entropy", "peak", "top_weights", "top_indices", "distance")
+"""Readings that each row has its own of."""
 
 
 @torch.no_grad()
@@ -21,13 +25,12 @@ def read(call: KernelInputs, mask: Mask | None, gatherer: Gatherer) -> None:
         gatherer: gets everything that it wants.
     """
     from regard.kernels.cpu import operators
-    from regard.kernels.cpu.reading_options import ReadingOptions
 
     grid, wanted = gatherer.grid, gatherer.read
     # All rows come at once: what the kernel returns takes the place of these, whose memory is free for it.
     whole = mask is None and wanted.top_k <= grid.keys
-    for name in _of_rows(gatherer) if whole else ():
-        setattr(gatherer, name, gatherer.lse.new_empty(0))
+    if whole:
+        vars(gatherer).update(dict.fromkeys(_OF_ROWS, gatherer.lse.new_empty(0)))
     for part, rows in row_slices(call, mask, grid):
         asked = ReadingOptions(
             entropy=wanted.entropy,
@@ -66,39 +69,17 @@ def _kept(gatherer: Gatherer) -> Iterator[tuple[Tensor, Sequence[int], range]]:
         yield gatherer.weights, range(grid.queries), range(grid.keys)
 
 
-def _of_rows(gatherer: Gatherer) -> tuple[str, ...]:
-    """Names of the wanted readings that each row has its own of."""
-    wanted = gatherer.read
-    asked = {
-        "lse": True,
-        "entropy": wanted.entropy,
-        "peak": wanted.peak,
-        "top_weights": wanted.top_k > 0,
-        "top_indices": wanted.top_k > 0,
-        "distance": wanted.distance,
-    }
-    return tuple(name for name, is_wanted in asked.items() if is_wanted)
-
-
 def _store(taken: list[Tensor], rows: range | None, gatherer: Gatherer) -> None:
     """Put the statistics of some rows where they belong; None: of all, in the place of what is there."""
-    lse, entropy, peak, top_weights, top_indices, received, distance, pooled_sum, pooled_max, _ = taken
-    own = {
-        "lse": lse,
-        "entropy": entropy,
-        "peak": peak,
-        "top_weights": top_weights,
-        "top_indices": top_indices,
-        "distance": distance,
-    }
-    for name in _of_rows(gatherer):
+    named = dict(zip((reading.name for reading in READINGS), taken, strict=True))
+    for name in _OF_ROWS:
         if rows is None:
-            setattr(gatherer, name, own[name])
-        else:
+            setattr(gatherer, name, named[name])
+        elif named[name].numel() > 0:
             part = getattr(gatherer, name)[:, :, rows.start : rows.stop]
-            (part[..., : own[name].shape[3]] if own[name].dim() == 4 else part).copy_(own[name])
+            (part[..., : named[name].shape[3]] if part.dim() == 4 else part).copy_(named[name])
     if gatherer.read.received:
-        gatherer.received += received
+        gatherer.received += named["received"]
     if gatherer.read.pooled is not None:
-        gatherer.pooled_sum += pooled_sum
-        torch.maximum(gatherer.pooled_max, pooled_max, out=gatherer.pooled_max)
+        gatherer.pooled_sum += named["pooled_sum"]
+        torch.maximum(gatherer.pooled_max, named["pooled_max"], out=gatherer.pooled_max)

@@ -15,27 +15,22 @@ import numpy as np
 
 from regard.kernels.cpu.bodies.arguments import ZEROS, arguments_at
 from regard.kernels.cpu.bodies.block import (
+    SCORES,
     Block,
     Scratch,
     block_of,
     blocks_of_chunk,
     read_weight,
-    score_additive,
-    score_product,
-    score_relu,
-    scratch_at,
 )
 from regard.kernels.cpu.bodies.block_gradients import (
+    DIFFERENTIATIONS,
     GradientScratch,
-    differentiate_additive,
     differentiate_mixture,
-    differentiate_product,
-    differentiate_relu,
     differentiate_values,
-    gradient_scratch_at,
+    gradient_memory,
 )
 from regard.kernels.cpu.bodies.elementary import exp
-from regard.kernels.cpu.bodies.intrinsics import allocate, array_at, cache_line, copy, fetch_add, release, size_of
+from regard.kernels.cpu.bodies.intrinsics import array_at, copy, fetch_add, release, size_of
 from regard.kernels.cpu.bodies.parts import inlined
 from regard.kernels.cpu.bodies.products import ROUTINES, limit_threads
 from regard.kernels.cpu.bodies.row_adjustments import adjust_row, drop_row, tanh_of_half, window_row
@@ -191,17 +186,13 @@ def differentiate_block(
 def attention_backward(dtype: str, units: str, normalizer: str, routine: str) -> Callable[[int], None]:
     """The body for a dtype, float32 or float64, a score's units, a normalizer and a routine for products."""
     zero, of_head, Routine = ZEROS[dtype], normalizer_of_head(normalizer), ROUTINES[routine]
-    additive, score_units = units != "product", score_relu if units == "relu" else score_additive
-    differentiate_units = differentiate_relu if units == "relu" else differentiate_additive
+    additive, score, differentiate_scores = units != "product", SCORES[units], DIFFERENTIATIONS[units]
 
     def body(address: int) -> None:
         p = arguments_at(address)
-        size = gradient_scratch_at(p, scratch_at(p, 0, additive, zero).end, additive, zero).end
-        memory = allocate(p, size)
+        memory, scratch, gradients = gradient_memory(p, additive, zero)
         if memory == 0:
             return
-        scratch = scratch_at(p, cache_line(memory), additive, zero)
-        gradients = gradient_scratch_at(p, scratch.end, additive, zero)
         threads = limit_threads(p.limit_threads, 1)
         routine = Routine(p.gemm)
         while True:
@@ -218,15 +209,9 @@ def attention_backward(dtype: str, units: str, normalizer: str, routine: str) ->
                     block = block_of(p, b, h, index, scratch.segments)
                     if block.segment_count == 0:
                         continue
-                    if additive:
-                        score_units(p, block, scratch)
-                    else:
-                        score_product(p, block, routine, scratch.scores)
+                    score(p, block, routine, scratch)
                     differentiate_block(p, block, chunk, scratch, gradients, normalizer, routine)
-                    if additive:
-                        differentiate_units(p, block, chunk, scratch, gradients)
-                    else:
-                        differentiate_product(p, block, chunk, routine, gradients.gradient)
+                    differentiate_scores(p, block, chunk, routine, scratch, gradients)
         limit_threads(p.limit_threads, threads)
         release(p, memory)
 

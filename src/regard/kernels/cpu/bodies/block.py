@@ -155,8 +155,9 @@ def transposed_matrix(address: int, p: Any, block: Block, part: KeyRange, featur
 
 
 @inlined
-def score_product(p: Any, block: Block, routine: Any, scores: Any) -> None:
+def _score_product(p: Any, block: Block, routine: Any, scratch: Scratch) -> None:
     """Scores of a block that are inner products, scaled; before cap, bias and mask."""
+    scores = scratch.scores
     example = scores[0, 0]
     query, scale = query_matrix(p, block, example), scores.dtype.type(p.scale)
     for s in range(block.segment_count):
@@ -178,11 +179,11 @@ def additive_queries(p: Any, block: Block, scratch: Scratch) -> Queries:
     return Queries(scratch.powers, scratch.extents[: block.rows], raw, p.query_row)
 
 
-def _scoring(relu: bool) -> Any:
-    """`score_additive`, or of rectified units `score_relu`."""
+def _score_units(relu: bool) -> Any:
+    """Of rectified units, or of tanh."""
 
     @inlined
-    def score(p: Any, block: Block, scratch: Scratch) -> None:
+    def score(p: Any, block: Block, routine: Any, scratch: Scratch) -> None:
         """Scores of a block that are sums of units; before cap, bias and mask. Leaves the queries prepared."""
         scores, weight = scratch.scores, scratch.weight
         example = scores[0, 0]
@@ -214,7 +215,8 @@ def _scoring(relu: bool) -> Any:
     return score
 
 
-score_additive, score_relu = _scoring(False), _scoring(True)
+SCORES = {"product": _score_product, "tanh": _score_units(relu=False), "relu": _score_units(relu=True)}
+"""How a block is scored, for a score's units: ``(arguments, block, routine for products, scratch)``."""
 
 
 @inlined

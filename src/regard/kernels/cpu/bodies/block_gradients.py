@@ -15,10 +15,11 @@ from regard.kernels.cpu.bodies.block import (
     column_matrix,
     key_matrix,
     query_matrix,
+    scratch_at,
     transposed_matrix,
     value_matrix,
 )
-from regard.kernels.cpu.bodies.intrinsics import array_at, cache_line, matrix_at, size_of
+from regard.kernels.cpu.bodies.intrinsics import allocate, array_at, cache_line, matrix_at, size_of
 from regard.kernels.cpu.bodies.parts import inlined
 from regard.kernels.cpu.bodies.products import product, product_of_transposed, product_with_keys
 from regard.kernels.cpu.bodies.relu_sum import differentiate_rectified
@@ -76,6 +77,15 @@ def gradient_scratch_at(p: Any, gradient: int, additive: bool, example: Any) -> 
 
 
 @inlined
+def gradient_memory(p: Any, additive: bool, example: Any) -> tuple[int, Scratch, GradientScratch]:
+    """A thread's own memory, for `release`, and both scratches that lie in it; 0 if there is none."""
+    size = gradient_scratch_at(p, scratch_at(p, 0, additive, example).end, additive, example).end
+    memory = allocate(p, size)
+    scratch = scratch_at(p, cache_line(memory), additive, example)
+    return memory, scratch, gradient_scratch_at(p, scratch.end, additive, example)
+
+
+@inlined
 def add_row_sums(p: Any, gradient: Any, grad_weight: Any) -> None:
     """Σ gradient, which each unit's weight gets once for each row."""
     real = gradient.dtype.type
@@ -87,11 +97,13 @@ def add_row_sums(p: Any, gradient: Any, grad_weight: Any) -> None:
             grad_weight[d] += total
 
 
-def _differentiating(relu: bool) -> Any:
-    """`differentiate_additive`, or of rectified units `differentiate_relu`."""
+def _differentiate_units(relu: bool) -> Any:
+    """Of rectified units, or of tanh."""
 
     @inlined
-    def differentiate(p: Any, block: Block, chunk: int, scratch: Scratch, gradients: GradientScratch) -> None:
+    def differentiate(
+        p: Any, block: Block, chunk: int, routine: Any, scratch: Scratch, gradients: GradientScratch
+    ) -> None:
         """From the gradient of a block's additive scores to that of its queries, and the chunk's of keys and weight."""
         gradient, weight, rows = gradients.gradient, scratch.weight, block.rows
         example = gradient[0, 0]
@@ -130,12 +142,12 @@ def _differentiating(relu: bool) -> Any:
     return differentiate
 
 
-differentiate_additive, differentiate_relu = _differentiating(False), _differentiating(True)
-
-
 @inlined
-def differentiate_product(p: Any, block: Block, chunk: int, routine: Any, gradient: Any) -> None:
+def _differentiate_product(
+    p: Any, block: Block, chunk: int, routine: Any, scratch: Scratch, gradients: GradientScratch
+) -> None:
     """The same for inner products: ``dQ = dS K``, ``dK += dSᵀ Q``."""
+    gradient = gradients.gradient
     example = gradient[0, 0]
     size, scale = size_of(example), gradient.dtype.type(p.scale)
     grad_query = Matrix(p.grad_query + block.at * p.dim * size, p.dim, 1)
@@ -147,6 +159,15 @@ def differentiate_product(p: Any, block: Block, chunk: int, routine: Any, gradie
         product(routine, Size(block.rows, p.dim, part.keys), scale, given, key, grad_query, min(s, 1))
         grad_key = Matrix(p.grad_key + (head * p.keys + part.first) * p.dim * size, p.dim, 1)
         product_of_transposed(routine, Size(part.keys, p.dim, block.rows), scale, given, query, grad_key, 1)
+
+
+DIFFERENTIATIONS = {
+    "product": _differentiate_product,
+    "tanh": _differentiate_units(relu=False),
+    "relu": _differentiate_units(relu=True),
+}
+"""From the gradient of a block's scores to that of its queries and keys, for a score's units: ``(arguments, block,
+chunk, routine for products, scratch, gradient scratch)``."""
 
 
 @inlined

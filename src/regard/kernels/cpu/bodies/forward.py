@@ -10,14 +10,12 @@ import numpy as np
 
 from regard.kernels.cpu.bodies.arguments import ZEROS, arguments_at
 from regard.kernels.cpu.bodies.block import (
+    SCORES,
     Block,
     Scratch,
     block_of,
     column_matrix,
     read_weight,
-    score_additive,
-    score_product,
-    score_relu,
     scratch_at,
     value_matrix,
 )
@@ -95,7 +93,7 @@ def mix_values(p: Any, block: Block, routine: Any, weights: Any, output: Any) ->
 def attention_forward(dtype: str, units: str, normalizer: str, routine: str) -> Callable[[int], None]:
     """The body for a dtype, float32 or float64, a score's units, a normalizer and a routine for products."""
     zero, of_head, Routine = ZEROS[dtype], normalizer_of_head(normalizer), ROUTINES[routine]
-    additive, score_units = units != "product", score_relu if units == "relu" else score_additive
+    additive, score = units != "product", SCORES[units]
 
     def body(address: int) -> None:
         p = arguments_at(address)
@@ -123,11 +121,8 @@ def attention_forward(dtype: str, units: str, normalizer: str, routine: str) -> 
                 if p.returned_weights != 0:
                     store_weights(p, block, scores)
                 continue
-            if additive:
-                read_weight(p, h, scratch.weight)
-                score_units(p, block, scratch)
-            else:
-                score_product(p, block, routine, scores)
+            read_weight(p, h, scratch.weight)
+            score(p, block, routine, scratch)
             normalizer = of_head(p, h, zero)
             weigh_block(p, block, scratch, normalizer, statistics)
             if p.returned_weights != 0:

@@ -12,7 +12,6 @@ from llvmlite import ir
 from numba.core.codegen import CPUCodeLibrary, JITCodeLibrary
 from numba.core.compiler import CompilerBase, DefaultPassBuilder
 from numba.core.compiler_machinery import AnalysisPass, register_pass
-from numba.core.runtime import rtsys
 from numba.core.typed_passes import InlineOverloads, IRLegalization, NopythonRewrites
 from numba.core.untyped_passes import InlineClosureLikes, InlineInlinables, WithLifting
 from numba.extending import overload
@@ -78,14 +77,13 @@ class KernelLibrary(JITCodeLibrary):
             if isinstance(library, PartLibrary):
                 module.link_in(library._final_module, preserve=True)
                 waiting.extend(library._linking_libraries)
-            elif library is not rtsys.library:
+            else:
                 numbas.append(library)
         for function in module.functions:
             if not function.is_declaration and function.name not in own:
                 # So that it is removed where it was inlined everywhere.
                 function.linkage = "linkonce_odr"
-        # All others may call Numba's memory management, so that it comes last.
-        self._linking_libraries = [*numbas, rtsys.library]
+        self._linking_libraries = numbas
 
 
 def _add_entry(context: Any, library: CPUCodeLibrary, description: Any, _environment: Any, _helper: Any) -> None:

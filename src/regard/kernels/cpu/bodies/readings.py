@@ -13,13 +13,11 @@ import numpy as np
 
 from regard.kernels.cpu.bodies.arguments import ZEROS, arguments_at
 from regard.kernels.cpu.bodies.block import (
+    SCORES,
     Block,
     block_of,
     blocks_of_chunk,
     read_weight,
-    score_additive,
-    score_product,
-    score_relu,
     scratch_at,
 )
 from regard.kernels.cpu.bodies.elementary import exp, log
@@ -247,7 +245,7 @@ def attention_readings(dtype: str, units: str, normalizer: str, routine: str) ->
     """The body for a dtype, float32 or float64, a score's units, a normalizer and a routine for products."""
     zero, of_head, Routine = ZEROS[dtype], normalizer_of_head(normalizer), ROUTINES[routine]
     softmax = normalizer == "softmax"
-    additive, score_units = units != "product", score_relu if units == "relu" else score_additive
+    additive, score = units != "product", SCORES[units]
 
     def body(address: int) -> None:
         p = arguments_at(address)
@@ -272,10 +270,7 @@ def attention_readings(dtype: str, units: str, normalizer: str, routine: str) ->
                 block = block_of(p, b, h, index, scratch.segments)
                 if block.segment_count == 0 or not block_is_wanted(p, block):
                     continue
-                if additive:
-                    score_units(p, block, scratch)
-                else:
-                    score_product(p, block, routine, scratch.scores)
+                score(p, block, routine, scratch)
                 for r in range(block.rows):
                     runs = find_runs(p, block, r, scratch.runs)
                     if runs.size == 0:

@@ -21,10 +21,9 @@ from regard.kernels.cpu.bodies.block import (
     column_matrix,
     key_matrix,
     read_weight,
-    scratch_at,
     value_matrix,
 )
-from regard.kernels.cpu.bodies.block_gradients import differentiate_additive, gradient_scratch_at
+from regard.kernels.cpu.bodies.block_gradients import DIFFERENTIATIONS, gradient_memory
 from regard.kernels.cpu.bodies.intrinsics import (
     allocate,
     array_at,
@@ -180,19 +179,16 @@ def attention_step_backward(dtype: str, units: str, normalizer: str, routine: st
     and a routine for products. With an additive score it begins the sums of `additive_keys_backward` where these are
     wanted."""
     zero, of_head, Routine = ZEROS[dtype], normalizer_of_head(normalizer), ROUTINES[routine]
-    additive = units != "product"
+    additive, differentiate_block = units != "product", DIFFERENTIATIONS[units]
 
     def body(address: int) -> None:
         p = arguments_at(address)
-        size = gradient_scratch_at(p, scratch_at(p, 0, additive, zero).end, additive, zero).end
-        memory = allocate(p, size)
+        memory, scratch, gradients = gradient_memory(p, additive, zero)
         if memory == 0:
             return
-        scratch = scratch_at(p, cache_line(memory), additive, zero)
-        gradients = gradient_scratch_at(p, scratch.end, additive, zero)
         gradient, weight = gradients.gradient, scratch.weight
         read_weight(p, 0, weight)
-        threads = limit_threads(p.limit_threads, 1)
+        threads, routine = limit_threads(p.limit_threads, 1), Routine(p.gemm)
         while True:
             b = fetch_add(address)
             if b >= p.tasks:
@@ -203,11 +199,11 @@ def attention_step_backward(dtype: str, units: str, normalizer: str, routine: st
                 queries = prepare_queries(p, block, scratch)
                 if p.grad_key != 0:
                     clear_sums(p, b, weight)
-                    differentiate_additive(p, block, 0, scratch, gradients)
+                    differentiate_block(p, block, 0, routine, scratch, gradients)
                 else:
                     differentiate_queries(p, block, queries, gradient, weight, gradients.sums[0])
             else:
-                query_gradients(p, block, Routine(p.gemm), gradient)
+                query_gradients(p, block, routine, gradient)
         limit_threads(p.limit_threads, threads)
         release(p, memory)
 
@@ -227,18 +223,21 @@ def additive_keys_backward(dtype: str) -> Callable[[int], None]:
         size = size_of(zero)
         even, padded = even_length(p.dim), padded_length(p.keys)
         rows, columns = p.queries * even, p.queries * padded
-        memory = allocate(p, (2 * rows + p.queries + p.dim * TILE + columns + even) * size)
+        memory = allocate(p, (columns + 2 * rows + p.dim * TILE + p.queries + even) * size)
         if memory == 0:
             return
         at = cache_line(memory)
-        powers, sums = matrix_at(at, p.queries, even, zero), matrix_at(at + rows * size, p.queries, even, zero)
-        at += 2 * rows * size
+        array_at(at, columns, zero)[:] = zero
         gradient = matrix_at(at, p.queries, padded, zero)
-        doubled_keys = matrix_at(at + columns * size, p.dim, TILE, zero)
-        at += (columns + p.dim * TILE) * size
+        at += columns * size
+        powers = matrix_at(at, p.queries, even, zero)
+        at += rows * size
+        sums = matrix_at(at, p.queries, even, zero)
+        at += rows * size
+        doubled_keys = matrix_at(at, p.dim, TILE, zero)
+        at += p.dim * TILE * size
         extents, weight = array_at(at, p.queries, zero), array_at(at + p.queries * size, even, zero)
         read_weight(p, 0, weight)
-        array_at(gradient.ctypes.data, columns, zero)[:] = zero
         while True:
             b = fetch_add(address)
             if b >= p.tasks:
