@@ -5,14 +5,19 @@ gradients need calculations made of differentiable operations, whose course depe
 """
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
+from torch._C import _dispatch_tls_is_dispatch_key_included as _is_included
+from torch._C import _is_tracing, _len_torch_dispatch_stack
 from torch._C._functorch import get_interpreter_stack, is_functorch_wrapped_tensor, peek_interpreter_stack
 from torch._subclasses.fake_tensor import FakeTensor
 from torch._subclasses.functional_tensor import FunctionalTensor
 from torch.autograd import forward_ad
 from torch.fx.experimental.proxy_tensor import get_proxy_mode
+from torch.nn import Parameter
 
 _BATCHED = torch._C._dispatch_key_parse("Batched")
+_BATCHING = torch._C._dispatch_key_parse("VmapMode")
+"""All calculations with batched gradients are made under this key; ``torch.func`` has its own stack."""
 
 
 def has_data(tensor: Tensor) -> bool:
@@ -23,7 +28,7 @@ def has_data(tensor: Tensor) -> bool:
     """
     if torch.compiler.is_compiling():
         return False
-    if type(tensor) is Tensor and peek_interpreter_stack() is None and torch._C._len_torch_dispatch_stack() == 0:
+    if type(tensor) is Tensor and peek_interpreter_stack() is None and _len_torch_dispatch_stack() == 0:
         # The usual case, told by the quickest tests.
         return not (tensor.is_meta or torch._is_functional_tensor(tensor) or is_functorch_wrapped_tensor(tensor))
     return not (
@@ -41,14 +46,16 @@ def can_branch_on(tensor: Tensor) -> bool:
     It may not where they cannot be read, under a transform of ``torch.func``, for batched gradients, while PyTorch
     traces, and under a mode that sees every operation.
     """
-    if torch.compiler.is_compiling() or torch.jit.is_tracing():
+    # Asked in every call, so by the quickest tests.
+    if torch.compiler.is_compiling() or _is_tracing():
         return False
+    kind = type(tensor)
     return (
-        type(tensor) in (Tensor, nn.Parameter)
+        (kind is Tensor or kind is Parameter)
         and not tensor.is_meta
-        and not is_transformed()
-        and torch._C._len_torch_dispatch_stack() == 0
-        and not torch._C._dispatch_keys(tensor).has(_BATCHED)
+        and peek_interpreter_stack() is None
+        and _len_torch_dispatch_stack() == 0
+        and not (_is_included(_BATCHING) and torch._C._dispatch_keys(tensor).has(_BATCHED))
     )
 
 
@@ -69,7 +76,8 @@ def is_traced(tensor: Tensor) -> bool:
 
 def is_batched(tensor: Tensor) -> bool:
     """Whether a tensor stands for a batch, as ``vmap`` and ``is_grads_batched`` make it."""
-    return torch._C._dispatch_keys(tensor).has(_BATCHED) or is_functorch_wrapped_tensor(tensor)
+    by_autograd = _is_included(_BATCHING) and torch._C._dispatch_keys(tensor).has(_BATCHED)
+    return by_autograd or is_functorch_wrapped_tensor(tensor)
 
 
 def is_transformed() -> bool:

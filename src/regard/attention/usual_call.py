@@ -9,7 +9,6 @@ from torch.nn import functional as F
 from regard.attention.backends.cpu.backend import Fused
 from regard.attention.backends.cpu.repeated_call import RepeatedCall
 from regard.attention.backends.sdpa.backend import SHORT
-from regard.attention.execution import autocasts
 from regard.attention.isolation import is_finite
 from regard.attention.listeners import LISTENERS
 from regard.attention.planner import BACKENDS, choose
@@ -17,6 +16,7 @@ from regard.attention.recording import recording
 from regard.attention.rules import FUSED_ELEMENTS, WIDE_PAIRS, are_few_rows
 from regard.attention.validation import validate
 from regard.errors import RegardError
+from regard.kernels.cpu.kernel_inputs import FEW_ROWS
 from regard.masks import Band, Lengths
 from regard.scores import Additive, Scoring
 from regard.transforms import reverse_mode_only
@@ -68,15 +68,20 @@ def usual_call(
         return None
     if not query.dtype is key.dtype is value.dtype is torch.float32:
         return None
-    if not query.stride(3) == key.stride(3) == value.stride(3) == 1:
-        return None
+    # Strides are looked at where a quicker test does not tell.
+    for tensor in (query, key, value):
+        if not (tensor.is_contiguous() or tensor.stride(3) == 1):
+            return None
     if (query.requires_grad or key.requires_grad or value.requires_grad) and torch.is_grad_enabled():
         return None
-    if LISTENERS or recording() is not None or autocasts(query) or tuple(BACKENDS)[: len(OWN_BACKENDS)] != OWN_BACKENDS:
+    if LISTENERS or recording() is not None or torch.is_autocast_enabled("cpu"):
         return None
-    shows_all = mask is None or (query.shape[2] == 1 and _is_causal(mask))
+    if tuple(BACKENDS)[: len(OWN_BACKENDS)] != OWN_BACKENDS:
+        return None
+    queries = query.shape[2]
+    shows_all = mask is None or (queries == 1 and _is_causal(mask))
     if score == "scaled_dot" and normalizer == "softmax":
-        if shows_all and are_few_rows(query.shape[2], key.numel() + value.numel(), False):
+        if queries <= FEW_ROWS and shows_all and are_few_rows(queries, key.numel() + value.numel(), False):
             return _few_rows(query, key, value)
         output = _scaled_dot(query, key, value, mask, shows_all)
         if output is not None:
