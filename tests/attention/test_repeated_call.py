@@ -13,7 +13,7 @@ from regard.attention import usual_call as module
 from regard.attention.backends.reference.backend import Reference
 from regard.attention.usual_call import usual_call
 from regard.errors import RegardError
-from regard.kernels.availability import is_slow_for_mkl, why_missing
+from regard.kernels.availability import is_slow_for_mkl, microkernel_is_faster, why_missing
 from regard.scores import Additive
 
 pytestmark = pytest.mark.skipif(why_missing() is not None, reason=str(why_missing()))
@@ -50,6 +50,12 @@ CALLS = {
     "few rows": lambda: (tensors((2, 2, 1, 64), (2, 2, 1 << 16, 64)), "scaled_dot", "softmax"),
     "few rows, grouped": lambda: (tensors((4, 8, 1, 64), (4, 2, 1 << 14, 64)), "scaled_dot", "softmax"),
 }
+if microkernel_is_faster():
+    CALLS |= {
+        "wide products": lambda: (tensors((1, 8, 128, 64), (1, 8, 128, 64)), "scaled_dot", "softmax"),
+        "wide products, odd lengths": lambda: (tensors((2, 3, 150, 33), (2, 3, 161, 33), 17), "scaled_dot", "softmax"),
+        "wide products, grouped heads": lambda: (tensors((2, 8, 90, 64), (2, 2, 100, 64)), "dot", "softmax"),
+    }
 
 
 @pytest.mark.parametrize("name", CALLS)
@@ -70,6 +76,12 @@ def test_a_later_call_is_an_earlier_one_with_other_numbers(name):
         assert output is None or torch.equal(output, wanted)
         exact = regard.attend(*(each.double() for each in given), **options | _double(score), backend="reference")
         torch.testing.assert_close(wanted.double(), exact, rtol=1e-4, atol=2e-4)
+
+
+def test_more_transposed_keys_than_are_held_at_once():
+    for _ in range(3):
+        given = tensors((1, 2, 128, 64), (1, 2, 4096, 64))
+        assert torch.equal(regard.attend(*given), regard.attend(*given, backend=regard.plan(*given).backend))
 
 
 def _double(score):

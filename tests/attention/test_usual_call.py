@@ -6,16 +6,18 @@ from torch import nn
 
 import regard
 from regard import masks, normalizers, scores
-from regard.attention import Backend, register_backend, unregister_backend
+from regard.attention import Backend, register_backend, rules, unregister_backend
+from regard.attention import usual_call as usual
 from regard.attention.recording import recorded_calls
 from regard.attention.usual_call import are_usual, usual_call
 from regard.errors import ArgumentError, ShapeError
+from regard.kernels.availability import why_missing
 
 SIZES = [
     (1, 1, 4, 4, 8),
     (1, 1, 1, 64, 4),
     (2, 3, 5, 64, 8),
-    (1, 8, 128, 128, 64),
+    (1, 8, 120, 120, 64),
     (4, 8, 1, 300, 16),
     (1, 2, 300, 65, 1),
 ]
@@ -35,6 +37,19 @@ def test_it_is_what_the_planner_would_choose(size):
     assert torch.equal(output, regard.attend(*given, backend="sdpa"))
     assert torch.equal(output, regard.attend(*given))
     assert torch.equal(output, regard.observe(*given).output)
+
+
+@pytest.mark.parametrize("wide", [False, True])
+def test_many_pairs_are_left_to_wide_products(monkeypatch, wide):
+    monkeypatch.setattr(usual, "microkernel_is_faster", lambda: wide)
+    monkeypatch.setattr(rules, "microkernel_is_faster", lambda: wide)
+    given = inputs(4, 8, 128, 128)
+    assert regard.plan(*given).backend == ("cpu" if wide and why_missing() is None else "sdpa")
+    output = usual_call(*given)
+    if wide:
+        assert output is None
+    else:
+        assert torch.equal(output, regard.attend(*given, backend="sdpa"))
 
 
 def test_a_causal_step_is_the_usual_call():
@@ -120,7 +135,6 @@ def transposed(tensor):
         inputs(queries=0),
         inputs(batch=0),
         inputs(dim=0),
-        inputs(4, 8, 128, 128),
         inputs(64, 16, 1, 1024, 64),
         [nn.Parameter(tensor, requires_grad=False) for tensor in inputs()],
         [tensor[0] for tensor in inputs()],
@@ -133,7 +147,7 @@ def transposed(tensor):
         [*inputs()[:2], None],
     ],
     ids=[
-        "NaN and few keys", "float64", "bfloat16", "meta", "no queries", "no batch", "no features", "pairs", "numbers",
+        "NaN and few keys", "float64", "bfloat16", "meta", "no queries", "no batch", "no features", "numbers",
         "parameters", "axes", "features apart", "two widths", "grouped heads", "batches", "widths", "list", "None",
     ],
 )  # fmt: skip

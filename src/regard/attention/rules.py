@@ -17,8 +17,8 @@ FUSED_PAIRS = 1 << 19
 """Pairs from which on the fused kernels are faster than PyTorch's: under a mask or a bias, and everywhere if products
 are made of wider vectors than BLAS's."""
 
-WIDE_PAIRS = 1 << 18
-"""The same for products of wide vectors, where no gradient is wanted."""
+WIDE_PAIRS = 1 << 17
+"""The same for products of wide vectors, where no gradient is wanted and a call is made more than once."""
 
 FUSED_ELEMENTS = 1 << 17
 """Numbers that the specification holds at once, from which on the fused kernels are faster."""

@@ -16,6 +16,7 @@ from regard.attention.recording import recording
 from regard.attention.rules import FUSED_ELEMENTS, WIDE_PAIRS, are_few_rows
 from regard.attention.validation import validate
 from regard.errors import RegardError
+from regard.kernels.availability import microkernel_is_faster
 from regard.kernels.cpu.kernel_inputs import FEW_ROWS
 from regard.masks import Band, Lengths
 from regard.scores import Additive, Scoring
@@ -94,7 +95,9 @@ def _scaled_dot(query: Tensor, key: Tensor, value: Tensor, mask: object, shows_a
     shape = key.shape
     keys = shape[2]
     pairs = batch * heads * queries * keys
-    if shape != value.shape or shape != (batch, heads, keys, dim) or not 0 < pairs < WIDE_PAIRS or dim == 0:
+    if shape != value.shape or shape != (batch, heads, keys, dim) or pairs == 0 or dim == 0:
+        return None
+    if pairs >= WIDE_PAIRS and microkernel_is_faster():
         return None
     if shows_all:
         if keys < SHORT and not is_finite(query):

@@ -111,10 +111,15 @@ def transposed(tensor: Tensor) -> Tensor:
 
 def _transpose(tensor: Tensor, output: int, heads: range) -> None:
     """Transpose some heads, counted through all batch rows; ``output`` is the address of what head 0 would have."""
-    tiles = ceil_div(tensor.shape[2], TILE)
-    record = fill_arguments(KernelInputs(tensor[:, :, :1], tensor, tensor[..., :1]), output=output)
-    work = 4.0 * len(heads) * tensor.shape[2] * tensor.shape[3]
-    launch(kernels.transposed(tensor.dtype), record, heads.stop * tiles, work, heads.start * tiles)
+    kernel, numbers, tiles, work = transposition(tensor)
+    numbers[_KEY_TRANSPOSED] = output
+    launch(kernel, numbers, heads.stop * tiles, len(heads) * work, heads.start * tiles)
+
+
+def transposition(key: Tensor) -> tuple[Kernel, list[float], int, float]:
+    """The kernel that transposes keys or values, and the numbers of its record; tasks of a head, and their work."""
+    numbers = fill_arguments(KernelInputs(key[:, :, :1], key, key[..., :1]))
+    return kernels.transposed(key.dtype), numbers, ceil_div(key.shape[2], TILE), 4.0 * key.shape[2] * key.shape[3]
 
 
 def launch_on_transposed(kernel: Kernel, numbers: list[float], key: Tensor, tasks: int, work: float) -> None:

@@ -48,7 +48,8 @@ class RepeatedCall(NamedTuple):
         """
         from regard.kernels.cpu import kernels, operators
         from regard.kernels.cpu.kernel_inputs import KernelInputs
-        from regard.kernels.cpu.launch import KeptLaunch, fill_arguments
+        from regard.kernels.cpu.launch import TRANSPOSED_NUMBERS, KeptLaunch, fill_arguments, transposition
+        from regard.kernels.cpu.sizes import padded_length
 
         inputs, primitive = kernel_inputs(problem), problem.prepared.primitive
         given = {"query": problem.query, "key": problem.key, "value": problem.value}
@@ -63,7 +64,7 @@ class RepeatedCall(NamedTuple):
         )
         if not as_given or problem.dropout or operators.readable(inputs) is not inputs:
             return None
-        if operators.needs_transposed(inputs, "key") or (any_keys and inputs.query.shape[2] > ROWS):
+        if any_keys and inputs.query.shape[2] > ROWS:
             return None
         launches: list[KeptLaunch] = []
         batch, heads, queries, _ = inputs.query.shape
@@ -75,6 +76,15 @@ class RepeatedCall(NamedTuple):
             numbers = fill_arguments(KernelInputs(key, key, key, relu=inputs.relu))
             kernel, tasks = kernels.exponentials(key.dtype), extents.numel()
             launches.append(KeptLaunch.of(kernel, numbers, tasks, 8.0 * key.numel(), ("key", *written)))
+            scratch = {**written, **scratch}
+        if operators.needs_transposed(inputs, "key"):
+            heads_of_keys = batch * key.shape[1]
+            written = {"key_transposed": heads_of_keys * key.shape[3] * padded_length(key.shape[2])}
+            if written["key_transposed"] > TRANSPOSED_NUMBERS:
+                return None  # a few heads at a time
+            kernel, numbers, tiles, work = transposition(key)
+            tasks, work = heads_of_keys * tiles, heads_of_keys * work
+            launches.append(KeptLaunch.of(kernel, numbers, tasks, work, ("key", *written)))
             scratch = {**written, **scratch}
         numbers, (kernel, tasks) = fill_arguments(inputs, inputs.block), kernels.forward(inputs)
         names = (*given, *scratch, "output", *(_OF_KEYS if any_keys else ()))

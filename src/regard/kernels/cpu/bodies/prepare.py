@@ -49,7 +49,7 @@ def prepare_additive_keys(dtype: str) -> Callable[[int], None]:
 
 
 def transpose_keys(dtype: str) -> Callable[[int], None]:
-    """The body that transposes keys, a tile of them for each task, into ``output [batch, kv_heads, dim, padded]``."""
+    """The body that transposes keys, a tile of them for each task, into ``key_transposed``."""
     zero = ZEROS[dtype]
 
     def body(address: int) -> None:
@@ -65,7 +65,7 @@ def transpose_keys(dtype: str) -> Callable[[int], None]:
             count, stop = min(TILE, p.keys - first), min(first + TILE, padded)
             at = b * p.key_batch + group * p.key_head + first * p.key_row
             key = array_at(p.key + at * size, (count - 1) * p.key_row + p.dim, zero)
-            output = array_at(p.output + head * p.dim * padded * size, p.dim * padded, zero)
+            output = array_at(p.key_transposed + head * p.dim * padded * size, p.dim * padded, zero)
             for d in range(p.dim):
                 row = output[d * padded + first : d * padded + stop]
                 for j in range(count):
