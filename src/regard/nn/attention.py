@@ -165,10 +165,9 @@ class Attention(nn.Module):
         """
         problem = self._problem(query, memory, mask, bias, previous_weights, normalizer)
         output, weights = run(problem, self.backend, need_weights=need_weights)
-        context, weights = output[:, 0].to(query.dtype), None if weights is None else weights[:, 0]
-        if query.dim() == 3:
-            return Attended(context, weights)
-        return Attended(context[:, 0], None if weights is None else weights[:, 0])
+        # The axis of heads, and that of queries if there is one query.
+        added = 1 if query.dim() == 3 else (1, 2)
+        return Attended(output.squeeze(added).to(query.dtype), None if weights is None else weights.squeeze(added))
 
     def plan(
         self,
@@ -213,9 +212,9 @@ class Attention(nn.Module):
                 )
             score = score.given(previous_weights)
         problem = Problem(
-            query=accurate(self.score.project_query(query[:, None, None] if single else query[:, None])),
-            key=memory.key[:, None],
-            value=memory.value[:, None],
+            query=accurate(self.score.project_query((query.unsqueeze(1) if single else query).unsqueeze(1))),
+            key=memory.key.unsqueeze(1),
+            value=memory.value.unsqueeze(1),
             score=score,
             normalizer=self.normalizer if normalizer is None else as_normalizer(normalizer),
             dropout=self.dropout if self.training else 0.0,
