@@ -16,6 +16,9 @@ RECORD = from_dtype(LAYOUT)
 ZEROS = {"float32": np.float32(0), "float64": np.float64(0)}
 """A number of each dtype, which tells parts their type."""
 
+ZERO: Any = np.int64(0)
+"""An integer as others are: for a literal one, Numba would compile a part once more."""
+
 
 @intrinsic
 def arguments_at(typing: Any, address: Any) -> Any:

@@ -8,6 +8,7 @@ Gradients of keys, values and weights are added to the sums of the block's chunk
 
 from typing import Any, NamedTuple
 
+from regard.kernels.cpu.bodies.arguments import ZERO
 from regard.kernels.cpu.bodies.block import (
     Block,
     Scratch,
@@ -79,7 +80,7 @@ def gradient_scratch_at(p: Any, gradient: int, additive: bool, example: Any) -> 
 @inlined
 def gradient_memory(p: Any, additive: bool, example: Any) -> tuple[int, Scratch, GradientScratch]:
     """A thread's own memory, for `release`, and both scratches that lie in it; 0 if there is none."""
-    size = gradient_scratch_at(p, scratch_at(p, 0, additive, example).end, additive, example).end
+    size = gradient_scratch_at(p, scratch_at(p, ZERO, additive, example).end, additive, example).end
     memory = allocate(p, size)
     scratch = scratch_at(p, cache_line(memory), additive, example)
     return memory, scratch, gradient_scratch_at(p, scratch.end, additive, example)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from regard.kernels.cpu.bodies.arguments import ZEROS, arguments_at
+from regard.kernels.cpu.bodies.arguments import ZERO, ZEROS, arguments_at
 from regard.kernels.cpu.bodies.block import (
     SCORES,
     Block,
@@ -76,10 +76,10 @@ def store_weights(p: Any, block: Block, weights: Any) -> None:
 
 
 @inlined
-def mix_values(p: Any, block: Block, routine: Any, weights: Any, output: Any) -> None:
+def mix_values(p: Any, block: Block, routine: Any, weights: Any) -> None:
     """The output of a block, of whose segments there is one."""
     real = weights.dtype.type
-    result = Matrix(output.ctypes.data, p.value_dim, 1)
+    result = Matrix(p.output + block.at * p.value_dim * weights.itemsize, p.value_dim, 1)
     for s in range(block.segment_count):
         part = range_at(block.segments, s)
         size, value = Size(block.rows, p.value_dim, part.keys), value_matrix(p, block, part, weights[0, 0])
@@ -97,7 +97,7 @@ def attention_forward(dtype: str, units: str, normalizer: str, routine: str) -> 
 
     def body(address: int) -> None:
         p = arguments_at(address)
-        memory = allocate(p, scratch_at(p, 0, additive, zero).end)
+        memory = allocate(p, scratch_at(p, ZERO, additive, zero).end)
         if memory == 0:
             return
         scratch = scratch_at(p, cache_line(memory), additive, zero)
@@ -132,7 +132,7 @@ def attention_forward(dtype: str, units: str, normalizer: str, routine: str) -> 
                     for number in range(block.segment_count):
                         part = range_at(block.segments, number)
                         drop_row(p, block.at + r, part.first, scores[r, part.column : part.column + part.keys])
-            mix_values(p, block, routine, scores, output)
+            mix_values(p, block, routine, scores)
         limit_threads(p.limit_threads, threads)
         release(p, memory)
 

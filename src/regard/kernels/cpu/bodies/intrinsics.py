@@ -6,9 +6,10 @@
 from typing import Any
 
 from llvmlite import ir
-from numba import carray, types
+from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic, register_jitable
+from numba.np.arrayobj import make_array, populate_array
 
 from regard.kernels.cpu import sizes
 from regard.kernels.cpu.bodies.parts import OF_A_PART, chosen_for, inlined
@@ -21,23 +22,33 @@ _REALS = {types.int32: types.float32, types.int64: types.float64}
 
 
 @intrinsic
-def _pointer(typing: Any, address: Any, example: Any) -> Any:
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.inttoptr(arguments[0], context.get_value_type(signature.return_type))
-
-    return types.CPointer(example)(types.int64, example), generate
-
-
-@inlined
-def array_at(address, length, example):
+def array_at(typing: Any, address: Any, length: Any, example: Any) -> Any:
     """The numbers of ``example``'s type that lie at an address."""
-    return carray(_pointer(address, example), length)
+    return _array_of(1, example), _generate_array
 
 
-@inlined
-def matrix_at(address, rows, columns, example):
+@intrinsic
+def matrix_at(typing: Any, address: Any, rows: Any, columns: Any, example: Any) -> Any:
     """The matrix of ``example``'s type that lies at an address, row by row."""
-    return carray(_pointer(address, example), (rows, columns))
+    return _array_of(2, example), _generate_array
+
+
+def _array_of(axes: int, example: Any) -> Any:
+    """The signature ``(address, lengths of the axes, example) -> array``."""
+    return types.Array(types.unliteral(example), axes, "C")(types.int64, *[types.int64] * axes, example)
+
+
+def _generate_array(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    """An array over memory that it does not own. Numba's own `carray` is a function more to compile for each type."""
+    kind, (address, *lengths, _) = signature.return_type, arguments
+    number = context.get_data_type(kind.dtype)
+    strides = [context.get_constant(types.intp, context.get_abi_sizeof(number))]
+    for length in reversed(lengths[1:]):
+        strides.insert(0, builder.mul(strides[0], length))
+    array = make_array(kind)(context, builder)
+    place = builder.inttoptr(address, number.as_pointer())
+    populate_array(array, data=place, shape=lengths, strides=strides, itemsize=strides[-1], meminfo=None)
+    return array._getvalue()
 
 
 @inlined

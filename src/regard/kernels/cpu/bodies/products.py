@@ -5,6 +5,7 @@
 
 from typing import Any, NamedTuple
 
+from regard.kernels.cpu.bodies.arguments import ZERO
 from regard.kernels.cpu.bodies.intrinsics import array_at, call_gemm, call_with_number
 from regard.kernels.cpu.bodies.parts import chosen_for, inlined
 from regard.kernels.cpu.bodies.wide_product import Matrix, Size, plain_product, wide_product
@@ -131,7 +132,7 @@ def _product_with_keys_by_microkernel(
     routine: Microkernel, size: Size, factor: Any, a: Matrix, b: Matrix, transposed: Matrix, c: Matrix
 ) -> None:
     if transposed.address != 0:
-        wide_product(Size(size.rows, padded_length(size.columns), size.depth), factor, a, transposed, c, 0)
+        wide_product(Size(size.rows, padded_length(size.columns), size.depth), factor, a, transposed, c, ZERO)
     else:
         product_with_transposed(routine.gemm, size, factor, a, b, c)
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from regard.kernels.cpu.bodies.arguments import ZEROS, arguments_at
+from regard.kernels.cpu.bodies.arguments import ZERO, ZEROS, arguments_at
 from regard.kernels.cpu.bodies.block import (
     SCORES,
     Block,
@@ -249,7 +249,7 @@ def attention_readings(dtype: str, units: str, normalizer: str, routine: str) ->
 
     def body(address: int) -> None:
         p = arguments_at(address)
-        scratch, size = scratch_at(p, 0, additive, zero), size_of(zero)
+        scratch, size = scratch_at(p, ZERO, additive, zero), size_of(zero)
         groups = scratch.scores.shape[1] // GROUP + 1
         memory = allocate(p, scratch.end + groups * size)
         if memory == 0:
