@@ -63,12 +63,14 @@ def copy(source: Any, target: Any) -> None:
 
 @intrinsic
 def stack_memory(typing: Any, size: Any) -> Any:
-    """The address of so many bytes, a literal number of them, which a part has until it returns."""
+    """The address of so many unfilled bytes, a literal number of them, which a part has until it returns."""
     if not isinstance(size, types.IntegerLiteral):
         return None
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        place = cgutils.alloca_once(builder, ir.ArrayType(ir.IntType(8), size.literal_value))
+        # Numba's own `alloca_once` fills it with zeros, which takes LLVM seconds for each thousand of bytes.
+        with builder.goto_entry_block():
+            place = builder.alloca(ir.ArrayType(ir.IntType(8), size.literal_value))
         place.align = sizes.CACHE_LINE
         return builder.ptrtoint(place, ir.IntType(64))
 
