@@ -101,6 +101,16 @@ def test_a_growing_cache_of_keys(heads):
     assert len(module._REPEATED) == 1
 
 
+@pytest.mark.parametrize("heads", [15, 16, 17])
+@pytest.mark.parametrize("dim", [8, 64])
+def test_a_growing_cache_that_many_heads_share(heads, dim):
+    query, keys, values = torch.randn(1, heads, 1, dim), torch.randn(1, 1, 1 << 15, dim), torch.randn(1, 1, 1 << 15, 64)
+    for count in (30_000, 30_001, 1 << 15, 30_000):
+        key, value = keys[:, :, :count], values[:, :, :count]
+        wanted = regard.attend(query, key, value, backend=regard.plan(query, key, value).backend)
+        assert torch.equal(regard.attend(query, key, value), wanted)
+
+
 def test_keys_that_many_heads_share_by_a_stride_of_zero():
     query, key = torch.randn(2, 4, 1, 64), torch.randn(2, 1, 1 << 14, 64)
     for _ in range(3):

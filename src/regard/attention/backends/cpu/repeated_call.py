@@ -64,7 +64,8 @@ class RepeatedCall(NamedTuple):
         )
         if not as_given or problem.dropout or operators.readable(inputs) is not inputs:
             return None
-        if any_keys and inputs.query.shape[2] > ROWS:
+        transposes = operators.needs_transposed(inputs, "key")
+        if any_keys and (transposes or inputs.query.shape[2] > ROWS):
             return None
         launches: list[KeptLaunch] = []
         batch, heads, queries, _ = inputs.query.shape
@@ -77,7 +78,7 @@ class RepeatedCall(NamedTuple):
             kernel, tasks = kernels.exponentials(key.dtype), extents.numel()
             launches.append(KeptLaunch.of(kernel, numbers, tasks, 8.0 * key.numel(), ("key", *written)))
             scratch = {**written, **scratch}
-        if operators.needs_transposed(inputs, "key"):
+        if transposes:
             heads_of_keys = batch * key.shape[1]
             written = {"key_transposed": heads_of_keys * key.shape[3] * padded_length(key.shape[2])}
             if written["key_transposed"] > TRANSPOSED_NUMBERS:
