@@ -676,8 +676,9 @@ def test_with_the_compiler_switched_off_other_backends_serve():
         {"NUMBA_DISABLE_JIT": "nonsense", "NUMBA_CACHE_DIR": f"{os.devnull}/nowhere"},
         {"NUMBA_CPU_NAME": "generic", "NUMBA_CPU_FEATURES": ""},
         {"NUMBA_OPT": "1", "NUMBA_DEBUG_CACHE": "1", "NUMBA_BOUNDSCHECK": "1"},
+        {"NUMBA_OPT": "0"},
     ],
-    ids=["folder", "processor", "debugging"],
+    ids=["folder", "processor", "debugging", "unoptimized"],
 )
 def test_numbas_settings_change_where_kernels_are_kept_but_not_what_they_do(tmp_path, settings):
     run(TINY, REGARD_CACHE=str(tmp_path), **settings)
@@ -685,6 +686,13 @@ def test_numbas_settings_change_where_kernels_are_kept_but_not_what_they_do(tmp_
     assert "compiled" in run(TINY, REGARD_CACHE=str(tmp_path)) or "NUMBA_CACHE_DIR" in settings
 
 
+HOLDING_ADDRESSES = """
+from regard.kernels.cpu.bodies.parts import KernelLibrary
+KernelLibrary.has_dynamic_globals = property(lambda library: True)
+"""
+
+
 def test_code_that_holds_addresses_of_its_process_is_not_kept(tmp_path):
-    said = run(TINY, REGARD_CACHE=str(tmp_path), NUMBA_OPT="0")
+    said = run(HOLDING_ADDRESSES + TINY, REGARD_CACHE=str(tmp_path))
     assert len([line for line in said.splitlines() if "cannot be kept" in line]) == 1
+    assert "compiled" in run(TINY, REGARD_CACHE=str(tmp_path))
