@@ -55,7 +55,7 @@ def can_branch_on(tensor: Tensor) -> bool:
         and not tensor.is_meta
         and peek_interpreter_stack() is None
         and _len_torch_dispatch_stack() == 0
-        and not (_is_included(_BATCHING) and torch._C._dispatch_keys(tensor).has(_BATCHED))
+        and not (_is_included(_BATCHING) and is_batched(tensor))
     )
 
 

@@ -101,25 +101,43 @@ def as_matrix(tensor: Tensor) -> Tensor:
     return tensor.clone(memory_format=torch.contiguous_format)
 
 
+class Transposition(NamedTuple):
+    """How keys or values ``[batch, kv_heads, keys, dim]`` are transposed.
+
+    Attributes:
+        kernel: what does it.
+        record: the numbers of its record, but for the address that it writes at.
+        tiles: tasks of a head.
+        work: of a head, as for `launch`.
+        numbers: of a head, ``[dim, padded keys]``.
+    """
+
+    kernel: Kernel
+    record: list[float]
+    tiles: int
+    work: float
+    numbers: int
+
+    @classmethod
+    def of(cls, key: Tensor) -> "Transposition":
+        """That of these keys, or values."""
+        _, _, keys, dim = key.shape
+        record = fill_arguments(KernelInputs(key[:, :, :1], key, key[..., :1]))
+        tiles, work, numbers = ceil_div(keys, TILE), 4.0 * keys * dim, dim * padded_length(keys)
+        return cls(kernels.transposed(key.dtype), record, tiles, work, numbers)
+
+    def run(self, output: int, heads: range) -> None:
+        """Transpose some heads, counted through all batch rows; ``output`` is the address of what head 0 would have."""
+        self.record[_KEY_TRANSPOSED] = output
+        launch(self.kernel, self.record, heads.stop * self.tiles, len(heads) * self.work, heads.start * self.tiles)
+
+
 def transposed(tensor: Tensor) -> Tensor:
     """Keys or values ``[batch, kv_heads, keys, dim]`` as ``[batch, kv_heads, dim, padded keys]``."""
     batch, heads, keys, dim = tensor.shape
     output = tensor.new_empty(batch, heads, dim, padded_length(keys))
-    _transpose(tensor, output.data_ptr(), range(batch * heads))
+    Transposition.of(tensor).run(output.data_ptr(), range(batch * heads))
     return output
-
-
-def _transpose(tensor: Tensor, output: int, heads: range) -> None:
-    """Transpose some heads, counted through all batch rows; ``output`` is the address of what head 0 would have."""
-    kernel, numbers, tiles, work = transposition(tensor)
-    numbers[_KEY_TRANSPOSED] = output
-    launch(kernel, numbers, heads.stop * tiles, len(heads) * work, heads.start * tiles)
-
-
-def transposition(key: Tensor) -> tuple[Kernel, list[float], int, float]:
-    """The kernel that transposes keys or values, and the numbers of its record; tasks of a head, and their work."""
-    numbers = fill_arguments(KernelInputs(key[:, :, :1], key, key[..., :1]))
-    return kernels.transposed(key.dtype), numbers, ceil_div(key.shape[2], TILE), 4.0 * key.shape[2] * key.shape[3]
 
 
 def launch_on_transposed(kernel: Kernel, numbers: list[float], key: Tensor, tasks: int, work: float) -> None:
@@ -129,14 +147,14 @@ def launch_on_transposed(kernel: Kernel, numbers: list[float], key: Tensor, task
         kernel, numbers, tasks, work: as for `launch`; of the tasks, each head of the keys has as many as any other.
         key: ``[batch, kv_heads, keys, dim]``.
     """
-    heads, numbers_of_head = key.shape[0] * key.shape[1], key.shape[3] * padded_length(key.shape[2])
+    heads, transposition = key.shape[0] * key.shape[1], Transposition.of(key)
     each, wanted = tasks // heads, THREAD_TASKS * torch.get_num_threads()
-    step = min(heads, max(TRANSPOSED_NUMBERS // numbers_of_head, ceil_div(wanted, each)))
-    memory = key.new_empty(step * numbers_of_head)
+    step = min(heads, max(TRANSPOSED_NUMBERS // transposition.numbers, ceil_div(wanted, each)))
+    memory = key.new_empty(step * transposition.numbers)
     for first in range(0, heads, step):
         some = range(first, min(first + step, heads))
-        address = memory.data_ptr() - first * numbers_of_head * memory.element_size()
-        _transpose(key, address, some)
+        address = memory.data_ptr() - first * transposition.numbers * memory.element_size()
+        transposition.run(address, some)
         numbers[_KEY_TRANSPOSED] = address
         launch(kernel, numbers, some.stop * each, work * len(some) / heads, some.start * each)
 

@@ -48,8 +48,7 @@ class RepeatedCall(NamedTuple):
         """
         from regard.kernels.cpu import kernels, operators
         from regard.kernels.cpu.kernel_inputs import KernelInputs
-        from regard.kernels.cpu.launch import TRANSPOSED_NUMBERS, KeptLaunch, fill_arguments, transposition
-        from regard.kernels.cpu.sizes import padded_length
+        from regard.kernels.cpu.launch import TRANSPOSED_NUMBERS, KeptLaunch, Transposition, fill_arguments
 
         inputs, primitive = kernel_inputs(problem), problem.prepared.primitive
         given = {"query": problem.query, "key": problem.key, "value": problem.value}
@@ -69,24 +68,24 @@ class RepeatedCall(NamedTuple):
             return None
         launches: list[KeptLaunch] = []
         batch, heads, queries, _ = inputs.query.shape
-        scratch = {"statistics": 2 * batch * heads * queries}
-        key = inputs.key
+        key, scratch = inputs.key, {}
         if inputs.weight is not None:
             powers, extents = operators.exponentials_shapes(key)
-            written = {"exponentials": powers.numel(), "extents": extents.numel()}
-            numbers = fill_arguments(KernelInputs(key, key, key, relu=inputs.relu))
-            kernel, tasks = kernels.exponentials(key.dtype), extents.numel()
-            launches.append(KeptLaunch.of(kernel, numbers, tasks, 8.0 * key.numel(), ("key", *written)))
-            scratch = {**written, **scratch}
-        if transposes:
-            heads_of_keys = batch * key.shape[1]
-            written = {"key_transposed": heads_of_keys * key.shape[3] * padded_length(key.shape[2])}
-            if written["key_transposed"] > TRANSPOSED_NUMBERS:
+            scratch = {"exponentials": powers.numel(), "extents": extents.numel()}
+            record, kernel = (
+                fill_arguments(KernelInputs(key, key, key, relu=inputs.relu)),
+                kernels.exponentials(key.dtype),
+            )
+            launches.append(KeptLaunch.of(kernel, record, extents.numel(), 8.0 * key.numel(), ("key", *scratch)))
+        elif transposes:
+            each, some = Transposition.of(key), batch * key.shape[1]
+            scratch = {"key_transposed": some * each.numbers}
+            if scratch["key_transposed"] > TRANSPOSED_NUMBERS:
                 return None  # a few heads at a time
-            kernel, numbers, tiles, work = transposition(key)
-            tasks, work = heads_of_keys * tiles, heads_of_keys * work
-            launches.append(KeptLaunch.of(kernel, numbers, tasks, work, ("key", *written)))
-            scratch = {**written, **scratch}
+            launches.append(
+                KeptLaunch.of(each.kernel, each.record, some * each.tiles, some * each.work, ("key", *scratch))
+            )
+        scratch["statistics"] = 2 * batch * heads * queries
         numbers, (kernel, tasks) = fill_arguments(inputs, inputs.block), kernels.forward(inputs)
         names = (*given, *scratch, "output", *(_OF_KEYS if any_keys else ()))
         launches.append(KeptLaunch.of(kernel, numbers, tasks, inputs.work, names))

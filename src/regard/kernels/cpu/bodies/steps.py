@@ -179,7 +179,7 @@ def attention_step_backward(dtype: str, units: str, normalizer: str, routine: st
     and a routine for products. With an additive score it begins the sums of `additive_keys_backward` where these are
     wanted."""
     zero, of_head, Routine = ZEROS[dtype], normalizer_of_head(normalizer), ROUTINES[routine]
-    additive, differentiate_block = units != "product", DIFFERENTIATIONS[units]
+    additive, differentiate_units = units != "product", DIFFERENTIATIONS[units]
 
     def body(address: int) -> None:
         p = arguments_at(address)
@@ -199,7 +199,7 @@ def attention_step_backward(dtype: str, units: str, normalizer: str, routine: st
                 queries = prepare_queries(p, block, scratch)
                 if p.grad_key != 0:
                     clear_sums(p, b, weight)
-                    differentiate_block(p, block, 0, routine, scratch, gradients)
+                    differentiate_units(p, block, 0, routine, scratch, gradients)
                 else:
                     differentiate_queries(p, block, queries, gradient, weight, gradients.sums[0])
             else:
