@@ -1,21 +1,21 @@
 """Machine code is compiled once and kept; where nothing can be kept or compiled, attention works all the same."""
 
-import ctypes
 import errno
-import logging
 import os
 import platform
 import subprocess
 import sys
 import threading
 
-import numpy as np
 import pytest
 
 pytest.importorskip("numba", reason="kernels are compiled by Numba")
 
+from kernels.tiny import call, tiny
 from regard.kernels import availability
 from regard.kernels.cpu import cache, kernel, object_code, target
+
+pytestmark = pytest.mark.usefixtures("forgotten")
 
 ATTEND = """
 import torch, regard
@@ -82,63 +82,11 @@ def run(code, **environment):
 
 TINY = f"""
 import sys, torch
-sys.path.insert(0, {os.path.dirname(__file__)!r})
-from test_cache import call, tiny
+sys.path.insert(0, {os.path.dirname(os.path.dirname(__file__))!r})
+from kernels.tiny import call, tiny
 assert call(tiny()) == 7
 print("done")
 """
-
-
-SIZE = 1031
-
-
-def tiny(step=7):
-    """A kernel that is compiled in a moment: it adds ``step`` to the number at its address."""
-    return kernel.Kernel(__name__, "tiny_kernel", str(step))
-
-
-def tiny_kernel(word):
-    """Its body: the machine code has constants, a loop, and a call of C's to fill memory."""
-    from regard.kernels.cpu.bodies.intrinsics import array_at
-
-    zero, step = np.int64(0), int(word)
-
-    def body(address):
-        scratch = array_at(address, SIZE, zero)
-        numbers = scratch[1:]
-        numbers[:] = zero
-        for j in range(numbers.size):
-            numbers[j] += step
-        scratch[0] += numbers[numbers.size - 1]
-
-    return body
-
-
-def call(kernel):
-    """What the kernel makes of 0."""
-    numbers = (ctypes.c_int64 * SIZE)()
-    ctypes.CFUNCTYPE(None, ctypes.c_int64)(kernel.address)(ctypes.addressof(numbers))
-    return numbers[0]
-
-
-@pytest.fixture
-def folder(tmp_path, monkeypatch, _forgotten):
-    """The folder of this test's kernels."""
-    monkeypatch.setenv("REGARD_CACHE", str(tmp_path))
-    return kernel.cache_folder()
-
-
-@pytest.fixture
-def said(caplog):
-    """What the logger was told since it was asked last, a list of lines."""
-
-    def lines():
-        found = [record.getMessage() for record in caplog.records if record.name == "regard"]
-        caplog.clear()
-        return found
-
-    with caplog.at_level(logging.INFO, logger="regard"):
-        yield lines
 
 
 def only_file(folder):
@@ -170,16 +118,6 @@ def test_without_numba_the_plan_says_so_and_tiled_serves():
 @pytest.mark.slow
 def test_importing_and_planning_imports_no_compiler():
     run(IMPORT)
-
-
-@pytest.fixture(autouse=True)
-def _forgotten():
-    """What was found out about this machine's folders and packages is found out again, and said again."""
-    for function in (kernel.cache_folder, kernel._say_once):
-        function.cache_clear()
-    yield
-    for function in (kernel.cache_folder, kernel._say_once):
-        function.cache_clear()
 
 
 def test_the_folder_is_named_after_the_sources(tmp_path, monkeypatch):
@@ -343,7 +281,7 @@ def test_a_damaged_file_of_a_real_kernel_crashes_no_process(tmp_path):
 
 
 def test_ten_kinds_of_damage_crash_no_process(tmp_path):
-    code = TINY.replace("assert call", "from test_cache import survive_damage; survive_damage(); assert call")
+    code = TINY.replace("assert call", "from kernels.test_cache import survive_damage; survive_damage(); assert call")
     run(code, REGARD_CACHE=str(tmp_path))
 
 

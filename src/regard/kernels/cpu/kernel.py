@@ -22,6 +22,7 @@ from regard.errors import BackendError
 from regard.kernels.availability import why_missing
 from regard.kernels.cpu import cache as files
 from regard.kernels.cpu.cache import DamagedFileError, MachineCode
+from regard.kernels.cpu.compiling_process import CompilingProcess, is_possible
 from regard.kernels.cpu.object_code import link
 from regard.kernels.cpu.target import KERNELS, target
 
@@ -47,6 +48,7 @@ class Kernel:
         self.name = "_".join((maker, *words))
         self._place = module, maker, words
         self._address: int | None = None
+        self._elsewhere: CompilingProcess | None = None
         # Machine code lives as long as its owner.
         self._owner: Any = None
 
@@ -61,6 +63,8 @@ class Kernel:
 
     def _load_or_compile(self) -> tuple[int, Any]:
         """The address of the machine code, and its owner."""
+        if self._elsewhere is not None:
+            self._elsewhere.wait_for(self.name)
         folder = cache_folder()
         if folder is None:
             LOG.warning(
@@ -69,7 +73,7 @@ class Kernel:
                 self.name,
             )
             return self._compile()
-        path = folder / f"{self.name}-{self._fingerprint()}.kernel"
+        path = self._path(folder)
         try:
             found = files.load(path, target())
             if found is not None:
@@ -79,6 +83,12 @@ class Kernel:
         else:
             LOG.warning("compiling the CPU kernel %r for this machine (kept in %s) ...", self.name, folder)
         return self._compile(path)
+
+    def _is_missing(self, folder: Path) -> bool:
+        return self._address is None and self._elsewhere is None and not self._path(folder).exists()
+
+    def _path(self, folder: Path) -> Path:
+        return folder / f"{self.name}-{self._fingerprint()}.kernel"
 
     def _fingerprint(self) -> str:
         """What tells the kernel from all others of the same target."""
@@ -107,6 +117,36 @@ class Kernel:
             except OSError as error:
                 _say_once(f"compiled kernels cannot be kept in {path.parent}: {error.strerror or error}")
         return code.address, code.owner
+
+
+def compile_together(first: Kernel, *later: Kernel) -> None:
+    """Compile a kernel here, and meanwhile those that are wanted later, as far as they are missing, in another process.
+
+    Where that is not possible, or the first one is there, nothing is done: each kernel is compiled when it is wanted.
+
+    Args:
+        first: takes the longest.
+        later: in the order in which they are wanted.
+    """
+    folder = cache_folder()
+    if folder is None or not first._is_missing(folder) or not is_possible() or not files.is_writable(folder):
+        return
+    with _LOCK:
+        missing = [kernel for kernel in later if kernel._is_missing(folder)]
+        if not missing:
+            return
+        try:
+            process = CompilingProcess(
+                [(module, maker, *words) for module, maker, words in (k._place for k in missing)]
+            )
+        except OSError as error:
+            LOG.debug("no process can be started that compiles kernels: %s", error)
+            return
+        for kernel in missing:
+            kernel._elsewhere = process
+        names = ", ".join(repr(kernel.name) for kernel in missing)
+        LOG.warning("compiling for this machine in another process: %s (kept in %s) ...", names, folder)
+        assert first.address
 
 
 @cache

@@ -9,12 +9,20 @@ import torch
 
 from regard.kernels.availability import microkernel_is_faster
 from regard.kernels.cpu.blas import gemm_address
-from regard.kernels.cpu.kernel import Kernel
+from regard.kernels.cpu.kernel import Kernel, compile_together
 from regard.kernels.cpu.kernel_inputs import KernelInputs
 from regard.kernels.cpu.sizes import ceil_div
 from regard.kernels.kinds import NORMALIZERS
 
 _BODIES = "regard.kernels.cpu.bodies"
+
+_MAKERS = {
+    "forward": ("forward", "attention_forward"),
+    "backward": ("backward", "attention_backward"),
+    "readings": ("readings", "attention_readings"),
+    "step_backward": ("steps", "attention_step_backward"),
+}
+"""Kernels that are compiled for a score's units, a normalizer and a routine for products: module and maker."""
 
 
 def is_wide(inputs: KernelInputs) -> bool:
@@ -30,22 +38,22 @@ def is_wide(inputs: KernelInputs) -> bool:
 def forward(inputs: KernelInputs) -> tuple[Kernel, int]:
     """The kernel for these inputs, and into how many tasks it cuts them."""
     batch, heads, queries, _ = inputs.query.shape
-    return _of_inputs("forward", "attention_forward", inputs), batch * heads * ceil_div(queries, inputs.block)
+    return _of_inputs("forward", inputs), batch * heads * ceil_div(queries, inputs.block)
 
 
 def backward(inputs: KernelInputs) -> Kernel:
     """Of all gradients."""
-    return _of_inputs("backward", "attention_backward", inputs)
+    return _of_inputs("backward", inputs)
 
 
 def readings(inputs: KernelInputs) -> Kernel:
     """Of readings of the weights."""
-    return _of_inputs("readings", "attention_readings", inputs)
+    return _of_inputs("readings", inputs)
 
 
 def step_backward(inputs: KernelInputs) -> Kernel:
     """Of one step over a memory, a batch row for each task; there is none for rectified units."""
-    return _of_inputs("steps", "attention_step_backward", inputs)
+    return _of_inputs("step_backward", inputs)
 
 
 def keys_backward(dtype: torch.dtype) -> Kernel:
@@ -83,14 +91,40 @@ def measured_product() -> Kernel:
     return _kernel("prepare", "measured_product", "float32")
 
 
-def _of_inputs(module: str, maker: str, inputs: KernelInputs) -> Kernel:
-    return _of_words(module, maker, inputs.query.dtype, inputs.units, inputs.normalizer, is_wide(inputs))
+def compile_missing(inputs: KernelInputs, later: tuple[str, ...]) -> None:
+    """Compile what a call needs and does not find, in two processes if there are two processors.
+
+    Args:
+        inputs: of the forward pass; exponentials may be missing.
+        later: other kernels that are wanted after ``forward``, in this order: ``readings``, ``backward``,
+            ``step_backward``.
+    """
+    wide = is_wide(inputs)
+    prepared = inputs.exponentials is None if inputs.units != "product" else wide and inputs.transposes
+    if later or prepared:
+        _compile_missing(inputs.query.dtype, inputs.units, inputs.normalizer, wide, prepared, later)
 
 
 @cache
-def _of_words(module: str, maker: str, dtype: torch.dtype, units: str, normalizer: int, wide: bool) -> Kernel:
+def _compile_missing(
+    dtype: torch.dtype, units: str, normalizer: int, wide: bool, prepared: bool, later: tuple[str, ...]
+) -> None:
+    others = [_of_words(name, dtype, units, normalizer, wide) for name in later]
+    if prepared:
+        others.insert(0, transposed(dtype) if units == "product" else exponentials(dtype))
+    if "step_backward" in later and units != "product":
+        others.append(keys_backward(dtype))
+    compile_together(_of_words("forward", dtype, units, normalizer, wide), *others)
+
+
+def _of_inputs(name: str, inputs: KernelInputs) -> Kernel:
+    return _of_words(name, inputs.query.dtype, inputs.units, inputs.normalizer, is_wide(inputs))
+
+
+@cache
+def _of_words(name: str, dtype: torch.dtype, units: str, normalizer: int, wide: bool) -> Kernel:
     words = _name(dtype), units, NORMALIZERS[normalizer], "microkernel" if wide else "blas"
-    return _kernel(module, maker, *words)
+    return _kernel(*_MAKERS[name], *words)
 
 
 @cache

@@ -36,7 +36,7 @@ class Fused(Backend):
 
         if isinstance(problem.memory, FusedMemory):
             return problem.memory.attend(problem).output
-        inputs = _prepared(problem)
+        inputs = _prepared(problem, readings=gatherer is not None)
         mask = problem.lowered.dense_mask
         if mask is None:
             dispatched = problem.wants_gradient or not can_branch_on(problem.query)
@@ -73,7 +73,16 @@ class Fused(Backend):
         return None if why_missing() else FusedMemory.prepare(key, value, score, mask)
 
 
-def _prepared(problem: Problem) -> KernelInputs:
-    """The problem's inputs, with the exponentials of an additive score's keys and a seed for dropout."""
-    inputs = with_exponentials(kernel_inputs(problem))
+def _prepared(problem: Problem, readings: bool = False) -> KernelInputs:
+    """The problem's inputs, with the exponentials of an additive score's keys and a seed for dropout.
+
+    Args:
+        problem: its kernels are compiled where they are missing.
+        readings: whether readings will be taken.
+    """
+    from regard.kernels.cpu.kernels import compile_missing
+
+    inputs = kernel_inputs(problem)
+    compile_missing(inputs, ("readings",) * readings + ("backward",) * problem.wants_gradient)
+    inputs = with_exponentials(inputs)
     return inputs._replace(seed=int(torch.randint(2**62, ()).item())) if inputs.dropout else inputs

@@ -233,9 +233,12 @@ class _Step(torch.autograd.Function):
     def forward(
         ctx: Any, inputs: KernelInputs, passes: BackwardPasses, query: Tensor, token: Tensor | None
     ) -> tuple[Tensor, Tensor]:
+        from regard.kernels.cpu.kernels import compile_missing
         from regard.kernels.cpu.step_operators import step
 
         inputs = inputs._replace(query=query)
+        if any(ctx.needs_input_grad):
+            compile_missing(inputs, ("step_backward",))
         output, weights = step(inputs)
         ctx.inputs, ctx.passes, ctx.summed = inputs._replace(query=query[:0]), passes, token is not None
         ctx.save_for_backward(query, weights)

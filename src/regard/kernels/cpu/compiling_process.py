@@ -1,0 +1,88 @@
+"""A process that compiles kernels which are wanted later, while this one compiles the kernel that is wanted first.
+
+Numba compiles one function after the other, on one processor. Started with ``python -m``, this module compiles what
+its input lists, and prints the name of each kernel when it is in the cache.
+"""
+
+import atexit
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+
+Place = tuple[str, ...]
+"""What makes a kernel: the module and the name of the maker of its body, and its words."""
+
+
+def is_possible() -> bool:
+    """Whether there is an interpreter to start, and a second processor for it."""
+    name = os.path.basename(sys.executable or "").lower()
+    return name.startswith(("python", "pypy")) and len(_processors()) > 1
+
+
+def _processors() -> Sequence[int]:
+    if hasattr(os, "sched_getaffinity"):
+        return tuple(os.sched_getaffinity(0))
+    return range(os.cpu_count() or 1)
+
+
+class CompilingProcess:
+    """A process that compiles kernels, one after the other; it ends with this one.
+
+    Args:
+        places: of the kernels, in the order in which they are wanted.
+
+    Raises:
+        OSError: no process can be started.
+    """
+
+    def __init__(self, places: Sequence[Place]):
+        # It finds modules where this process finds them, and nowhere else.
+        paths = os.pathsep.join(path or os.getcwd() for path in sys.path)
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", "-m", __name__],
+            env=os.environ | {"PYTHONPATH": paths},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            # What goes wrong here goes wrong in this process too, which says so.
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        self._owner = os.getpid()
+        self._compiled: set[str] = set()
+        atexit.register(self._end)
+        assert self._process.stdin is not None
+        with suppress(OSError), self._process.stdin as given:
+            json.dump(places, given)
+
+    def wait_for(self, name: str) -> None:
+        """Return when the kernel of this name is compiled, or cannot be compiled there."""
+        if os.getpid() != self._owner:
+            return  # after a fork: what the process says is for another one
+        assert self._process.stdout is not None
+        while name not in self._compiled:
+            line = self._process.stdout.readline()
+            if not line:
+                self._process.wait()
+                return
+            self._compiled.add(line.strip())
+
+    def _end(self) -> None:
+        if os.getpid() == self._owner and self._process.poll() is None:
+            self._process.kill()
+            self._process.wait()
+
+
+def _compile_listed() -> None:
+    from regard.kernels.cpu.kernel import Kernel
+
+    for module, maker, *words in json.load(sys.stdin):
+        kernel = Kernel(module, maker, *words)
+        assert kernel.address
+        print(kernel.name, flush=True)
+
+
+if __name__ == "__main__":
+    _compile_listed()
