@@ -5,12 +5,11 @@ from typing import Annotated, NamedTuple
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
 
 pytest.importorskip("numba", reason="kernels are compiled by Numba")
 
 from regard.kernels.cpu import fields, operators
-from regard.kernels.cpu.fields import DIFFERENTIABLE, Items, Strides
+from regard.kernels.cpu.fields import DIFFERENTIABLE, Items, Strides, Tensor
 from regard.kernels.cpu.kernel_inputs import KernelInputs
 from regard.kernels.cpu.launch import fill_arguments, named_arguments, packed
 from regard.kernels.cpu.reading_options import READINGS, ReadingOptions

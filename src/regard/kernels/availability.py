@@ -5,8 +5,6 @@ import sys
 from functools import cache
 from importlib.util import find_spec
 
-import torch
-
 _NUMBA = find_spec("numba") is not None
 
 
@@ -32,6 +30,8 @@ def _compiles_nothing() -> bool:
 @cache
 def is_slow_for_mkl() -> bool:
     """Whether this is a processor of AMD and PyTorch's BLAS is Intel's MKL, which uses half of its vectors there."""
+    import torch
+
     if why_missing() is not None or not torch.backends.mkl.is_available():
         return False
     from regard.kernels.cpu.target import is_made_by_amd
@@ -50,6 +50,8 @@ def microkernel_is_faster() -> bool:
     """
     global _FASTER
     if _FASTER is None:
+        import torch
+
         _FASTER = False
         if torch.backends.cpu.get_cpu_capability() == "AVX512" and why_missing() is None:
             from regard.kernels.cpu.product_choice import microkernel_is_chosen

@@ -2,13 +2,21 @@
 
 A field's annotation says its type and, in ``Annotated``, what a kernel is told of it. To add one is to write a line in
 its record (`kernel_inputs`, `reading_options`), and to use it.
+
+Compiling a kernel needs the records, and no PyTorch, which takes longer to import than a small kernel to compile.
 """
 
 from collections.abc import Sequence
 from functools import cache
-from typing import Annotated, Any, NamedTuple, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, get_args, get_origin, get_type_hints
 
-from torch import Tensor
+if TYPE_CHECKING:
+    from torch import Tensor
+else:
+
+    class Tensor:
+        """The name of PyTorch's tensors in a record."""
+
 
 
 class Strides(NamedTuple):

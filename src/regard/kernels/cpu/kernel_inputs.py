@@ -2,9 +2,7 @@
 
 from typing import Annotated, NamedTuple
 
-from torch import Tensor
-
-from regard.kernels.cpu.fields import DIFFERENTIABLE, Strides
+from regard.kernels.cpu.fields import DIFFERENTIABLE, Strides, Tensor
 from regard.kernels.cpu.sizes import ceil_div
 from regard.kernels.kinds import SOFTMAX
 

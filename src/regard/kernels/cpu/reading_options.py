@@ -1,12 +1,10 @@
 """What the readings kernel is asked for."""
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Annotated, NamedTuple
 
-import torch
-from torch import Tensor
-
-from regard.kernels.cpu.fields import Items
+from regard.kernels.cpu.fields import Items, Tensor
 from regard.kernels.cpu.kernel_inputs import KernelInputs
 
 
@@ -56,6 +54,8 @@ class ReadingOptions(NamedTuple):
 
     def tensors(self, inputs: KernelInputs, chunks: int) -> dict[str, Tensor]:
         """Unfilled tensors for all readings, in the operator's order; empty ones for those that are not wanted."""
+        from torch import int64
+
         batch, heads = inputs.query.shape[:2]
         sizes = self.sizes(inputs)
         tensors = {}
@@ -65,7 +65,7 @@ class ReadingOptions(NamedTuple):
                 shape = [chunks, *shape]
             if not reading.wanted(self):
                 shape = [0] * len(shape)
-            dtype = reading.dtype or inputs.query.dtype
+            dtype = int64 if reading.integer else inputs.query.dtype
             tensors[reading.name] = inputs.query.new_empty(batch, heads, *shape, dtype=dtype)
         return tensors
 
@@ -79,7 +79,7 @@ class Reading(NamedTuple):
         axes: after batch and heads; lengths are those of `ReadingOptions.sizes`.
         over_rows: for a reading over many rows, which each chunk of rows makes apart: how chunks are put together.
         initial: what it holds where a kernel writes nothing.
-        dtype: None: that of the inputs.
+        integer: whether its numbers are integers; else they have the inputs' dtype.
     """
 
     name: str
@@ -87,7 +87,7 @@ class Reading(NamedTuple):
     axes: tuple[str, ...]
     over_rows: Callable[[Tensor], Tensor] | None = None
     initial: float = 0.0
-    dtype: torch.dtype | None = None
+    integer: bool = False
 
 
 def sum_of_chunks(chunks: Tensor) -> Tensor:
@@ -96,11 +96,11 @@ def sum_of_chunks(chunks: Tensor) -> Tensor:
 
 
 READINGS = (
-    Reading("lse", lambda asked: not asked.only_stored, ("queries",), initial=-torch.inf),
+    Reading("lse", lambda asked: not asked.only_stored, ("queries",), initial=-math.inf),
     Reading("entropy", lambda asked: asked.entropy, ("queries",)),
     Reading("peak", lambda asked: asked.peak, ("queries",)),
     Reading("top_weights", lambda asked: asked.top_k > 0, ("queries", "top_k")),
-    Reading("top_indices", lambda asked: asked.top_k > 0, ("queries", "top_k"), initial=-1, dtype=torch.int64),
+    Reading("top_indices", lambda asked: asked.top_k > 0, ("queries", "top_k"), initial=-1, integer=True),
     Reading("received", lambda asked: asked.received, ("keys",), over_rows=sum_of_chunks),
     Reading("distance", lambda asked: asked.distance, ("queries",)),
     Reading("pooled_sum", lambda asked: bool(asked.pooled), ("pooled_rows", "pooled_columns"), sum_of_chunks),
