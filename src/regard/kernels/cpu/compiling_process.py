@@ -16,16 +16,16 @@ Place = tuple[str, ...]
 """What makes a kernel: the module and the name of the maker of its body, and its words."""
 
 
-def is_possible() -> bool:
-    """Whether there is an interpreter to start, and a second processor for it."""
+def spare_processors() -> int:
+    """How many processors there are besides this process's own; 0 if there is no interpreter to start on them."""
     name = os.path.basename(sys.executable or "").lower()
-    return name.startswith(("python", "pypy")) and len(_processors()) > 1
+    return _processors() - 1 if name.startswith(("python", "pypy")) else 0
 
 
-def _processors() -> Sequence[int]:
+def _processors() -> int:
     if hasattr(os, "sched_getaffinity"):
-        return tuple(os.sched_getaffinity(0))
-    return range(os.cpu_count() or 1)
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 class CompilingProcess:

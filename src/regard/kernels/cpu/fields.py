@@ -18,7 +18,6 @@ else:
         """The name of PyTorch's tensors in a record."""
 
 
-
 class Strides(NamedTuple):
     """What a kernel is told of a tensor besides its address.
 

@@ -12,6 +12,7 @@ import hashlib
 import logging
 import threading
 import time
+from collections.abc import Sequence
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
@@ -22,7 +23,7 @@ from regard.errors import BackendError
 from regard.kernels.availability import why_missing
 from regard.kernels.cpu import cache as files
 from regard.kernels.cpu.cache import DamagedFileError, MachineCode
-from regard.kernels.cpu.compiling_process import CompilingProcess, is_possible
+from regard.kernels.cpu.compiling_process import CompilingProcess, spare_processors
 from regard.kernels.cpu.object_code import link
 from regard.kernels.cpu.target import KERNELS, target
 
@@ -32,6 +33,10 @@ if why_missing() is not None:
 LOG = logging.getLogger("regard")
 
 _LOCK = threading.RLock()
+
+MEANWHILE = 2
+"""Kernels that another process compiles in about the time that the first one takes here. Further ones are not left to
+it: this process compiles them faster, since kernels have parts in common."""
 
 
 class Kernel:
@@ -119,34 +124,37 @@ class Kernel:
         return code.address, code.owner
 
 
-def compile_together(first: Kernel, *later: Kernel) -> None:
-    """Compile a kernel here, and meanwhile those that are wanted later, as far as they are missing, in another process.
+def compile_together(first: Kernel, *others: Kernel) -> None:
+    """Compile a kernel here, and meanwhile others that are missing in other processes, as far as there are processors.
 
     Where that is not possible, or the first one is there, nothing is done: each kernel is compiled when it is wanted.
 
     Args:
-        first: takes the longest.
-        later: in the order in which they are wanted.
+        first: takes the longest of those that are wanted at once.
+        others: in the order in which they are wanted.
     """
-    folder = cache_folder()
-    if folder is None or not first._is_missing(folder) or not is_possible() or not files.is_writable(folder):
+    folder, spare = cache_folder(), spare_processors()
+    if folder is None or not spare or not first._is_missing(folder) or not files.is_writable(folder):
         return
     with _LOCK:
-        missing = [kernel for kernel in later if kernel._is_missing(folder)]
-        if not missing:
-            return
-        try:
-            process = CompilingProcess(
-                [(module, maker, *words) for module, maker, words in (k._place for k in missing)]
-            )
-        except OSError as error:
-            LOG.debug("no process can be started that compiles kernels: %s", error)
-            return
-        for kernel in missing:
-            kernel._elsewhere = process
-        names = ", ".join(repr(kernel.name) for kernel in missing)
-        LOG.warning("compiling for this machine in another process: %s (kept in %s) ...", names, folder)
-        assert first.address
+        missing = [kernel for kernel in others if kernel._is_missing(folder)]
+        for start in range(0, len(missing), MEANWHILE)[:spare]:
+            _compile_elsewhere(missing[start : start + MEANWHILE], folder)
+        if missing:
+            assert first.address
+
+
+def _compile_elsewhere(kernels: Sequence[Kernel], folder: Path) -> None:
+    """Start a process that compiles these kernels."""
+    try:
+        process = CompilingProcess([(module, maker, *words) for module, maker, words in (k._place for k in kernels)])
+    except OSError as error:
+        LOG.debug("no process can be started that compiles kernels: %s", error)
+        return
+    for kernel in kernels:
+        kernel._elsewhere = process
+    names = ", ".join(repr(kernel.name) for kernel in kernels)
+    LOG.warning("compiling for this machine in another process: %s (kept in %s) ...", names, folder)
 
 
 @cache

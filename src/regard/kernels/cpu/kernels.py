@@ -1,4 +1,4 @@
-"""The kernels that there are, each compiled for a few words: a dtype, how scores become weights, how products are made.
+"""The kernels that there are, each compiled for a few words: a dtype, what a score is made of, a normalizer.
 
 Their bodies are in `regard.kernels.cpu.bodies`; asking for a kernel loads none of them.
 """
@@ -10,7 +10,8 @@ import torch
 from regard.kernels.availability import microkernel_is_faster
 from regard.kernels.cpu.blas import gemm_address
 from regard.kernels.cpu.kernel import Kernel, compile_together
-from regard.kernels.cpu.kernel_inputs import KernelInputs
+from regard.kernels.cpu.kernel_inputs import FEW_ROWS, KernelInputs
+from regard.kernels.cpu.record import BLAS, PLAIN, WIDE
 from regard.kernels.cpu.sizes import ceil_div
 from regard.kernels.kinds import NORMALIZERS
 
@@ -22,17 +23,24 @@ _MAKERS = {
     "readings": ("readings", "attention_readings"),
     "step_backward": ("steps", "attention_step_backward"),
 }
-"""Kernels that are compiled for a score's units, a normalizer and a routine for products: module and maker."""
+"""Kernels that are compiled for a dtype, a score's units and a normalizer: module and maker."""
 
 
 def is_wide(inputs: KernelInputs) -> bool:
     """Whether products are made by the microkernel instead of BLAS.
 
-    With additive scores they are a small part of the work, and the microkernel a large part of compiling.
+    With additive scores they are a small part of the work, and values would have to be transposed for them.
     """
     if inputs.query.dtype != torch.float32 or not microkernel_is_faster():
         return False
     return inputs.units == "product" or gemm_address(torch.float32) == 0
+
+
+def products(inputs: KernelInputs) -> int:
+    """How products are made: `BLAS`, `WIDE` or `PLAIN`."""
+    if is_wide(inputs):
+        return WIDE
+    return BLAS if gemm_address(inputs.query.dtype) else PLAIN
 
 
 def forward(inputs: KernelInputs) -> tuple[Kernel, int]:
@@ -86,45 +94,49 @@ def gate(dtype: torch.dtype) -> Kernel:
     return _kernel("dropping", "gate_numbers", _name(dtype))
 
 
-def measured_product() -> Kernel:
-    """One product by the microkernel."""
-    return _kernel("prepare", "measured_product", "float32")
+def multiply(dtype: torch.dtype) -> Kernel:
+    """Of one product, for other kernels."""
+    return _kernel("multiply", "multiply", _name(dtype))
+
+
+def needs_multiply(inputs: KernelInputs, block: int) -> bool:
+    """Whether BLAS does not make all products of blocks of so many rows."""
+    return products(inputs) != BLAS or (block <= FEW_ROWS and inputs.query.dtype == torch.float32)
 
 
 def compile_missing(inputs: KernelInputs, later: tuple[str, ...]) -> None:
-    """Compile what a call needs and does not find, in two processes if there are two processors.
+    """Compile what a call needs and does not find, in several processes where there are processors for them.
 
     Args:
         inputs: of the forward pass; exponentials may be missing.
         later: other kernels that are wanted after ``forward``, in this order: ``readings``, ``backward``,
             ``step_backward``.
     """
-    wide = is_wide(inputs)
-    prepared = inputs.exponentials is None if inputs.units != "product" else wide and inputs.transposes
-    if later or prepared:
-        _compile_missing(inputs.query.dtype, inputs.units, inputs.normalizer, wide, prepared, later)
+    dtype, units = inputs.query.dtype, inputs.units
+    prepared = inputs.exponentials is None if units != "product" else inputs.transposes and is_wide(inputs)
+    _compile_missing(dtype, units, inputs.normalizer, needs_multiply(inputs, inputs.block), prepared, later)
 
 
 @cache
 def _compile_missing(
-    dtype: torch.dtype, units: str, normalizer: int, wide: bool, prepared: bool, later: tuple[str, ...]
+    dtype: torch.dtype, units: str, normalizer: int, multiplies: bool, prepared: bool, later: tuple[str, ...]
 ) -> None:
-    others = [_of_words(name, dtype, units, normalizer, wide) for name in later]
+    others = [multiply(dtype)] if multiplies else []
     if prepared:
-        others.insert(0, transposed(dtype) if units == "product" else exponentials(dtype))
+        others.append(transposed(dtype) if units == "product" else exponentials(dtype))
+    others += (_of_words(name, dtype, units, normalizer) for name in later)
     if "step_backward" in later and units != "product":
         others.append(keys_backward(dtype))
-    compile_together(_of_words("forward", dtype, units, normalizer, wide), *others)
+    compile_together(_of_words("forward", dtype, units, normalizer), *others)
 
 
 def _of_inputs(name: str, inputs: KernelInputs) -> Kernel:
-    return _of_words(name, inputs.query.dtype, inputs.units, inputs.normalizer, is_wide(inputs))
+    return _of_words(name, inputs.query.dtype, inputs.units, inputs.normalizer)
 
 
 @cache
-def _of_words(name: str, dtype: torch.dtype, units: str, normalizer: int, wide: bool) -> Kernel:
-    words = _name(dtype), units, NORMALIZERS[normalizer], "microkernel" if wide else "blas"
-    return _kernel(*_MAKERS[name], *words)
+def _of_words(name: str, dtype: torch.dtype, units: str, normalizer: int) -> Kernel:
+    return _kernel(*_MAKERS[name], _name(dtype), units, NORMALIZERS[normalizer])
 
 
 @cache

@@ -30,8 +30,8 @@ for _name in ("malloc", "free"):
 
 _SIZES = slice(POSITIONS[SIZES[0]], POSITIONS[SIZES[-1]] + 1)
 _INPUTS = Writer(KernelInputs, POSITIONS)
-_COUNTER, _TASKS, _KEY_TRANSPOSED, _GEMM, _LIMIT_THREADS = (
-    POSITIONS[name] for name in ("counter", "tasks", "key_transposed", "gemm", "limit_threads")
+_COUNTER, _TASKS, _KEY_TRANSPOSED, _GEMM, _LIMIT_THREADS, _PRODUCTS, _MULTIPLY = (
+    POSITIONS[name] for name in ("counter", "tasks", "key_transposed", "gemm", "limit_threads", "products", "multiply")
 )
 _BIAS_KIND, _INVERSE_TEMPERATURE, _KEPT, _THRESHOLD, _SINK, _SHIFT = (
     POSITIONS[name] for name in ("bias_kind", "inverse_temperature", "kept", "threshold", "sink", "shift")
@@ -71,6 +71,10 @@ def fill_arguments(inputs: KernelInputs, block: int = 0, chunks: int = 1, **more
         numbers[_SHIFT] = 0
     numbers[_SIZES] = batch, heads, kv_heads, queries, keys, dim, value_dim, block, chunks, inputs.runs
     numbers[_GEMM], numbers[_LIMIT_THREADS] = gemm_address(query.dtype), limit_address()
+    if block:
+        numbers[_PRODUCTS] = kernels.products(inputs)
+        if kernels.needs_multiply(inputs, block):
+            numbers[_MULTIPLY] = kernels.multiply(query.dtype).address
     numbers[_INVERSE_TEMPERATURE] = 1.0 / inputs.temperature
     dropout = inputs.dropout
     if dropout:

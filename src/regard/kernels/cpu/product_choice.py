@@ -15,6 +15,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -70,15 +71,19 @@ def _microkernel_wins() -> bool:
 
 def measure() -> tuple[float, float]:
     """Seconds of one product on one thread, by BLAS (infinite where there is none) and by the microkernel."""
-    from regard.kernels.cpu.kernels import measured_product
-    from regard.kernels.cpu.launch import named_arguments, packed
+    from regard.kernels.cpu.kernels import multiply
+    from regard.kernels.cpu.record import PRODUCT, WIDE
 
     a, b, c = torch.ones(ROWS, DEPTH), torch.ones(DEPTH, COLUMNS), torch.empty(ROWS, COLUMNS)
-    numbers = named_arguments(
-        queries=ROWS, dim=DEPTH, keys=COLUMNS, query=a.data_ptr(), key=b.data_ptr(), output=c.data_ptr()
-    )
-    record = packed(numbers)
-    by_microkernel = partial(function_at(measured_product().address), ctypes.addressof(record))
+    record = np.zeros((), PRODUCT)
+    told = {
+        "way": WIDE, "factor": 1, "rows": ROWS, "columns": COLUMNS, "depth": DEPTH,
+        "a": a.data_ptr(), "a_row": DEPTH, "a_column": 1, "b": b.data_ptr(), "b_row": COLUMNS,
+        "c": c.data_ptr(), "c_row": COLUMNS,
+    }  # fmt: skip
+    for name, number in told.items():
+        record[name] = number
+    by_microkernel = partial(function_at(multiply(torch.float32).address), record.ctypes.data)
     if not gemm_address(torch.float32):
         return math.inf, _fastest(by_microkernel)[0]
     limit = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int)(limit_address())

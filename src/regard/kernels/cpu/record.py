@@ -21,6 +21,8 @@ _OF_A_LAUNCH = (
     # BLAS's gemm, and what keeps it to one thread; 0: products are plain loops. For the
     # microkernel: keys and values transposed, [batch, kv_heads, features, padded keys].
     ("gemm", "limit_threads", "key_transposed", "value_transposed"),
+    # How products are made that need not be made in another way, and the kernel for all ways but BLAS; 0: not needed.
+    ("products", "multiply"),
     SIZES,
     # Of `regard.kernels.kinds`.
     ("bias_kind",),
@@ -50,3 +52,16 @@ FORMATS: dict[str, str] = {
 POSITIONS = {name: position for position, name in enumerate(FORMATS)}
 
 LAYOUT = np.dtype([(name, np.int64 if kind == "q" else np.float64) for name, kind in FORMATS.items()])
+
+BLAS, WIDE, PLAIN, PLAIN_TRANSPOSED, FEW_SCORES, FEW_MIXTURES = range(6)
+"""How products are made: by BLAS, by the microkernel, in plain loops (``a b``, or ``a bᵀ``), and where ``a`` has a few
+rows, with keys (``a bᵀ``) or with values (``a b``)."""
+
+PRODUCT = np.dtype(
+    [
+        *((name, np.int64) for name in ("way", "keep", "rows", "columns", "depth")),
+        *((name, np.int64) for name in ("a", "a_row", "a_column", "b", "b_row", "c", "c_row")),
+        ("factor", np.float64),
+    ]
+)
+"""What the kernel is told that multiplies: ``c = factor · a b + keep · c``, as `bodies.wide_product` has it."""

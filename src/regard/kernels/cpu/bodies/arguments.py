@@ -6,12 +6,12 @@ import numpy as np
 from numba import from_dtype, types
 from numba.extending import intrinsic
 
-from regard.kernels.cpu.record import LAYOUT
+from regard.kernels.cpu.record import LAYOUT, PRODUCT
 
 # pyright: reportCallIssue=false, reportAttributeAccessIssue=false
 # Intrinsics take one argument less than they are defined with: the first one is Numba's.
 
-RECORD = from_dtype(LAYOUT)
+RECORD, _PRODUCT = from_dtype(LAYOUT), from_dtype(PRODUCT)
 
 ZEROS = {"float32": np.float32(0), "float64": np.float64(0)}
 """A number of each dtype, which tells parts their type."""
@@ -23,8 +23,14 @@ ZERO: Any = np.int64(0)
 @intrinsic
 def arguments_at(typing: Any, address: Any) -> Any:
     """The record at an address."""
+    return RECORD(types.int64), _generate_pointer
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.inttoptr(arguments[0], context.get_value_type(signature.return_type))
 
-    return RECORD(types.int64), generate
+@intrinsic
+def product_at(typing: Any, address: Any) -> Any:
+    """The `PRODUCT` at an address."""
+    return _PRODUCT(types.int64), _generate_pointer
+
+
+def _generate_pointer(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    return builder.inttoptr(arguments[0], context.get_value_type(signature.return_type))

@@ -32,7 +32,7 @@ from regard.kernels.cpu.bodies.block_gradients import (
 from regard.kernels.cpu.bodies.elementary import exp
 from regard.kernels.cpu.bodies.intrinsics import array_at, copy, fetch_add, release, size_of
 from regard.kernels.cpu.bodies.parts import inlined
-from regard.kernels.cpu.bodies.products import ROUTINES, limit_threads
+from regard.kernels.cpu.bodies.products import Routine, limit_threads, routine_of
 from regard.kernels.cpu.bodies.row_adjustments import adjust_row, drop_row, tanh_of_half, window_row
 from regard.kernels.cpu.bodies.row_gradients import differentiate
 from regard.kernels.cpu.bodies.row_normalizers import log_weight, normalize_again, normalizer_of_head
@@ -140,7 +140,7 @@ def differentiate_dropout(p: Any, block: Block, r: int, runs: Any, mixed: Any, g
 
 @inlined
 def differentiate_block(
-    p: Any, block: Block, chunk: int, scratch: Scratch, gradients: GradientScratch, normalizer: Any, routine: Any
+    p: Any, block: Block, chunk: int, scratch: Scratch, gradients: GradientScratch, normalizer: Any, routine: Routine
 ) -> None:
     """From a block's scores to its weights, the gradient that they give to the values, and that of the scores."""
     weights, gradient, mixed = scratch.scores, gradients.gradient, gradients.mixed
@@ -183,9 +183,9 @@ def differentiate_block(
     differentiate_values(p, block, chunk, routine, mixed)
 
 
-def attention_backward(dtype: str, units: str, normalizer: str, routine: str) -> Callable[[int], None]:
-    """The body for a dtype, float32 or float64, a score's units, a normalizer and a routine for products."""
-    zero, of_head, Routine = ZEROS[dtype], normalizer_of_head(normalizer), ROUTINES[routine]
+def attention_backward(dtype: str, units: str, normalizer: str) -> Callable[[int], None]:
+    """The body for a dtype, float32 or float64, a score's units and a normalizer."""
+    zero, of_head = ZEROS[dtype], normalizer_of_head(normalizer)
     additive, score, differentiate_scores = units != "product", SCORES[units], DIFFERENTIATIONS[units]
 
     def body(address: int) -> None:
@@ -193,8 +193,7 @@ def attention_backward(dtype: str, units: str, normalizer: str, routine: str) ->
         memory, scratch, gradients = gradient_memory(p, additive, zero)
         if memory == 0:
             return
-        threads = limit_threads(p.limit_threads, 1)
-        routine = Routine(p.gemm)
+        threads, routine = limit_threads(p.limit_threads, 1), routine_of(p)
         while True:
             task = fetch_add(address)
             if task >= p.tasks:

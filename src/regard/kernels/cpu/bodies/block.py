@@ -11,10 +11,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from regard.kernels.cpu.bodies.few_rows import scores_of_few_rows
 from regard.kernels.cpu.bodies.intrinsics import array_at, cache_line, copy, is_single, matrix_at, size_of
 from regard.kernels.cpu.bodies.parts import inlined
-from regard.kernels.cpu.bodies.products import product_with_keys
+from regard.kernels.cpu.bodies.products import Routine, product_with_keys, scores_of_few_rows
 from regard.kernels.cpu.bodies.relu_sum import copy_query, score_rectified
 from regard.kernels.cpu.bodies.tanh_sum import (
     Queries,
@@ -155,7 +154,7 @@ def transposed_matrix(address: int, p: Any, block: Block, part: KeyRange, featur
 
 
 @inlined
-def _score_product(p: Any, block: Block, routine: Any, scratch: Scratch) -> None:
+def _score_product(p: Any, block: Block, routine: Routine, scratch: Scratch) -> None:
     """Scores of a block that are inner products, scaled; before cap, bias and mask."""
     scores = scratch.scores
     example = scores[0, 0]
@@ -165,8 +164,8 @@ def _score_product(p: Any, block: Block, routine: Any, scratch: Scratch) -> None
         key = key_matrix(p, block, part, example)
         transposed = transposed_matrix(p.key_transposed, p, block, part, p.dim, example)
         size = Size(block.rows, part.keys, p.dim)
-        if is_single(example) and block.rows <= FEW_ROWS:
-            scores_of_few_rows(size, scale, query, key, column_matrix(scores, part))
+        if is_single(example) and routine.multiply != 0 and block.rows <= FEW_ROWS:
+            scores_of_few_rows(routine, size, scale, query, key, column_matrix(scores, part))
         else:
             product_with_keys(routine, size, scale, query, key, transposed, column_matrix(scores, part))
 
@@ -183,7 +182,7 @@ def _score_units(relu: bool) -> Any:
     """Of rectified units, or of tanh."""
 
     @inlined
-    def score(p: Any, block: Block, routine: Any, scratch: Scratch) -> None:
+    def score(p: Any, block: Block, routine: Routine, scratch: Scratch) -> None:
         """Scores of a block that are sums of units; before cap, bias and mask. Leaves the queries prepared."""
         scores, weight = scratch.scores, scratch.weight
         example = scores[0, 0]

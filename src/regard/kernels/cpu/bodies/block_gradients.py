@@ -22,7 +22,7 @@ from regard.kernels.cpu.bodies.block import (
 )
 from regard.kernels.cpu.bodies.intrinsics import allocate, array_at, cache_line, matrix_at, size_of
 from regard.kernels.cpu.bodies.parts import inlined
-from regard.kernels.cpu.bodies.products import product, product_of_transposed, product_with_keys
+from regard.kernels.cpu.bodies.products import Routine, product, product_of_transposed, product_with_keys
 from regard.kernels.cpu.bodies.relu_sum import differentiate_rectified
 from regard.kernels.cpu.bodies.tanh_sum import (
     Gradients,
@@ -103,7 +103,7 @@ def _differentiate_units(relu: bool) -> Any:
 
     @inlined
     def differentiate(
-        p: Any, block: Block, chunk: int, routine: Any, scratch: Scratch, gradients: GradientScratch
+        p: Any, block: Block, chunk: int, routine: Routine, scratch: Scratch, gradients: GradientScratch
     ) -> None:
         """From the gradient of a block's additive scores to that of its queries, and the chunk's of keys and weight."""
         gradient, weight, rows = gradients.gradient, scratch.weight, block.rows
@@ -145,7 +145,7 @@ def _differentiate_units(relu: bool) -> Any:
 
 @inlined
 def _differentiate_product(
-    p: Any, block: Block, chunk: int, routine: Any, scratch: Scratch, gradients: GradientScratch
+    p: Any, block: Block, chunk: int, routine: Routine, scratch: Scratch, gradients: GradientScratch
 ) -> None:
     """The same for inner products: ``dQ = dS K``, ``dK += dSᵀ Q``."""
     gradient = gradients.gradient
@@ -178,7 +178,7 @@ def grad_output_matrix(p: Any, block: Block, example: Any) -> Matrix:
 
 
 @inlined
-def differentiate_mixture(p: Any, block: Block, routine: Any, gradient: Any) -> None:
+def differentiate_mixture(p: Any, block: Block, routine: Routine, gradient: Any) -> None:
     """The gradient of a block's weights as they mixed the values: ``dP = dO Vᵀ``."""
     example = gradient[0, 0]
     grad_output, one = grad_output_matrix(p, block, example), gradient.dtype.type(1)
@@ -190,7 +190,7 @@ def differentiate_mixture(p: Any, block: Block, routine: Any, gradient: Any) -> 
 
 
 @inlined
-def differentiate_values(p: Any, block: Block, chunk: int, routine: Any, mixed: Any) -> None:
+def differentiate_values(p: Any, block: Block, chunk: int, routine: Routine, mixed: Any) -> None:
     """Add a block's gradient to that of the values: ``dV += Pᵀ dO``."""
     example = mixed[0, 0]
     head, one = (block.batch * p.kv_heads + block.group) * p.chunks + chunk, mixed.dtype.type(1)

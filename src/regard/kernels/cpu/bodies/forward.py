@@ -19,7 +19,6 @@ from regard.kernels.cpu.bodies.block import (
     scratch_at,
     value_matrix,
 )
-from regard.kernels.cpu.bodies.few_rows import mixtures_of_few_rows
 from regard.kernels.cpu.bodies.intrinsics import (
     allocate,
     array_at,
@@ -31,7 +30,7 @@ from regard.kernels.cpu.bodies.intrinsics import (
     size_of,
 )
 from regard.kernels.cpu.bodies.parts import inlined
-from regard.kernels.cpu.bodies.products import ROUTINES, limit_threads, product
+from regard.kernels.cpu.bodies.products import Routine, limit_threads, mixtures_of_few_rows, product, routine_of
 from regard.kernels.cpu.bodies.row_adjustments import adjust_row, drop_row, window_row
 from regard.kernels.cpu.bodies.row_normalizers import normalize, normalizer_of_head
 from regard.kernels.cpu.bodies.visible_keys import clear_hidden, find_runs, range_at
@@ -76,7 +75,7 @@ def store_weights(p: Any, block: Block, weights: Any) -> None:
 
 
 @inlined
-def mix_values(p: Any, block: Block, routine: Any, weights: Any) -> None:
+def mix_values(p: Any, block: Block, routine: Routine, weights: Any) -> None:
     """The output of a block, of whose segments there is one."""
     real = weights.dtype.type
     result = Matrix(p.output + block.at * p.value_dim * weights.itemsize, p.value_dim, 1)
@@ -84,15 +83,15 @@ def mix_values(p: Any, block: Block, routine: Any, weights: Any) -> None:
         part = range_at(block.segments, s)
         size, value = Size(block.rows, p.value_dim, part.keys), value_matrix(p, block, part, weights[0, 0])
         mixed = column_matrix(weights, part)
-        if is_single(real(1)) and block.rows <= FEW_ROWS and p.value_dim % LANES == 0:
-            mixtures_of_few_rows(size, real(1), mixed, value, result, min(s, 1))
+        if is_single(real(1)) and routine.multiply != 0 and block.rows <= FEW_ROWS and p.value_dim % LANES == 0:
+            mixtures_of_few_rows(routine, size, real(1), mixed, value, result, min(s, 1))
         else:
             product(routine, size, real(1), mixed, value, result, min(s, 1))
 
 
-def attention_forward(dtype: str, units: str, normalizer: str, routine: str) -> Callable[[int], None]:
-    """The body for a dtype, float32 or float64, a score's units, a normalizer and a routine for products."""
-    zero, of_head, Routine = ZEROS[dtype], normalizer_of_head(normalizer), ROUTINES[routine]
+def attention_forward(dtype: str, units: str, normalizer: str) -> Callable[[int], None]:
+    """The body for a dtype, float32 or float64, a score's units and a normalizer."""
+    zero, of_head = ZEROS[dtype], normalizer_of_head(normalizer)
     additive, score = units != "product", SCORES[units]
 
     def body(address: int) -> None:
@@ -101,8 +100,7 @@ def attention_forward(dtype: str, units: str, normalizer: str, routine: str) -> 
         if memory == 0:
             return
         scratch = scratch_at(p, cache_line(memory), additive, zero)
-        threads = limit_threads(p.limit_threads, 1)
-        routine = Routine(p.gemm)
+        threads, routine = limit_threads(p.limit_threads, 1), routine_of(p)
         real = type(zero)
         scores = scratch.scores
         blocks = ceil_div(p.queries, p.block)

@@ -220,6 +220,18 @@ def cache_line(address: int) -> int:
 
 
 @intrinsic
+def call_kernel(typing: Any, function: Any, address: Any) -> Any:
+    """The kernel whose machine code is at an address, for what is told at another one."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        kind = ir.FunctionType(ir.VoidType(), [ir.IntType(64)])
+        builder.call(builder.inttoptr(arguments[0], kind.as_pointer()), [arguments[1]])
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64), generate
+
+
+@intrinsic
 def call_with_number(typing: Any, function: Any, number: Any) -> Any:
     """The C function ``int f(int)`` at an address."""
 

@@ -4,10 +4,8 @@ from collections.abc import Callable
 
 from regard.kernels.cpu.bodies.arguments import ZEROS, arguments_at
 from regard.kernels.cpu.bodies.intrinsics import allocate, array_at, cache_line, fetch_add, release, size_of
-from regard.kernels.cpu.bodies.products import Microkernel, product
 from regard.kernels.cpu.bodies.relu_sum import copy_keys
 from regard.kernels.cpu.bodies.tanh_sum import keys_of, prepare_keys
-from regard.kernels.cpu.bodies.wide_product import Matrix, Size
 from regard.kernels.cpu.sizes import TILE, ceil_div, padded_length
 
 # pyright: reportCallIssue=false, reportAttributeAccessIssue=false
@@ -72,18 +70,5 @@ def transpose_keys(dtype: str) -> Callable[[int], None]:
                     row[j] = key[j * p.key_row + d]
                 for j in range(count, row.size):
                     row[j] = zero
-
-    return body
-
-
-def measured_product(dtype: str) -> Callable[[int], None]:
-    """The body of ``output = query · key`` for ``query [queries, dim]`` and ``key [dim, keys]``, by the microkernel."""
-    zero = ZEROS[dtype]
-
-    def body(address: int) -> None:
-        p = arguments_at(address)
-        a, b = Matrix(p.query, p.dim, 1), Matrix(p.key, p.keys, 1)
-        size = Size(p.queries, p.keys, p.dim)
-        product(Microkernel(p.gemm), size, type(zero)(1), a, b, Matrix(p.output, p.keys, 1), 0)
 
     return body

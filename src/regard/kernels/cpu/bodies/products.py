@@ -1,15 +1,21 @@
-"""Matrix products inside a kernel: the BLAS that PyTorch brought along, one thread of it in each of ours."""
+"""Matrix products inside a kernel: by the BLAS that PyTorch brought along, or by a kernel that only multiplies.
+
+A kernel calls that one, and is compiled without it: it would take longer to compile than the kernel itself.
+"""
 
 # pyright: reportCallIssue=false, reportAttributeAccessIssue=false
 # Intrinsics take one argument less than they are defined with: the first one is Numba's.
 
 from typing import Any, NamedTuple
 
-from regard.kernels.cpu.bodies.arguments import ZERO
-from regard.kernels.cpu.bodies.intrinsics import array_at, call_gemm, call_with_number
-from regard.kernels.cpu.bodies.parts import chosen_for, inlined
-from regard.kernels.cpu.bodies.wide_product import Matrix, Size, plain_product, wide_product
+from regard.kernels.cpu.bodies.arguments import product_at
+from regard.kernels.cpu.bodies.intrinsics import call_gemm, call_kernel, call_with_number, stack_memory
+from regard.kernels.cpu.bodies.parts import inlined
+from regard.kernels.cpu.bodies.wide_product import Matrix, Size
+from regard.kernels.cpu.record import BLAS, FEW_MIXTURES, FEW_SCORES, PLAIN_TRANSPOSED, PRODUCT, WIDE
 from regard.kernels.cpu.sizes import padded_length
+
+_PRODUCT_SIZE = PRODUCT.itemsize
 
 
 @inlined
@@ -18,131 +24,99 @@ def limit_threads(function: int, threads: int) -> int:
     return call_with_number(function, threads) if function != 0 else 0
 
 
-@inlined
-def product_with_transposed(gemm: int, size: Size, factor: Any, a: Matrix, b: Matrix, c: Matrix) -> None:
-    """``c = factor · a bᵀ`` for row-major ``a [rows, depth]`` and ``b [columns, depth]``."""
-    if gemm != 0:
-        flipped = (size.columns, size.rows, size.depth)
-        call_gemm(
-            gemm, (1, 0), flipped, factor, (b.address, b.row), (a.address, a.row), (c.address, c.row), type(factor)(0)
-        )
-        return
-    left = array_at(a.address, size.rows * a.row, factor)
-    right = array_at(b.address, size.columns * b.row, factor)
-    result = array_at(c.address, size.rows * c.row, factor)
-    for i in range(size.rows):
-        x = left[i * a.row : i * a.row + size.depth]
-        for j in range(size.columns):
-            y = right[j * b.row : j * b.row + size.depth]
-            total = type(factor)(0)
-            for d in range(size.depth):
-                total += x[d] * y[d]
-            result[i * c.row + j] = factor * total
+class Routine(NamedTuple):
+    """What makes products.
 
-
-class Blas(NamedTuple):
-    """Products by BLAS's gemm at an address; 0: by plain loops."""
-
-    gemm: int
-
-
-class Microkernel(NamedTuple):
-    """Products by the microkernel; by BLAS's gemm where it needs a matrix transposed that is not."""
-
-    gemm: int
-
-
-ROUTINES = {"blas": Blas, "microkernel": Microkernel}
-"""By the words that kernels are compiled for."""
-
-
-def product(routine: Any, size: Size, factor: Any, a: Matrix, b: Matrix, c: Matrix, keep: int) -> None:
-    """``c = factor · a b + keep · c`` for row-major matrices; ``keep`` is 0 or 1.
-
-    A kernel is compiled for one ``routine``: the type of the first argument chooses.
+    Attributes:
+        way: `BLAS`, `WIDE` or `PLAIN`.
+        gemm: BLAS's, at an address, of which each of our threads uses one thread; 0: there is none.
+        multiply: the kernel of `multiply`, at an address, for all other ways; 0: it is not needed.
     """
-    raise NotImplementedError("only in kernels")
+
+    way: int
+    gemm: int
+    multiply: int
 
 
 @inlined
-def _product_by_blas(routine: Blas, size: Size, factor: Any, a: Matrix, b: Matrix, c: Matrix, keep: int) -> None:
-    if routine.gemm != 0:
-        flipped = (size.columns, size.rows, size.depth)
-        kept = type(factor)(keep)
+def routine_of(p: Any) -> Routine:
+    """That of a launch."""
+    return Routine(p.products, p.gemm, p.multiply)
+
+
+@inlined
+def _multiply(routine: Routine, way: int, size: Size, factor: Any, a: Matrix, b: Matrix, c: Matrix, keep: int) -> None:
+    """A product by the kernel of `multiply`."""
+    place = stack_memory(_PRODUCT_SIZE)
+    p = product_at(place)
+    p.way, p.keep, p.factor = way, keep, factor
+    p.rows, p.columns, p.depth = size.rows, size.columns, size.depth
+    p.a, p.a_row, p.a_column = a.address, a.row, a.column
+    p.b, p.b_row = b.address, b.row
+    p.c, p.c_row = c.address, c.row
+    call_kernel(routine.multiply, place)
+
+
+@inlined
+def product(routine: Routine, size: Size, factor: Any, a: Matrix, b: Matrix, c: Matrix, keep: int) -> None:
+    """``c = factor · a b + keep · c`` for row-major matrices; ``keep`` is 0 or 1."""
+    if routine.way == BLAS:
+        flipped, kept = (size.columns, size.rows, size.depth), type(factor)(keep)
         call_gemm(
             routine.gemm, (0, 0), flipped, factor, (b.address, b.row), (a.address, a.row), (c.address, c.row), kept
         )
     else:
-        plain_product(0, size, factor, a, b, c, keep)
-
-
-@chosen_for(product)
-def _(routine: Any, size: Any, factor: Any, a: Any, b: Any, c: Any, keep: Any) -> Any:
-    if routine.instance_class is Microkernel:
-        return lambda routine, size, factor, a, b, c, keep: wide_product(size, factor, a, b, c, keep)
-    return lambda routine, size, factor, a, b, c, keep: _product_by_blas(routine, size, factor, a, b, c, keep)
-
-
-def product_of_transposed(routine: Any, size: Size, factor: Any, a: Matrix, b: Matrix, c: Matrix, keep: int) -> None:
-    """``c = factor · aᵀ b + keep · c`` for row-major ``a [depth, rows]`` and ``b [depth, columns]``."""
-    raise NotImplementedError("only in kernels")
+        _multiply(routine, routine.way, size, factor, a, b, c, keep)
 
 
 @inlined
-def flipped_matrix(a: Matrix) -> Matrix:
-    """The transpose."""
-    return Matrix(a.address, a.column, a.row)
-
-
-@inlined
-def _product_of_transposed_by_blas(
-    routine: Blas, size: Size, factor: Any, a: Matrix, b: Matrix, c: Matrix, keep: int
+def product_of_transposed(
+    routine: Routine, size: Size, factor: Any, a: Matrix, b: Matrix, c: Matrix, keep: int
 ) -> None:
-    if routine.gemm != 0:
-        flipped = (size.columns, size.rows, size.depth)
-        kept = type(factor)(keep)
+    """``c = factor · aᵀ b + keep · c`` for row-major ``a [depth, rows]`` and ``b [depth, columns]``."""
+    if routine.way == BLAS:
+        flipped, kept = (size.columns, size.rows, size.depth), type(factor)(keep)
         call_gemm(
             routine.gemm, (0, 1), flipped, factor, (b.address, b.row), (a.address, a.row), (c.address, c.row), kept
         )
     else:
-        plain_product(0, size, factor, flipped_matrix(a), b, c, keep)
-
-
-@chosen_for(product_of_transposed)
-def _(routine: Any, size: Any, factor: Any, a: Any, b: Any, c: Any, keep: Any) -> Any:
-    if routine.instance_class is Microkernel:
-        return lambda routine, size, factor, a, b, c, keep: wide_product(size, factor, flipped_matrix(a), b, c, keep)
-    return lambda routine, size, factor, a, b, c, keep: _product_of_transposed_by_blas(
-        routine, size, factor, a, b, c, keep
-    )
-
-
-def product_with_keys(
-    routine: Any, size: Size, factor: Any, a: Matrix, b: Matrix, transposed: Matrix, c: Matrix
-) -> None:
-    """``c = factor · a bᵀ`` as `product_with_transposed`, or from ``transposed``, which is bᵀ if its address is not 0.
-
-    Rows of ``transposed`` and ``c`` go on to a multiple of LANES.
-    """
-    raise NotImplementedError("only in kernels")
+        _multiply(routine, routine.way, size, factor, Matrix(a.address, a.column, a.row), b, c, keep)
 
 
 @inlined
-def _product_with_keys_by_microkernel(
-    routine: Microkernel, size: Size, factor: Any, a: Matrix, b: Matrix, transposed: Matrix, c: Matrix
-) -> None:
-    if transposed.address != 0:
-        wide_product(Size(size.rows, padded_length(size.columns), size.depth), factor, a, transposed, c, ZERO)
-    else:
-        product_with_transposed(routine.gemm, size, factor, a, b, c)
-
-
-@chosen_for(product_with_keys)
-def _(routine: Any, size: Any, factor: Any, a: Any, b: Any, transposed: Any, c: Any) -> Any:
-    if routine.instance_class is Microkernel:
-        return lambda routine, size, factor, a, b, transposed, c: _product_with_keys_by_microkernel(
-            routine, size, factor, a, b, transposed, c
+def product_with_transposed(routine: Routine, size: Size, factor: Any, a: Matrix, b: Matrix, c: Matrix) -> None:
+    """``c = factor · a bᵀ`` for row-major ``a [rows, depth]`` and ``b [columns, depth]``."""
+    if routine.gemm != 0:
+        flipped, kept = (size.columns, size.rows, size.depth), type(factor)(0)
+        call_gemm(
+            routine.gemm, (1, 0), flipped, factor, (b.address, b.row), (a.address, a.row), (c.address, c.row), kept
         )
-    return lambda routine, size, factor, a, b, transposed, c: product_with_transposed(
-        routine.gemm, size, factor, a, b, c
-    )
+    else:
+        _multiply(routine, PLAIN_TRANSPOSED, size, factor, a, b, c, 0)
+
+
+@inlined
+def product_with_keys(
+    routine: Routine, size: Size, factor: Any, a: Matrix, b: Matrix, transposed: Matrix, c: Matrix
+) -> None:
+    """`product_with_transposed`, or from ``transposed``, which is bᵀ if its address is not 0.
+
+    Rows of ``transposed`` and ``c`` go on to a multiple of LANES.
+    """
+    if transposed.address != 0:
+        padded = Size(size.rows, padded_length(size.columns), size.depth)
+        _multiply(routine, WIDE, padded, factor, a, transposed, c, 0)
+    else:
+        product_with_transposed(routine, size, factor, a, b, c)
+
+
+@inlined
+def scores_of_few_rows(routine: Routine, size: Size, factor: Any, a: Matrix, b: Matrix, c: Matrix) -> None:
+    """``c = factor · a bᵀ`` in float32, for a few rows of ``a``."""
+    _multiply(routine, FEW_SCORES, size, factor, a, b, c, 0)
+
+
+@inlined
+def mixtures_of_few_rows(routine: Routine, size: Size, factor: Any, a: Matrix, b: Matrix, c: Matrix, keep: int) -> None:
+    """``c = factor · a b + keep · c`` in float32, for a few rows of ``a``; columns are a multiple of LANES."""
+    _multiply(routine, FEW_MIXTURES, size, factor, a, b, c, keep)

@@ -23,7 +23,7 @@ from regard.kernels.cpu.bodies.block import (
 from regard.kernels.cpu.bodies.elementary import exp, log
 from regard.kernels.cpu.bodies.intrinsics import allocate, array_at, cache_line, copy, fetch_add, release, size_of
 from regard.kernels.cpu.bodies.parts import inlined
-from regard.kernels.cpu.bodies.products import ROUTINES, limit_threads
+from regard.kernels.cpu.bodies.products import limit_threads, routine_of
 from regard.kernels.cpu.bodies.row_adjustments import adjust_row, window_row
 from regard.kernels.cpu.bodies.row_normalizers import clear_row, largest, normalize, normalizer_of_head
 from regard.kernels.cpu.bodies.visible_keys import COLUMN, fill_gaps, find_runs, key_at, range_at
@@ -241,9 +241,9 @@ def block_is_wanted(p: Any, block: Block) -> bool:
     return wanted
 
 
-def attention_readings(dtype: str, units: str, normalizer: str, routine: str) -> Callable[[int], None]:
-    """The body for a dtype, float32 or float64, a score's units, a normalizer and a routine for products."""
-    zero, of_head, Routine = ZEROS[dtype], normalizer_of_head(normalizer), ROUTINES[routine]
+def attention_readings(dtype: str, units: str, normalizer: str) -> Callable[[int], None]:
+    """The body for a dtype, float32 or float64, a score's units and a normalizer."""
+    zero, of_head = ZEROS[dtype], normalizer_of_head(normalizer)
     softmax = normalizer == "softmax"
     additive, score = units != "product", SCORES[units]
 
@@ -257,7 +257,7 @@ def attention_readings(dtype: str, units: str, normalizer: str, routine: str) ->
         scratch = scratch_at(p, cache_line(memory), additive, zero)
         maxima = array_at(scratch.end, groups, zero)
         threads = limit_threads(p.limit_threads, 1)
-        routine = Routine(p.gemm)
+        routine = routine_of(p)
         while True:
             task = fetch_add(address)
             if task >= p.tasks:

@@ -35,7 +35,7 @@ from regard.kernels.cpu.bodies.intrinsics import (
     size_of,
 )
 from regard.kernels.cpu.bodies.parts import inlined
-from regard.kernels.cpu.bodies.products import ROUTINES, limit_threads, product, product_with_transposed
+from regard.kernels.cpu.bodies.products import Routine, limit_threads, product, product_with_transposed, routine_of
 from regard.kernels.cpu.bodies.row_adjustments import drop_row
 from regard.kernels.cpu.bodies.row_gradients import differentiate
 from regard.kernels.cpu.bodies.row_normalizers import normalizer_of_head
@@ -59,7 +59,9 @@ from regard.kernels.cpu.sizes import TILE, even_length, padded_length
 
 
 @inlined
-def differentiate_scores(p: Any, block: Block, normalizer: Any, gradient: Any, weights: Any, memory: Any) -> None:
+def differentiate_scores(
+    p: Any, block: Block, routine: Routine, normalizer: Any, gradient: Any, weights: Any, memory: Any
+) -> None:
     """From the gradients of a step's output and weights to those of its scores, ``gradient [queries, …]``.
 
     Args:
@@ -72,7 +74,7 @@ def differentiate_scores(p: Any, block: Block, normalizer: Any, gradient: Any, w
     for s in range(block.segment_count):
         part = range_at(block.segments, s)
         product_with_transposed(
-            p.gemm, Size(p.queries, part.keys, p.value_dim), gradient.dtype.type(1), grad_output,
+            routine, Size(p.queries, part.keys, p.value_dim), gradient.dtype.type(1), grad_output,
             value_matrix(p, block, part, zero), column_matrix(gradient, part),
         )  # fmt: skip
     for row in range(p.queries):
@@ -152,7 +154,7 @@ def differentiate_queries(p: Any, block: Block, queries: Queries, gradient: Any,
 
 
 @inlined
-def query_gradients(p: Any, block: Block, routine: Any, gradient: Any) -> None:
+def query_gradients(p: Any, block: Block, routine: Routine, gradient: Any) -> None:
     """The same for inner products: ``dQ = dS K``; zeros where no key is visible."""
     zero = gradient.dtype.type(0)
     address = p.grad_query + block.at * p.dim * size_of(zero)
@@ -174,11 +176,10 @@ def clear_sums(p: Any, b: int, weight: Any) -> None:
     array_at(p.grad_weight + b * weight.size * size_of(zero), weight.size, zero)[:] = real(0)
 
 
-def attention_step_backward(dtype: str, units: str, normalizer: str, routine: str) -> Callable[[int], None]:
-    """The body of one step, a batch row for each task, for a dtype, a score's units (no relu), a normalizer
-    and a routine for products. With an additive score it begins the sums of `additive_keys_backward` where these are
-    wanted."""
-    zero, of_head, Routine = ZEROS[dtype], normalizer_of_head(normalizer), ROUTINES[routine]
+def attention_step_backward(dtype: str, units: str, normalizer: str) -> Callable[[int], None]:
+    """The body of one step, a batch row for each task, for a dtype, a score's units (no relu) and a normalizer. With an
+    additive score it begins the sums of `additive_keys_backward` where these are wanted."""
+    zero, of_head = ZEROS[dtype], normalizer_of_head(normalizer)
     additive, differentiate_units = units != "product", DIFFERENTIATIONS[units]
 
     def body(address: int) -> None:
@@ -188,13 +189,13 @@ def attention_step_backward(dtype: str, units: str, normalizer: str, routine: st
             return
         gradient, weight = gradients.gradient, scratch.weight
         read_weight(p, 0, weight)
-        threads, routine = limit_threads(p.limit_threads, 1), Routine(p.gemm)
+        threads, routine = limit_threads(p.limit_threads, 1), routine_of(p)
         while True:
             b = fetch_add(address)
             if b >= p.tasks:
                 break
             block = block_of(p, b, 0, 0, scratch.segments)
-            differentiate_scores(p, block, of_head(p, 0, zero), gradient, scratch.scores[0], scratch.runs)
+            differentiate_scores(p, block, routine, of_head(p, 0, zero), gradient, scratch.scores[0], scratch.runs)
             if additive:
                 queries = prepare_queries(p, block, scratch)
                 if p.grad_key != 0:

@@ -48,6 +48,22 @@ def plain_product(start: int, size: Size, factor: Any, a: Matrix, b: Matrix, c: 
                 result[j] += number * right[j]
 
 
+@inlined
+def plain_product_with_transposed(size: Size, factor: Any, a: Matrix, b: Matrix, c: Matrix) -> None:
+    """``c = factor · a bᵀ`` in loops."""
+    left = array_at(a.address, size.rows * a.row, factor)
+    right = array_at(b.address, size.columns * b.row, factor)
+    result = array_at(c.address, size.rows * c.row, factor)
+    for i in range(size.rows):
+        x = left[i * a.row : i * a.row + size.depth]
+        for j in range(size.columns):
+            y = right[j * b.row : j * b.row + size.depth]
+            total = type(factor)(0)
+            for d in range(size.depth):
+                total += x[d] * y[d]
+            result[i * c.row + j] = factor * total
+
+
 def over_rows(tile_of: Callable[[int], Any], sizes: tuple[int, ...]) -> Any:
     """A part ``(rows, a, b, c, depth, factor, option) -> None`` that multiplies any number of rows, tile by tile.
 

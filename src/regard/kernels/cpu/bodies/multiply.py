@@ -1,0 +1,60 @@
+"""The kernel that multiplies matrices for other kernels."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from regard.kernels.cpu.bodies.arguments import product_at
+from regard.kernels.cpu.bodies.few_rows import mixtures_of_few_rows, scores_of_few_rows
+from regard.kernels.cpu.bodies.parts import inlined
+from regard.kernels.cpu.bodies.wide_product import (
+    Matrix,
+    Size,
+    plain_product,
+    plain_product_with_transposed,
+    wide_product,
+)
+from regard.kernels.cpu.record import FEW_MIXTURES, FEW_SCORES, PLAIN, PLAIN_TRANSPOSED
+
+# pyright: reportCallIssue=false, reportAttributeAccessIssue=false
+# Intrinsics take one argument less than they are defined with: the first one is Numba's.
+
+
+@inlined
+def _matrices(p: Any) -> tuple[Size, Matrix, Matrix, Matrix]:
+    """What a product is made of."""
+    return (
+        Size(p.rows, p.columns, p.depth),
+        Matrix(p.a, p.a_row, p.a_column),
+        Matrix(p.b, p.b_row, 1),
+        Matrix(p.c, p.c_row, 1),
+    )
+
+
+def multiply(dtype: str) -> Callable[[int], None]:
+    """The body of one product, told in a `PRODUCT`; for float64 there are plain loops alone."""
+
+    def single(address: int) -> None:
+        p = product_at(address)
+        (size, a, b, c), factor = _matrices(p), np.float32(p.factor)
+        if p.way == FEW_SCORES:
+            scores_of_few_rows(size, factor, a, b, c)
+        elif p.way == FEW_MIXTURES:
+            mixtures_of_few_rows(size, factor, a, b, c, p.keep)
+        elif p.way == PLAIN:
+            plain_product(0, size, factor, a, b, c, p.keep)
+        elif p.way == PLAIN_TRANSPOSED:
+            plain_product_with_transposed(size, factor, a, b, c)
+        else:
+            wide_product(size, factor, a, b, c, p.keep)
+
+    def double(address: int) -> None:
+        p = product_at(address)
+        size, a, b, c = _matrices(p)
+        if p.way == PLAIN_TRANSPOSED:
+            plain_product_with_transposed(size, p.factor, a, b, c)
+        else:
+            plain_product(0, size, p.factor, a, b, c, p.keep)
+
+    return {"float32": single, "float64": double}[dtype]
