@@ -17,7 +17,7 @@ from regard.kernels.cpu.compiling_process import CompilingProcess
 
 @pytest.fixture(autouse=True)
 def _two_processors(monkeypatch):
-    monkeypatch.setattr(compiling_process, "_processors", lambda: (0, 1))
+    monkeypatch.setattr(compiling_process, "_processors", lambda: 2)
 
 
 def compiled_here(said):
@@ -33,6 +33,16 @@ def test_later_kernels_are_compiled_by_another_process(folder, said):
     assert lines[0].startswith(
         "compiling for this machine in another process: 'tiny_kernel_3', 'tiny_kernel_5' (kept in"
     )
+
+
+@pytest.mark.parametrize(("processors", "elsewhere"), [(2, [3, 5]), (3, [3, 5, 7, 11]), (9, [3, 5, 7, 11, 13])])
+def test_each_spare_processor_gets_two(folder, said, monkeypatch, processors, elsewhere):
+    monkeypatch.setattr(compiling_process, "_processors", lambda: processors)
+    steps = [2, 3, 5, 7, 11, 13]
+    kernels = [tiny(step) for step in steps]
+    kernel.compile_together(*kernels)
+    assert [call(one) for one in kernels] == steps
+    assert compiled_here(said()) == [f"tiny_kernel_{step}" for step in steps if step not in elsewhere]
 
 
 def test_they_are_found_in_any_order(folder, said):
@@ -62,7 +72,7 @@ def test_where_there_is_no_other_process_kernels_are_compiled_here(folder, said,
         raise OSError("Resource temporarily unavailable")
 
     if reason == "one processor":
-        monkeypatch.setattr(compiling_process, "_processors", lambda: (0,))
+        monkeypatch.setattr(compiling_process, "_processors", lambda: 1)
     elif reason == "no interpreter":
         monkeypatch.setattr(sys, "executable", None)
     elif reason == "another program":

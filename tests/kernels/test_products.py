@@ -19,7 +19,7 @@ def _way(request, monkeypatch):
     wide = request.param == "wide"
     monkeypatch.setattr(kernels, "is_wide", lambda inputs: wide and inputs.query.dtype == torch.float32)
     if request.param != "blas":
-        monkeypatch.setattr(launch, "gemm_address", lambda dtype: 0)
+        monkeypatch.setattr(kernels, "gemm_address", lambda dtype: 0)
 
 
 def inputs_of(dtype, additive, dim=7, value_dim=5, queries=67, keys=131):

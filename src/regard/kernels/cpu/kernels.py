@@ -36,11 +36,10 @@ def is_wide(inputs: KernelInputs) -> bool:
     return inputs.units == "product" or gemm_address(torch.float32) == 0
 
 
-def products(inputs: KernelInputs) -> int:
-    """How products are made: `BLAS`, `WIDE` or `PLAIN`."""
-    if is_wide(inputs):
-        return WIDE
-    return BLAS if gemm_address(inputs.query.dtype) else PLAIN
+def products(inputs: KernelInputs) -> tuple[int, int]:
+    """How products are made, `BLAS`, `WIDE` or `PLAIN`, and the address of BLAS's."""
+    gemm = gemm_address(inputs.query.dtype)
+    return WIDE if is_wide(inputs) else BLAS if gemm else PLAIN, gemm
 
 
 def forward(inputs: KernelInputs) -> tuple[Kernel, int]:
@@ -101,7 +100,7 @@ def multiply(dtype: torch.dtype) -> Kernel:
 
 def needs_multiply(inputs: KernelInputs, block: int) -> bool:
     """Whether BLAS does not make all products of blocks of so many rows."""
-    return products(inputs) != BLAS or (block <= FEW_ROWS and inputs.query.dtype == torch.float32)
+    return products(inputs)[0] != BLAS or (block <= FEW_ROWS and inputs.query.dtype == torch.float32)
 
 
 def compile_missing(inputs: KernelInputs, later: tuple[str, ...]) -> None:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from regard.kernels.cpu import kernels
-from regard.kernels.cpu.blas import gemm_address, limit_address
+from regard.kernels.cpu.blas import limit_address
 from regard.kernels.cpu.fields import Writer
 from regard.kernels.cpu.kernel import Kernel
 from regard.kernels.cpu.kernel_inputs import KernelInputs
@@ -70,9 +70,9 @@ def fill_arguments(inputs: KernelInputs, block: int = 0, chunks: int = 1, **more
     if inputs.normalizer != SIGMOID:
         numbers[_SHIFT] = 0
     numbers[_SIZES] = batch, heads, kv_heads, queries, keys, dim, value_dim, block, chunks, inputs.runs
-    numbers[_GEMM], numbers[_LIMIT_THREADS] = gemm_address(query.dtype), limit_address()
     if block:
-        numbers[_PRODUCTS] = kernels.products(inputs)
+        numbers[_PRODUCTS], numbers[_GEMM] = kernels.products(inputs)
+        numbers[_LIMIT_THREADS] = limit_address()
         if kernels.needs_multiply(inputs, block):
             numbers[_MULTIPLY] = kernels.multiply(query.dtype).address
     numbers[_INVERSE_TEMPERATURE] = 1.0 / inputs.temperature
