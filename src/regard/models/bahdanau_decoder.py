@@ -9,7 +9,9 @@ from regard.models.encoders import Encoded
 from regard.models.hard_attention import Choices, HardChoice
 from regard.models.readout import Readout
 from regard.models.recurrent_decoder import Decoded, DecoderState, RecurrentDecoder
+from regard.models.step_products import StepLinear, compute_dtype
 from regard.nn import Attention, Memory
+from regard.shapes import accurate
 
 
 class BahdanauDecoder(RecurrentDecoder):
@@ -79,10 +81,16 @@ class BahdanauDecoder(RecurrentDecoder):
         unrolled = self.recurrence.unroll(embedded)
         hidden = layers[-1][0]
         coverage = state.covered if self.covers else None
+        projection = getattr(self.attention.score, "query_projection", None)
+        projected = None
+        if isinstance(projection, nn.Linear) and tokens.shape[1] > 1:
+            projected = StepLinear(projection, tokens.shape[1], compute_dtype(accurate(hidden[:0])))
         outputs, contexts, weights, choices = [], [], [], []
         for time in range(tokens.shape[1]):
             query = torch.cat([hidden.to(embedded.dtype), embedded[:, time]], -1) if self.query_token else hidden
-            context, weight = self.attention(query, memory, previous_weights=coverage)
+            if projected is not None:
+                query = projected.step(time, query)
+            context, weight = self.attention(query, memory, previous_weights=coverage, projected=projected is not None)
             if self.choice is not None:
                 choice = self.choice(weight)
                 weight = choice.weights

@@ -15,6 +15,7 @@ from torch.nn import functional as F
 from torch.nn.utils.rnn import PackedSequence
 
 from regard.models.cell_equations import gru_step, gru_step_gradients, lstm_step, lstm_step_gradients
+from regard.models.matrix_products import input_gradient, product
 from regard.models.step_products import compute_dtype
 
 State = tuple[Tensor, ...]
@@ -114,15 +115,16 @@ class _LSTMDirection(torch.autograd.Function):
         backwards: bool,
     ) -> tuple[Tensor, Tensor, Tensor]:
         inputs, input_weight, hidden_weight = _keep_dtypes(ctx, data, input_weight, hidden_weight)
-        sums = torch.addmm((input_bias + hidden_bias).to(inputs.dtype), inputs, input_weight.t())
+        sums = product(inputs, input_weight, (input_bias + hidden_bias).to(inputs.dtype))
         gates = sums if sums.dtype == ctx.real else torch.empty_like(sums, dtype=ctx.real)
         rows, size = len(data), hidden_weight.shape[1]
         outputs, cells, tanh_cells = (gates.new_empty(rows, size) for _ in range(3))
         hidden, cell = (gates.new_zeros(sizes[0], size) for _ in range(2))
         ctx.steps = list(_steps(sizes, backwards))
         for step in ctx.steps:
-            own = sums[step.rows].addmm_(hidden[: step.number].to(sums.dtype), hidden_weight.t())
-            if gates is not sums:
+            known = sums[step.rows]
+            own = product(hidden[: step.number].to(sums.dtype), hidden_weight, known, reuses=True)
+            if gates is not sums or own is not known:
                 own = gates[step.rows].copy_(own)
             lstm_step(own, cell[: step.number], cells[step.rows], tanh_cells[step.rows], outputs[step.rows])
             hidden[: step.number] = outputs[step.rows]
@@ -142,11 +144,11 @@ class _LSTMDirection(torch.autograd.Function):
             grad = grad_hidden[: step.number].add_(grad_outputs[step.rows])
             state = gates[step.rows], cells[step.rows], tanh_cells[step.rows]
             lstm_step_gradients(*state, grad, grad_cell[: step.number], own)
-            grad_hidden[: step.going_on] = own[: step.going_on].to(inputs.dtype) @ hidden_weight
+            grad_hidden[: step.going_on] = input_gradient(own[: step.going_on].to(inputs.dtype), hidden_weight)
         grad_sums, before = grad_sums.to(inputs.dtype), _before(outputs, ctx.steps).to(inputs.dtype)
         grad_bias = grad_sums.sum(0, dtype=ctx.given[1])
         grad_input_weight, grad_hidden_weight = grad_sums.t() @ inputs, grad_sums.t() @ before
-        found = grad_sums @ input_weight, grad_input_weight, grad_hidden_weight
+        found = input_gradient(grad_sums, input_weight), grad_input_weight, grad_hidden_weight
         return *_as_given(ctx, found), grad_bias, grad_bias, None, None
 
 
@@ -165,14 +167,14 @@ class _GRUDirection(torch.autograd.Function):
         backwards: bool,
     ) -> tuple[Tensor, Tensor]:
         inputs, input_weight, hidden_weight = _keep_dtypes(ctx, data, input_weight, hidden_weight)
-        gates = torch.addmm(input_bias.to(inputs.dtype), inputs, input_weight.t()).to(ctx.real)
+        gates = product(inputs, input_weight, input_bias.to(inputs.dtype)).to(ctx.real)
         rows, size = len(data), hidden_weight.shape[1]
         outputs, candidates = (gates.new_empty(rows, size) for _ in range(2))
         hidden, bias = gates.new_zeros(sizes[0], size), hidden_bias.to(inputs.dtype)
         ctx.steps = list(_steps(sizes, backwards))
         for step in ctx.steps:
             before = hidden[: step.number]
-            recurrent = torch.addmm(bias, before.to(inputs.dtype), hidden_weight.t()).to(ctx.real)
+            recurrent = product(before.to(inputs.dtype), hidden_weight, bias).to(ctx.real)
             candidates[step.rows] = recurrent[:, 2 * size :]
             gru_step(gates[step.rows], recurrent, before, outputs[step.rows])
             hidden[: step.number] = outputs[step.rows]
@@ -191,11 +193,11 @@ class _GRUDirection(torch.autograd.Function):
             grad = grad_hidden[: step.number].add_(grad_outputs[step.rows])
             state = gates[step.rows], candidates[step.rows], before[step.rows]
             gru_step_gradients(*state, grad, grad_gates[step.rows], own)
-            grad[: step.going_on] += own[: step.going_on].to(inputs.dtype) @ hidden_weight
+            grad[: step.going_on] += input_gradient(own[: step.going_on].to(inputs.dtype), hidden_weight)
         grad_gates, grad_recurrent = grad_gates.to(inputs.dtype), grad_recurrent.to(inputs.dtype)
         biases = (grad.sum(0, dtype=ctx.given[1]) for grad in (grad_gates, grad_recurrent))
         grad_input_weight, grad_hidden_weight = grad_gates.t() @ inputs, grad_recurrent.t() @ before.to(inputs.dtype)
-        found = grad_gates @ input_weight, grad_input_weight, grad_hidden_weight
+        found = input_gradient(grad_gates, input_weight), grad_input_weight, grad_hidden_weight
         return *_as_given(ctx, found), *biases, None, None
 
 

@@ -15,6 +15,7 @@ from torch.nn import functional as F
 
 from regard.errors import UnknownNameError
 from regard.models.cell_equations import gru_step, gru_step_gradients, lstm_step, lstm_step_gradients
+from regard.models.matrix_products import input_gradient, product
 from regard.models.step_products import StepProducts, compute_dtype
 
 CELLS = ("lstm", "gru")
@@ -93,6 +94,8 @@ class Unrolled:
             bias = input_bias + hidden_bias if recurrence.cell == "lstm" else input_bias
             if layer == 0:
                 known_weight, input_weight = input_weight.split([width, input_weight.shape[1] - width], dim=1)
+                # Read at each step.
+                input_weight = input_weight.contiguous()
                 sums = F.linear(time_first, known_weight, bias)
             else:
                 sums = bias.to(dtype).expand(*time_first.shape[:2], -1)
@@ -150,7 +153,7 @@ class _LSTMStep(torch.autograd.Function):
         known = products.known[time]
         ctx.dtypes = fed.dtype, hidden.dtype, cell.dtype
         fed, hidden = fed.to(known.dtype), hidden.to(known.dtype)
-        gates = torch.addmm(known, fed, fed_weight.t()).addmm_(hidden, hidden_weight.t())
+        gates = product(hidden, hidden_weight, product(fed, fed_weight, known), reuses=True)
         gates = gates if gates.dtype == torch.float64 else gates.float()
         cell = cell.to(gates.dtype)
         after, tanh_after, output = (torch.empty_like(cell) for _ in range(3))
@@ -171,7 +174,8 @@ class _LSTMStep(torch.autograd.Function):
             grad_sum.copy_(grad_gates)
         fed_dtype, hidden_dtype, cell_dtype = ctx.dtypes
         return (
-            None, None, (grad_sum @ fed_weight).to(fed_dtype), (grad_sum @ hidden_weight).to(hidden_dtype),
+            None, None, input_gradient(grad_sum, fed_weight).to(fed_dtype),
+            input_gradient(grad_sum, hidden_weight).to(hidden_dtype),
             grad_cell.to(cell_dtype), None, None,
         )  # fmt: skip
 
@@ -200,8 +204,8 @@ class _GRUStep(torch.autograd.Function):
         known = layer[0].known[time]
         ctx.dtypes = fed.dtype, hidden.dtype
         fed, hidden = fed.to(known.dtype), hidden.to(known.dtype)
-        gates = torch.addmm(known, fed, fed_weight.t())
-        recurrent = torch.addmm(hidden_bias, hidden, hidden_weight.t())
+        gates = product(fed, fed_weight, known)
+        recurrent = product(hidden, hidden_weight, hidden_bias)
         if known.dtype != torch.float64:
             gates, recurrent = gates.float(), recurrent.float()
         before = hidden.to(gates.dtype)
@@ -227,9 +231,10 @@ class _GRUStep(torch.autograd.Function):
             gru_step_gradients(gates, candidate, before, grad_hidden, *found)
             for short, exact in zip(grad_sums, found, strict=True):
                 short.copy_(exact)
-        grad_hidden += grad_sums[1] @ hidden_weight
+        grad_hidden += input_gradient(grad_sums[1], hidden_weight)
         fed_dtype, hidden_dtype = ctx.dtypes
-        return None, None, (grad_sums[0] @ fed_weight).to(fed_dtype), grad_hidden.to(hidden_dtype), None, None, None
+        grad_fed = input_gradient(grad_sums[0], fed_weight)
+        return None, None, grad_fed.to(fed_dtype), grad_hidden.to(hidden_dtype), None, None, None
 
 
 def _lstm_step(

@@ -9,8 +9,11 @@ T steps is one product of the matrices of all steps:
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
+from torch.nn import functional as F
+
+from regard.models.matrix_products import input_gradient, product
 
 
 class StepGradients:
@@ -98,6 +101,46 @@ class StepProducts:
             self.bias, *cast = _WeightsFunction.apply(self.gradients, dtype, known, bias, *weights)  # pyright: ignore[reportGeneralTypeIssues]
             self.weights = tuple(cast)
             self.known = () if known is None else known.detach().unbind(0)
+
+
+class StepLinear:
+    """A linear map of one input in each step of a loop.
+
+    Args:
+        linear: its weight and bias.
+        steps: number of steps of the loop.
+        dtype: the dtype of the loop.
+    """
+
+    def __init__(self, linear: nn.Linear, steps: int, dtype: torch.dtype):
+        self._products = StepProducts((linear.weight,), linear.bias, None, steps, dtype)
+
+    def step(self, time: int, inputs: Tensor) -> Tensor:
+        """``[rows, out]`` from a step's input ``[rows, in]``."""
+        (weight,), bias = self._products.weights, self._products.bias
+        if torch.compiler.is_compiling():
+            return F.linear(inputs.to(weight.dtype), weight, bias)
+        return _LinearStep.apply(self._products.gradients, time, inputs, weight, bias)  # pyright: ignore[reportReturnType]
+
+
+class _LinearStep(torch.autograd.Function):
+    """``W input + b`` of one step."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, sums: StepGradients, time: int, inputs: Tensor, weight: Tensor, bias: Tensor | None
+    ) -> Tensor:
+        ctx.sums, ctx.time, ctx.dtype = sums, time, inputs.dtype
+        inputs = inputs.to(weight.dtype)
+        ctx.save_for_backward(inputs, weight)
+        return product(inputs, weight, bias)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        inputs, weight = ctx.saved_tensors
+        gradient = ctx.sums.gradient(ctx.time, (inputs,)).copy_(grad_output)
+        return None, None, input_gradient(gradient, weight).to(ctx.dtype), None, None
 
 
 class _WeightsFunction(torch.autograd.Function):

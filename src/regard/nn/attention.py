@@ -141,6 +141,7 @@ class Attention(nn.Module):
         previous_weights: Tensor | None = None,
         normalizer: Normalizing | None = None,
         need_weights: bool = True,
+        projected: bool = False,
     ) -> Attended:
         """Attend once.
 
@@ -154,6 +155,7 @@ class Attention(nn.Module):
             normalizer: instead of the module's; for one that depends on the step, as Luong's local-p.
             need_weights: whether to return the weights, which carry a gradient; without, no matrix of them is made on
                 backends that can do without. The context is the same, bit for bit.
+            projected: whether the query has been through ``score.project_query`` already.
 
         Returns:
             `Attended`. A batch row with nothing to see has context 0 and weights 0.
@@ -163,7 +165,7 @@ class Attention(nn.Module):
             ArgumentError: previous weights for a score that takes none.
             BackendError: the named backend cannot run this.
         """
-        problem = self._problem(query, memory, mask, bias, previous_weights, normalizer)
+        problem = self._problem(query, memory, mask, bias, previous_weights, normalizer, projected)
         output, weights = run(problem, self.backend, need_weights=need_weights)
         # The axis of heads, and that of queries if there is one query.
         added = 1 if query.dim() == 3 else (1, 2)
@@ -193,6 +195,7 @@ class Attention(nn.Module):
         bias: Bias | Tensor | None,
         previous_weights: Tensor | None,
         normalizer: Normalizing | None,
+        projected: bool = False,
     ) -> Problem:
         """What a call asks for, checked."""
         memory = memory if isinstance(memory, Memory) else self.remember(memory)
@@ -211,8 +214,9 @@ class Attention(nn.Module):
                     f"previous_weights are for LocationAware scores; the score is {type(score).__name__}"
                 )
             score = score.given(previous_weights)
+        rows = (query.unsqueeze(1) if single else query).unsqueeze(1)
         problem = Problem(
-            query=accurate(self.score.project_query((query.unsqueeze(1) if single else query).unsqueeze(1))),
+            query=accurate(rows if projected else self.score.project_query(rows)),
             key=memory.key.unsqueeze(1),
             value=memory.value.unsqueeze(1),
             score=score,

@@ -1,0 +1,52 @@
+"""Products outside of autograd are the same by either library, and slow ways are not taken."""
+
+import pytest
+import torch
+
+from regard.models import matrix_products
+from regard.models.matrix_products import input_gradient, product
+
+
+@pytest.fixture(params=[False, True], ids=["blas", "onednn"], autouse=True)
+def _library(request, monkeypatch):
+    if request.param and not torch.backends.mkldnn.is_available():
+        pytest.skip("this PyTorch has no oneDNN")
+    monkeypatch.setattr(matrix_products, "_is_faster", lambda: request.param)
+
+
+@pytest.mark.parametrize("rows", [0, 1, 15, 16, 33])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("gaps", [False, True])
+def test_products_are_exact(rows, dtype, gaps):
+    inputs, gradient = torch.randn(rows, 19, dtype=dtype), torch.randn(rows, 23, dtype=dtype)
+    weight, vector, matrix = (torch.randn(*size, dtype=dtype) for size in ((23, 40), (23,), (rows, 23)))
+    weight = weight[:, 3:22] if gaps else weight[:, 3:22].contiguous()
+    near = {"atol": {torch.bfloat16: 0.2, torch.float32: 1e-4, torch.float64: 1e-12}[dtype], "rtol": 0}
+    wanted = inputs.double() @ weight.double().t()
+    for added in (None, vector, matrix):
+        before = None if added is None else added.clone()
+        found = product(inputs, weight, added)
+        torch.testing.assert_close(found.double(), wanted + (0 if added is None else added.double()), **near)
+        assert added is None or torch.equal(added, before)
+    found = product(inputs, weight, matrix.clone(), reuses=True)
+    torch.testing.assert_close(found.double(), wanted + matrix.double(), **near)
+    torch.testing.assert_close(input_gradient(gradient, weight).double(), gradient.double() @ weight.double(), **near)
+
+
+@pytest.mark.parametrize("what", ["gaps", "few rows", "float64", "subclass"])
+def test_what_onednn_is_slow_or_unable_for_is_not_given_to_it(monkeypatch, what):
+    class Refusing:
+        @staticmethod
+        def _linear_pointwise(*_):
+            raise AssertionError("given to oneDNN")
+
+    monkeypatch.setattr(matrix_products, "_OPERATORS", Refusing)
+    inputs, weight = torch.randn(2 if what == "few rows" else 32, 8), torch.randn(4, 16)
+    weight = weight[:, ::2] if what == "gaps" else weight[:, :8].contiguous()
+    if what == "float64":
+        inputs, weight = inputs.double(), weight.double()
+    elif what == "subclass":
+        inputs = torch.nn.Parameter(inputs)
+    torch.testing.assert_close(product(inputs, weight), inputs @ weight.t())
+    if what != "subclass":
+        torch.testing.assert_close(input_gradient(inputs @ weight.t(), weight), inputs @ weight.t() @ weight)
