@@ -28,6 +28,7 @@ def test_later_kernels_are_compiled_by_another_process(folder, said):
     kernels = [tiny(step) for step in (2, 3, 5)]
     kernel.compile_together(*kernels)
     assert [call(one) for one in kernels] == [2, 3, 5]
+    assert kernels[2]._elsewhere._process.returncode == 0
     lines = said()
     assert compiled_here(lines) == ["tiny_kernel_2"]
     assert lines[0].startswith(
@@ -115,7 +116,8 @@ def test_a_forked_process_does_not_wait_for_what_another_one_started(folder, mon
     assert process._process.poll() is None
     monkeypatch.undo()
     process.wait_for("what nobody compiles")
-    assert process._process.poll() == 0
+    assert process._process.returncode == 0
+    assert process._process.stdout.closed
 
 
 def test_the_other_process_ends_with_this_one(tmp_path):

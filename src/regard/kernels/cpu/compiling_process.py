@@ -51,6 +51,7 @@ class CompilingProcess:
             text=True,
         )
         self._owner = os.getpid()
+        self._left = len(places)
         self._compiled: set[str] = set()
         atexit.register(self._end)
         assert self._process.stdin is not None
@@ -61,13 +62,15 @@ class CompilingProcess:
         """Return when the kernel of this name is compiled, or cannot be compiled there."""
         if os.getpid() != self._owner:
             return  # after a fork: what the process says is for another one
-        assert self._process.stdout is not None
-        while name not in self._compiled:
-            line = self._process.stdout.readline()
-            if not line:
-                self._process.wait()
-                return
+        output = self._process.stdout
+        assert output is not None
+        while name not in self._compiled and not output.closed:
+            line = output.readline()
             self._compiled.add(line.strip())
+            self._left -= 1
+            if not line or not self._left:
+                output.close()
+                self._process.wait()
 
     def _end(self) -> None:
         if os.getpid() == self._owner and self._process.poll() is None:
@@ -82,6 +85,8 @@ def _compile_listed() -> None:
         kernel = Kernel(module, maker, *words)
         assert kernel.address
         print(kernel.name, flush=True)
+    # Taking all modules down takes longer than a small kernel to load, and somebody waits.
+    os._exit(0)
 
 
 if __name__ == "__main__":

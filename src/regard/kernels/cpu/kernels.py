@@ -98,9 +98,9 @@ def multiply(dtype: torch.dtype) -> Kernel:
     return _kernel("multiply", "multiply", _name(dtype))
 
 
-def needs_multiply(inputs: KernelInputs, block: int) -> bool:
-    """Whether BLAS does not make all products of blocks of so many rows."""
-    return products(inputs)[0] != BLAS or (block <= FEW_ROWS and inputs.query.dtype == torch.float32)
+def needs_multiply(way: int, dtype: torch.dtype, block: int) -> bool:
+    """Whether BLAS does not make all products of blocks of so many rows, where others are made in this way."""
+    return way != BLAS or (block <= FEW_ROWS and dtype == torch.float32)
 
 
 def compile_missing(inputs: KernelInputs, later: tuple[str, ...]) -> None:
@@ -113,7 +113,8 @@ def compile_missing(inputs: KernelInputs, later: tuple[str, ...]) -> None:
     """
     dtype, units = inputs.query.dtype, inputs.units
     prepared = inputs.exponentials is None if units != "product" else inputs.transposes and is_wide(inputs)
-    _compile_missing(dtype, units, inputs.normalizer, needs_multiply(inputs, inputs.block), prepared, later)
+    multiplies = needs_multiply(products(inputs)[0], dtype, inputs.block)
+    _compile_missing(dtype, units, inputs.normalizer, multiplies, prepared, later)
 
 
 @cache

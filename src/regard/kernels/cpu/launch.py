@@ -71,9 +71,9 @@ def fill_arguments(inputs: KernelInputs, block: int = 0, chunks: int = 1, **more
         numbers[_SHIFT] = 0
     numbers[_SIZES] = batch, heads, kv_heads, queries, keys, dim, value_dim, block, chunks, inputs.runs
     if block:
-        numbers[_PRODUCTS], numbers[_GEMM] = kernels.products(inputs)
-        numbers[_LIMIT_THREADS] = limit_address()
-        if kernels.needs_multiply(inputs, block):
+        way, numbers[_GEMM] = kernels.products(inputs)
+        numbers[_PRODUCTS], numbers[_LIMIT_THREADS] = way, limit_address()
+        if kernels.needs_multiply(way, query.dtype, block):
             numbers[_MULTIPLY] = kernels.multiply(query.dtype).address
     numbers[_INVERSE_TEMPERATURE] = 1.0 / inputs.temperature
     dropout = inputs.dropout
