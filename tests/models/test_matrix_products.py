@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from regard.models import matrix_products
-from regard.models.matrix_products import input_gradient, product
+from regard.models.matrix_products import grad_input, product
 
 
 @pytest.fixture(params=[False, True], ids=["blas", "onednn"], autouse=True)
@@ -30,7 +30,7 @@ def test_products_are_exact(rows, dtype, gaps):
         assert added is None or torch.equal(added, before)
     found = product(inputs, weight, matrix.clone(), reuses=True)
     torch.testing.assert_close(found.double(), wanted + matrix.double(), **near)
-    torch.testing.assert_close(input_gradient(gradient, weight).double(), gradient.double() @ weight.double(), **near)
+    torch.testing.assert_close(grad_input(gradient, weight).double(), gradient.double() @ weight.double(), **near)
 
 
 @pytest.mark.parametrize("what", ["gaps", "few rows", "float64", "subclass"])
@@ -49,4 +49,4 @@ def test_what_onednn_is_slow_or_unable_for_is_not_given_to_it(monkeypatch, what)
         inputs = torch.nn.Parameter(inputs)
     torch.testing.assert_close(product(inputs, weight), inputs @ weight.t())
     if what != "subclass":
-        torch.testing.assert_close(input_gradient(inputs @ weight.t(), weight), inputs @ weight.t() @ weight)
+        torch.testing.assert_close(grad_input(inputs @ weight.t(), weight), inputs @ weight.t() @ weight)

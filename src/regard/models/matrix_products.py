@@ -36,7 +36,7 @@ def product(inputs: Tensor, weight: Tensor, added: Tensor | None = None, *, reus
     return _OPERATORS._linear_pointwise(inputs, weight, added, "none", [], "")
 
 
-def input_gradient(gradient: Tensor, weight: Tensor) -> Tensor:
+def grad_input(gradient: Tensor, weight: Tensor) -> Tensor:
     """``gradient · weight``: that of a product's inputs, from that of the product."""
     if not _is_for_onednn(gradient, weight):
         return gradient @ weight

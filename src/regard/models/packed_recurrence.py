@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from torch.nn.utils.rnn import PackedSequence
 
 from regard.models.cell_equations import gru_step, gru_step_gradients, lstm_step, lstm_step_gradients
-from regard.models.matrix_products import input_gradient, product
+from regard.models.matrix_products import grad_input, product
 from regard.models.step_products import compute_dtype
 
 State = tuple[Tensor, ...]
@@ -144,11 +144,11 @@ class _LSTMDirection(torch.autograd.Function):
             grad = grad_hidden[: step.number].add_(grad_outputs[step.rows])
             state = gates[step.rows], cells[step.rows], tanh_cells[step.rows]
             lstm_step_gradients(*state, grad, grad_cell[: step.number], own)
-            grad_hidden[: step.going_on] = input_gradient(own[: step.going_on].to(inputs.dtype), hidden_weight)
+            grad_hidden[: step.going_on] = grad_input(own[: step.going_on].to(inputs.dtype), hidden_weight)
         grad_sums, before = grad_sums.to(inputs.dtype), _before(outputs, ctx.steps).to(inputs.dtype)
         grad_bias = grad_sums.sum(0, dtype=ctx.given[1])
         grad_input_weight, grad_hidden_weight = grad_sums.t() @ inputs, grad_sums.t() @ before
-        found = input_gradient(grad_sums, input_weight), grad_input_weight, grad_hidden_weight
+        found = grad_input(grad_sums, input_weight), grad_input_weight, grad_hidden_weight
         return *_as_given(ctx, found), grad_bias, grad_bias, None, None
 
 
@@ -193,11 +193,11 @@ class _GRUDirection(torch.autograd.Function):
             grad = grad_hidden[: step.number].add_(grad_outputs[step.rows])
             state = gates[step.rows], candidates[step.rows], before[step.rows]
             gru_step_gradients(*state, grad, grad_gates[step.rows], own)
-            grad[: step.going_on] += input_gradient(own[: step.going_on].to(inputs.dtype), hidden_weight)
+            grad[: step.going_on] += grad_input(own[: step.going_on].to(inputs.dtype), hidden_weight)
         grad_gates, grad_recurrent = grad_gates.to(inputs.dtype), grad_recurrent.to(inputs.dtype)
         biases = (grad.sum(0, dtype=ctx.given[1]) for grad in (grad_gates, grad_recurrent))
         grad_input_weight, grad_hidden_weight = grad_gates.t() @ inputs, grad_recurrent.t() @ before.to(inputs.dtype)
-        found = input_gradient(grad_gates, input_weight), grad_input_weight, grad_hidden_weight
+        found = grad_input(grad_gates, input_weight), grad_input_weight, grad_hidden_weight
         return *_as_given(ctx, found), *biases, None, None
 
 

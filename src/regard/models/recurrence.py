@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 from regard.errors import UnknownNameError
 from regard.models.cell_equations import gru_step, gru_step_gradients, lstm_step, lstm_step_gradients
-from regard.models.matrix_products import input_gradient, product
+from regard.models.matrix_products import grad_input, product
 from regard.models.step_products import StepProducts, compute_dtype
 
 CELLS = ("lstm", "gru")
@@ -174,8 +174,8 @@ class _LSTMStep(torch.autograd.Function):
             grad_sum.copy_(grad_gates)
         fed_dtype, hidden_dtype, cell_dtype = ctx.dtypes
         return (
-            None, None, input_gradient(grad_sum, fed_weight).to(fed_dtype),
-            input_gradient(grad_sum, hidden_weight).to(hidden_dtype),
+            None, None, grad_input(grad_sum, fed_weight).to(fed_dtype),
+            grad_input(grad_sum, hidden_weight).to(hidden_dtype),
             grad_cell.to(cell_dtype), None, None,
         )  # fmt: skip
 
@@ -231,9 +231,9 @@ class _GRUStep(torch.autograd.Function):
             gru_step_gradients(gates, candidate, before, grad_hidden, *found)
             for short, exact in zip(grad_sums, found, strict=True):
                 short.copy_(exact)
-        grad_hidden += input_gradient(grad_sums[1], hidden_weight)
+        grad_hidden += grad_input(grad_sums[1], hidden_weight)
         fed_dtype, hidden_dtype = ctx.dtypes
-        grad_fed = input_gradient(grad_sums[0], fed_weight)
+        grad_fed = grad_input(grad_sums[0], fed_weight)
         return None, None, grad_fed.to(fed_dtype), grad_hidden.to(hidden_dtype), None, None, None
 
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-from regard.models.matrix_products import input_gradient, product
+from regard.models.matrix_products import grad_input, product
 
 
 class StepGradients:
@@ -140,7 +140,7 @@ class _LinearStep(torch.autograd.Function):
     def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
         inputs, weight = ctx.saved_tensors
         gradient = ctx.sums.gradient(ctx.time, (inputs,)).copy_(grad_output)
-        return None, None, input_gradient(gradient, weight).to(ctx.dtype), None, None
+        return None, None, grad_input(gradient, weight).to(ctx.dtype), None, None
 
 
 class _WeightsFunction(torch.autograd.Function):

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from regard.errors import ArgumentError
-from regard.models.matrix_products import input_gradient
+from regard.models.matrix_products import grad_input
 from regard.models.step_products import compute_dtype
 
 CHUNK_ELEMENTS = 1 << 22
@@ -108,13 +108,13 @@ class _Gradients(NamedTuple):
         if own.dtype == scaled.dtype:
             # The other factor of each product is much smaller than the logits: that one is divided.
             if self.features is not None:
-                self.features[part] = input_gradient(scaled, matrix).mul_(share)
+                self.features[part] = grad_input(scaled, matrix).mul_(share)
             if self.weight is not None:
                 self.weight.addmm_(scaled.t(), inputs[part] * share)
             return
         grad_logits = torch.mul(scaled, share, out=own)
         if self.features is not None:
-            self.features[part] = input_gradient(grad_logits, matrix)
+            self.features[part] = grad_input(grad_logits, matrix)
         if self.weight is not None:
             self.weight.add_(torch.mm(grad_logits.t(), inputs[part]))
 
