@@ -1,5 +1,6 @@
 """Kernels are compiled in another process while this one compiles; whatever goes wrong there, they are compiled."""
 
+import json
 import os
 import signal
 import subprocess
@@ -28,7 +29,7 @@ def test_later_kernels_are_compiled_by_another_process(folder, said):
     kernels = [tiny(step) for step in (2, 3, 5)]
     kernel.compile_together(*kernels)
     assert [call(one) for one in kernels] == [2, 3, 5]
-    assert kernels[2]._elsewhere._process.returncode == 0
+    assert ended(kernels[2]._elsewhere) == 0
     lines = said()
     assert compiled_here(lines) == ["tiny_kernel_2"]
     assert lines[0].startswith(
@@ -44,6 +45,22 @@ def test_each_spare_processor_gets_two(folder, said, monkeypatch, processors, el
     kernel.compile_together(*kernels)
     assert [call(one) for one in kernels] == steps
     assert compiled_here(said()) == [f"tiny_kernel_{step}" for step in steps if step not in elsewhere]
+
+
+def ended(process):
+    """How a process ended, after nothing of it is left; None if something is."""
+    for _ in range(50):
+        if process._process.returncode is not None and process._process.stdout.closed:
+            return process._process.returncode
+        time.sleep(0.1)
+    return None
+
+
+def test_a_process_whose_last_kernel_is_not_wanted_leaves_nothing(folder):
+    kernels = [tiny(step) for step in (2, 3, 5)]
+    kernel.compile_together(*kernels)
+    assert call(kernels[1]) == 3
+    assert ended(kernels[2]._elsewhere) == 0
 
 
 def test_they_are_found_in_any_order(folder, said):
@@ -89,13 +106,17 @@ def test_where_there_is_no_other_process_kernels_are_compiled_here(folder, said,
     assert compiled_here(said()) == ["tiny_kernel_2", "tiny_kernel_3"][: len(kernels)]
 
 
-@pytest.mark.parametrize("how", ["killed", "fails", "elsewhere"])
+@pytest.mark.parametrize("how", ["killed", "fails", "elsewhere", "silent"])
 def test_what_the_other_process_does_not_compile_is_compiled_here(folder, said, monkeypatch, how):
     if how == "fails":
         monkeypatch.setenv("NUMBA_DISABLE_JIT", "1")
     elif how == "elsewhere":
         # As if sources had been edited in between.
         monkeypatch.setenv("NUMBA_OPT", "2")
+    elif how == "silent":
+        monkeypatch.setattr(compiling_process, "LONGEST", 0.1)
+        monkeypatch.setattr(CompilingProcess, "_listen", lambda self: None)
+        monkeypatch.setattr(cache, "load", lambda *_: None)
     one, other = tiny(2), tiny(3)
     kernel.compile_together(one, other)
     if how == "killed":
@@ -116,8 +137,7 @@ def test_a_forked_process_does_not_wait_for_what_another_one_started(folder, mon
     assert process._process.poll() is None
     monkeypatch.undo()
     process.wait_for("what nobody compiles")
-    assert process._process.returncode == 0
-    assert process._process.stdout.closed
+    assert ended(process) == 0
 
 
 def test_the_other_process_ends_with_this_one(tmp_path):
@@ -147,6 +167,36 @@ def is_running(pid):
             return False
         time.sleep(0.1)
     return True
+
+
+def test_paths_that_are_no_texts_are_passed_over(folder, said, monkeypatch, tmp_path):
+    monkeypatch.setattr(sys, "path", [*sys.path, tmp_path, ""])
+    one, other = tiny(2), tiny(3)
+    kernel.compile_together(one, other)
+    assert call(other) == 3
+    assert compiled_here(said()) == ["tiny_kernel_2"]
+
+
+def test_a_folder_that_cannot_be_looked_into_is_no_error(folder, said, monkeypatch):
+    def refused(*_, **__):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(os, "stat", refused)
+    assert tiny(2)._is_missing(folder)
+
+
+def test_a_process_that_is_told_its_kernels_does_not_wait_for_the_end_of_its_input(tmp_path):
+    """Another process may hold the other end, if it was forked just now."""
+    told = json.dumps([tiny(2)._place[:2] + tiny(2)._place[2]])
+    process = subprocess.Popen(
+        [sys.executable, "-m", compiling_process.__name__], text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        env=os.environ | {"REGARD_CACHE": str(tmp_path), "PYTHONPATH": os.pathsep.join(sys.path)},
+    )  # fmt: skip
+    print(told, file=process.stdin, flush=True)
+    assert process.stdout.readline().strip() == "tiny_kernel_2"
+    assert process.wait(60) == 0
+    process.stdin.close()
+    process.stdout.close()
 
 
 def test_it_imports_nothing_from_the_current_folder(folder, said, tmp_path, monkeypatch):

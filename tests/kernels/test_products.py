@@ -1,5 +1,7 @@
 """Matrix products by BLAS, by wide vectors, and by plain loops: every way gives the same results."""
 
+import itertools
+
 import pytest
 import torch
 
@@ -42,6 +44,14 @@ def test_every_way_is_exact(dtype, additive, sizes):
 def test_every_way_ends_where_rows_end(queries, keys):
     """Rows and columns that fill no tile of registers; memory behind them is NaN and must not come in."""
     assert_as_exact(inputs_of(torch.float32, False, 17, 19, queries, keys), roundings=300)
+
+
+def test_a_call_that_is_told_two_things_of_products_is_exact(monkeypatch):
+    """As if another thread had measured meanwhile."""
+    for first in (False, True):
+        answers = itertools.cycle((first, not first))
+        monkeypatch.setattr(kernels, "is_wide", lambda inputs, answers=answers: next(answers))
+        assert_as_exact(inputs_of(torch.float32, False, 16, 16), roundings=300)
 
 
 @pytest.mark.parametrize("read", [False, True])

@@ -33,6 +33,23 @@ def test_products_are_exact(rows, dtype, gaps):
     torch.testing.assert_close(grad_input(gradient, weight).double(), gradient.double() @ weight.double(), **near)
 
 
+@pytest.mark.parametrize(("features", "outputs"), [(0, 3), (3, 0)])
+def test_empty_products_are_zeros(features, outputs):
+    inputs, weight, added = torch.randn(20, features), torch.randn(outputs, features), torch.randn(20, outputs)
+    assert torch.equal(product(inputs, weight), torch.zeros(20, outputs))
+    assert torch.equal(product(inputs, weight, added), added)
+    assert torch.equal(grad_input(added, weight), torch.zeros(20, features))
+
+
+def test_a_compiler_is_left_alone():
+    def both(inputs, weight):
+        return grad_input(product(inputs, weight), weight)
+
+    inputs, weight = torch.randn(20, 5), torch.randn(7, 5)
+    compiled = torch.compile(both, backend="aot_eager", fullgraph=True)
+    torch.testing.assert_close(compiled(inputs, weight), both(inputs, weight))
+
+
 @pytest.mark.parametrize("what", ["gaps", "few rows", "float64", "subclass"])
 def test_what_onednn_is_slow_or_unable_for_is_not_given_to_it(monkeypatch, what):
     class Refusing:

@@ -2,6 +2,7 @@
 
 import os
 import sys
+import threading
 from functools import cache
 from importlib.util import find_spec
 
@@ -40,6 +41,7 @@ def is_slow_for_mkl() -> bool:
 
 
 _FASTER: bool | None = None
+_LOCK = threading.RLock()
 
 
 def microkernel_is_faster() -> bool:
@@ -50,11 +52,17 @@ def microkernel_is_faster() -> bool:
     """
     global _FASTER
     if _FASTER is None:
-        import torch
-
-        _FASTER = False
-        if torch.backends.cpu.get_cpu_capability() == "AVX512" and why_missing() is None:
-            from regard.kernels.cpu.product_choice import microkernel_is_chosen
-
-            _FASTER = microkernel_is_chosen()
+        with _LOCK:
+            # No thread is told anything before it is known: one call asks more than once.
+            _FASTER = _choose_microkernel() if _FASTER is None else _FASTER
     return _FASTER
+
+
+def _choose_microkernel() -> bool:
+    import torch
+
+    if torch.backends.cpu.get_cpu_capability() != "AVX512" or why_missing() is not None:
+        return False
+    from regard.kernels.cpu.product_choice import microkernel_is_chosen
+
+    return microkernel_is_chosen()

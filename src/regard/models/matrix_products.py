@@ -25,7 +25,7 @@ def product(inputs: Tensor, weight: Tensor, added: Tensor | None = None, *, reus
         inputs: ``[rows, in]``.
         weight: ``[out, in]``.
         added: ``[out]`` or ``[rows, out]``; None: 0.
-        reuses: whether the result may be written to ``added``, and returned as it.
+        reuses: whether the result may be written to ``added [rows, out]``, and returned as it.
     """
     if not _is_for_onednn(inputs, weight):
         if added is None:
@@ -44,12 +44,15 @@ def grad_input(gradient: Tensor, weight: Tensor) -> Tensor:
 
 
 def _is_for_onednn(inputs: Tensor, weight: Tensor) -> bool:
+    if torch.compiler.is_compiling():
+        return False
     # Of a matrix with gaps between its rows it has only a plain loop, which takes a thousand times as long.
     return (
         inputs.dtype == torch.float32
         and inputs.device.type == "cpu"
         and len(inputs) >= FEW_ROWS
         and weight.is_contiguous()
+        and weight.numel() > 0
         and type(inputs) is Tensor
         and _is_faster()
     )

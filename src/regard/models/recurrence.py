@@ -94,8 +94,9 @@ class Unrolled:
             bias = input_bias + hidden_bias if recurrence.cell == "lstm" else input_bias
             if layer == 0:
                 known_weight, input_weight = input_weight.split([width, input_weight.shape[1] - width], dim=1)
-                # Read at each step.
-                input_weight = input_weight.contiguous()
+                if len(time_first) > 1:
+                    # Read at each step.
+                    input_weight = input_weight.contiguous()
                 sums = F.linear(time_first, known_weight, bias)
             else:
                 sums = bias.to(dtype).expand(*time_first.shape[:2], -1)

@@ -109,7 +109,7 @@ class StepLinear:
     Args:
         linear: its weight and bias.
         steps: number of steps of the loop.
-        dtype: the dtype of the loop.
+        dtype: of the products and of what they give.
     """
 
     def __init__(self, linear: nn.Linear, steps: int, dtype: torch.dtype):

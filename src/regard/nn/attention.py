@@ -146,7 +146,8 @@ class Attention(nn.Module):
         """Attend once.
 
         Args:
-            query: ``[batch, query_dim]``, or ``[batch, queries, query_dim]`` for many at once.
+            query: ``[batch, query_dim]``, or ``[batch, queries, query_dim]`` for many at once. The context is of
+                its dtype.
             memory: a `Memory`, or annotations ``[batch, keys, key_dim]`` that are wanted for this call only.
             mask: besides the memory's; a `Mask`, or a bool tensor (True: may be attended) that broadcasts to
                 ``[batch, keys]``, or for many queries to ``[batch, queries, keys]``.
@@ -155,7 +156,8 @@ class Attention(nn.Module):
             normalizer: instead of the module's; for one that depends on the step, as Luong's local-p.
             need_weights: whether to return the weights, which carry a gradient; without, no matrix of them is made on
                 backends that can do without. The context is the same, bit for bit.
-            projected: whether the query has been through ``score.project_query`` already.
+            projected: whether the query has been through ``score.project_query`` already; then its features are those
+                of the memory's keys.
 
         Returns:
             `Attended`. A batch row with nothing to see has context 0 and weights 0.
@@ -180,12 +182,14 @@ class Attention(nn.Module):
         bias: Bias | Tensor | None = None,
         previous_weights: Tensor | None = None,
         normalizer: Normalizing | None = None,
+        projected: bool = False,
     ) -> Plan:
         """Which backend a call with these arguments would run, and why each other one would not.
 
         Args and Raises: as for `forward`.
         """
-        return make_plan(self._problem(query, memory, mask, bias, previous_weights, normalizer), self.backend)
+        problem = self._problem(query, memory, mask, bias, previous_weights, normalizer, projected)
+        return make_plan(problem, self.backend)
 
     def _problem(
         self,
@@ -195,7 +199,7 @@ class Attention(nn.Module):
         bias: Bias | Tensor | None,
         previous_weights: Tensor | None,
         normalizer: Normalizing | None,
-        projected: bool = False,
+        projected: bool,
     ) -> Problem:
         """What a call asks for, checked."""
         memory = memory if isinstance(memory, Memory) else self.remember(memory)

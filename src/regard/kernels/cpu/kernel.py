@@ -10,6 +10,7 @@ more memory.
 
 import hashlib
 import logging
+import os
 import threading
 import time
 from collections.abc import Sequence
@@ -60,11 +61,14 @@ class Kernel:
     @property
     def address(self) -> int:
         """Of the machine code."""
-        if self._address is None:
-            with _LOCK:
-                if self._address is None:
-                    self._address, self._owner = self._load_or_compile()
-        return self._address
+        return self.load() if self._address is None else self._address
+
+    def load(self) -> int:
+        """Load the machine code, or compile it, unless that is done; its address."""
+        with _LOCK:
+            if self._address is None:
+                self._address, self._owner = self._load_or_compile()
+            return self._address
 
     def _load_or_compile(self) -> tuple[int, Any]:
         """The address of the machine code, and its owner."""
@@ -90,7 +94,7 @@ class Kernel:
         return self._compile(path)
 
     def _is_missing(self, folder: Path) -> bool:
-        return self._address is None and self._elsewhere is None and not self._path(folder).exists()
+        return self._address is None and self._elsewhere is None and not os.path.exists(self._path(folder))
 
     def _path(self, folder: Path) -> Path:
         return folder / f"{self.name}-{self._fingerprint()}.kernel"
@@ -141,14 +145,14 @@ def compile_together(first: Kernel, *others: Kernel) -> None:
         for start in range(0, len(missing), MEANWHILE)[:spare]:
             _compile_elsewhere(missing[start : start + MEANWHILE], folder)
         if missing:
-            assert first.address
+            first.load()
 
 
 def _compile_elsewhere(kernels: Sequence[Kernel], folder: Path) -> None:
     """Start a process that compiles these kernels."""
     try:
         process = CompilingProcess([(module, maker, *words) for module, maker, words in (k._place for k in kernels)])
-    except OSError as error:
+    except (OSError, ValueError) as error:
         LOG.debug("no process can be started that compiles kernels: %s", error)
         return
     for kernel in kernels:

@@ -99,12 +99,18 @@ def multiply(dtype: torch.dtype) -> Kernel:
 
 
 def needs_multiply(way: int, dtype: torch.dtype, block: int) -> bool:
-    """Whether BLAS does not make all products of blocks of so many rows, where others are made in this way."""
+    """Whether there are products that BLAS does not make.
+
+    Args:
+        way: how those are made that need not be made in another way.
+        dtype: of the numbers.
+        block: rows of a block; products of a few have a way of their own.
+    """
     return way != BLAS or (block <= FEW_ROWS and dtype == torch.float32)
 
 
 def compile_missing(inputs: KernelInputs, later: tuple[str, ...]) -> None:
-    """Compile what a call needs and does not find, in several processes where there are processors for them.
+    """Compile a call's kernels at the same time, if that of the forward pass is missing and there are processors.
 
     Args:
         inputs: of the forward pass; exponentials may be missing.

@@ -18,8 +18,8 @@ _OF_A_LAUNCH = (
     ("counter", "tasks"),
     # C's malloc and free.
     ("malloc", "free"),
-    # BLAS's gemm, and what keeps it to one thread; 0: products are plain loops. For the
-    # microkernel: keys and values transposed, [batch, kv_heads, features, padded keys].
+    # BLAS's gemm, and what keeps it to one thread; 0: there is none. For the microkernel: keys and values transposed,
+    # [batch, kv_heads, features, padded keys].
     ("gemm", "limit_threads", "key_transposed", "value_transposed"),
     # How products are made that need not be made in another way, and the kernel for all ways but BLAS; 0: not needed.
     ("products", "multiply"),

@@ -77,7 +77,7 @@ def _prepared(problem: Problem, readings: bool = False) -> KernelInputs:
     """The problem's inputs, with the exponentials of an additive score's keys and a seed for dropout.
 
     Args:
-        problem: its kernels are compiled where they are missing.
+        problem: the call's. If its kernels are missing, they are compiled at the same time.
         readings: whether readings will be taken.
     """
     from regard.kernels.cpu.kernels import compile_missing

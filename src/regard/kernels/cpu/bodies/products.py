@@ -99,11 +99,11 @@ def product_with_transposed(routine: Routine, size: Size, factor: Any, a: Matrix
 def product_with_keys(
     routine: Routine, size: Size, factor: Any, a: Matrix, b: Matrix, transposed: Matrix, c: Matrix
 ) -> None:
-    """`product_with_transposed`, or from ``transposed``, which is bᵀ if its address is not 0.
+    """`product_with_transposed`, or by the microkernel from ``transposed``, which is bᵀ if its address is not 0.
 
     Rows of ``transposed`` and ``c`` go on to a multiple of LANES.
     """
-    if transposed.address != 0:
+    if routine.way == WIDE and transposed.address != 0:
         padded = Size(size.rows, padded_length(size.columns), size.depth)
         _multiply(routine, WIDE, padded, factor, a, transposed, c, 0)
     else:
