@@ -99,3 +99,14 @@ def test_bad_smoothing():
     features, weight, bias, target = problem()
     with pytest.raises(ArgumentError, match=r"label_smoothing must be in \[0, 1\]; it is 1.5"):
         vocabulary_loss(features, weight, bias, target, label_smoothing=1.5)
+
+
+def test_it_is_compiled_in_one_graph():
+    features, weight = torch.randn(32, 8, requires_grad=True), torch.randn(50, 8)
+    bias, target = torch.randn(50), torch.randint(50, (32,))
+
+    def total(features):
+        return vocabulary_loss(features, weight, bias, target).total
+
+    found = torch.compile(total, backend="aot_eager", fullgraph=True)(features)
+    torch.testing.assert_close(found, total(features))
