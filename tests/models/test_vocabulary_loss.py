@@ -101,6 +101,7 @@ def test_bad_smoothing():
         vocabulary_loss(features, weight, bias, target, label_smoothing=1.5)
 
 
+@pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")  # PyTorch's own
 def test_it_is_compiled_in_one_graph():
     features, weight = torch.randn(32, 8, requires_grad=True), torch.randn(50, 8)
     bias, target = torch.randn(50), torch.randint(50, (32,))
