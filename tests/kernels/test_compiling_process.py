@@ -130,7 +130,7 @@ def test_what_the_other_process_does_not_compile_is_compiled_here(folder, said, 
 
 def test_a_forked_process_does_not_wait_for_what_another_one_started(folder, monkeypatch):
     other = tiny(3)
-    process = CompilingProcess([other._place[:2] + other._place[2]])
+    process = CompilingProcess([other.place])
     monkeypatch.setattr(os, "getpid", lambda: -1)
     process.wait_for("what nobody compiles")
     process._end()
@@ -147,7 +147,7 @@ sys.path.insert(0, {os.path.dirname(os.path.dirname(__file__))!r})
 from kernels.tiny import tiny
 from regard.kernels.cpu.compiling_process import CompilingProcess
 many = [tiny(step) for step in range(1, 500)]
-process = CompilingProcess([one._place[:2] + one._place[2] for one in many])
+process = CompilingProcess([one.place for one in many])
 process.wait_for(many[0].name)
 print(process._process.pid)
 """
@@ -187,7 +187,7 @@ def test_a_folder_that_cannot_be_looked_into_is_no_error(folder, said, monkeypat
 
 def test_a_process_that_is_told_its_kernels_does_not_wait_for_the_end_of_its_input(tmp_path):
     """Another process may hold the other end, if it was forked just now."""
-    told = json.dumps([tiny(2)._place[:2] + tiny(2)._place[2]])
+    told = json.dumps([tiny(2).place])
     process = subprocess.Popen(
         [sys.executable, "-m", compiling_process.__name__], text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
         env=os.environ | {"REGARD_CACHE": str(tmp_path), "PYTHONPATH": os.pathsep.join(sys.path)},

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from regard.kernels.availability import is_slow_for_mkl
 
-FEW_ROWS = 16
+LEAST_ROWS = 16
 """Rows below which oneDNN's products take longer."""
 
 _OPERATORS: Any = torch.ops.mkldnn
@@ -50,7 +50,7 @@ def _is_for_onednn(inputs: Tensor, weight: Tensor) -> bool:
     return (
         inputs.dtype == torch.float32
         and inputs.device.type == "cpu"
-        and len(inputs) >= FEW_ROWS
+        and len(inputs) >= LEAST_ROWS
         and weight.is_contiguous()
         and weight.numel() > 0
         and type(inputs) is Tensor

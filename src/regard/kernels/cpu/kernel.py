@@ -52,11 +52,15 @@ class Kernel:
 
     def __init__(self, module: str, maker: str, *words: str):
         self.name = "_".join((maker, *words))
-        self._place = module, maker, words
+        self.place = module, maker, *words
         self._address: int | None = None
         self._elsewhere: CompilingProcess | None = None
         # Machine code lives as long as its owner.
         self._owner: Any = None
+
+    @property
+    def is_loaded(self) -> bool:
+        return self._address is not None
 
     @property
     def address(self) -> int:
@@ -94,28 +98,29 @@ class Kernel:
         return self._compile(path)
 
     def _is_missing(self, folder: Path) -> bool:
-        return self._address is None and self._elsewhere is None and not os.path.exists(self._path(folder))
+        # In a folder that may not be looked into nothing exists; a path's own method would raise.
+        return not self.is_loaded and self._elsewhere is None and not os.path.exists(self._path(folder))
 
     def _path(self, folder: Path) -> Path:
         return folder / f"{self.name}-{self._fingerprint()}.kernel"
 
     def _fingerprint(self) -> str:
         """What tells the kernel from all others of the same target."""
-        module, maker, words = self._place
+        module = self.place[0]
         source = b""
         if not module.startswith(f"{KERNELS}."):
             spec = find_spec(module)
             assert spec is not None, module
             assert spec.origin is not None, module
             source = Path(spec.origin).read_bytes()
-        return hashlib.sha256(repr((module, maker, words, source)).encode()).hexdigest()[:16]
+        return hashlib.sha256(repr((self.place, source)).encode()).hexdigest()[:16]
 
     def _compile(self, path: Path | None = None) -> tuple[int, Any]:
         """Compile the kernel, and store it if there is a path."""
         started = time.monotonic()
         from regard.kernels.cpu.bodies.compiler import compiled
 
-        module, maker, words = self._place
+        module, maker, *words = self.place
         code = compiled(getattr(import_module(module), maker)(*words), self.name)
         LOG.warning("compiled %r in %.1f s", self.name, time.monotonic() - started)
         if path is not None and code.found is None:
@@ -151,7 +156,7 @@ def compile_together(first: Kernel, *others: Kernel) -> None:
 def _compile_elsewhere(kernels: Sequence[Kernel], folder: Path) -> None:
     """Start a process that compiles these kernels."""
     try:
-        process = CompilingProcess([(module, maker, *words) for module, maker, words in (k._place for k in kernels)])
+        process = CompilingProcess([kernel.place for kernel in kernels])
     except (OSError, ValueError) as error:
         LOG.debug("no process can be started that compiles kernels: %s", error)
         return

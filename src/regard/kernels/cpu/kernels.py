@@ -36,6 +36,12 @@ def is_wide(inputs: KernelInputs) -> bool:
     return inputs.units == "product" or gemm_address(torch.float32) == 0
 
 
+def needs_transposed(inputs: KernelInputs, name: str) -> bool:
+    """Whether products are made by the microkernel, of so many rows that it needs keys or values transposed."""
+    by_units = name == "key" and inputs.weight is not None
+    return inputs.transposes and not by_units and is_wide(inputs)
+
+
 def products(inputs: KernelInputs) -> tuple[int, int]:
     """How products are made, `BLAS`, `WIDE` or `PLAIN`, and the address of BLAS's."""
     gemm = gemm_address(inputs.query.dtype)
@@ -117,23 +123,20 @@ def compile_missing(inputs: KernelInputs, later: tuple[str, ...]) -> None:
         later: other kernels that are wanted after ``forward``, in this order: ``readings``, ``backward``,
             ``step_backward``.
     """
-    dtype, units = inputs.query.dtype, inputs.units
-    prepared = inputs.exponentials is None if units != "product" else inputs.transposes and is_wide(inputs)
-    multiplies = needs_multiply(products(inputs)[0], dtype, inputs.block)
-    _compile_missing(dtype, units, inputs.normalizer, multiplies, prepared, later)
-
-
-@cache
-def _compile_missing(
-    dtype: torch.dtype, units: str, normalizer: int, multiplies: bool, prepared: bool, later: tuple[str, ...]
-) -> None:
-    others = [multiply(dtype)] if multiplies else []
-    if prepared:
-        others.append(transposed(dtype) if units == "product" else exponentials(dtype))
-    others += (_of_words(name, dtype, units, normalizer) for name in later)
-    if "step_backward" in later and units != "product":
+    first = _of_inputs("forward", inputs)
+    if first.is_loaded:
+        return
+    dtype, others = inputs.query.dtype, []
+    if needs_multiply(products(inputs)[0], dtype, inputs.block):
+        others.append(multiply(dtype))
+    if inputs.units != "product" and inputs.exponentials is None:
+        others.append(exponentials(dtype))
+    if needs_transposed(inputs, "key"):
+        others.append(transposed(dtype))
+    others += (_of_inputs(name, inputs) for name in later)
+    if "step_backward" in later and inputs.units != "product":
         others.append(keys_backward(dtype))
-    compile_together(_of_words("forward", dtype, units, normalizer), *others)
+    compile_together(first, *others)
 
 
 def _of_inputs(name: str, inputs: KernelInputs) -> Kernel:

@@ -214,22 +214,16 @@ def readable(inputs: KernelInputs) -> KernelInputs:
     return inputs._replace(**laid) if laid else inputs
 
 
-def needs_transposed(inputs: KernelInputs, name: str) -> bool:
-    """Whether products are made by the microkernel, of so many rows that it needs keys or values transposed."""
-    by_units = name == "key" and inputs.weight is not None
-    return inputs.transposes and not by_units and kernels.is_wide(inputs)
-
-
 def _launch(kernel: Kernel, tasks: int, inputs: KernelInputs, record: list[float]) -> None:
     """Launch a kernel that looks at each key for its score alone."""
-    if needs_transposed(inputs, "key"):
+    if kernels.needs_transposed(inputs, "key"):
         launch_on_transposed(kernel, record, inputs.key, tasks, inputs.work)
     else:
         launch(kernel, record, tasks, inputs.work)
 
 
 def _transposed(inputs: KernelInputs, name: str) -> Tensor | None:
-    return transposed(getattr(inputs, name)) if needs_transposed(inputs, name) else None
+    return transposed(getattr(inputs, name)) if kernels.needs_transposed(inputs, name) else None
 
 
 def _address(tensor: Tensor | None) -> int:

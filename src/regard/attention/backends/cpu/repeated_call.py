@@ -63,7 +63,7 @@ class RepeatedCall(NamedTuple):
         )
         if not as_given or problem.dropout or operators.readable(inputs) is not inputs:
             return None
-        transposes = operators.needs_transposed(inputs, "key")
+        transposes = kernels.needs_transposed(inputs, "key")
         if any_keys and (transposes or inputs.query.shape[2] > ROWS):
             return None
         launches: list[KeptLaunch] = []
@@ -72,11 +72,9 @@ class RepeatedCall(NamedTuple):
         if inputs.weight is not None:
             powers, extents = operators.exponentials_shapes(key)
             scratch = {"exponentials": powers.numel(), "extents": extents.numel()}
-            record, kernel = (
-                fill_arguments(KernelInputs(key, key, key, relu=inputs.relu)),
-                kernels.exponentials(key.dtype),
-            )
-            launches.append(KeptLaunch.of(kernel, record, extents.numel(), 8.0 * key.numel(), ("key", *scratch)))
+            kernel = kernels.exponentials(key.dtype)
+            numbers = fill_arguments(KernelInputs(key, key, key, relu=inputs.relu))
+            launches.append(KeptLaunch.of(kernel, numbers, extents.numel(), 8.0 * key.numel(), ("key", *scratch)))
         elif transposes:
             each, some = Transposition.of(key), batch * key.shape[1]
             scratch = {"key_transposed": some * each.numbers}

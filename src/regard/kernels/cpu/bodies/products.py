@@ -58,13 +58,21 @@ def _multiply(routine: Routine, way: int, size: Size, factor: Any, a: Matrix, b:
 
 
 @inlined
+def _by_blas(
+    routine: Routine, transposes: tuple[int, int], size: Size, factor: Any, a: Matrix, b: Matrix, c: Matrix, keep: int
+) -> None:
+    """A product by BLAS, which counts by columns: it is told ``cᵀ = bᵀ aᵀ``."""
+    flipped, kept = (size.columns, size.rows, size.depth), type(factor)(keep)
+    call_gemm(
+        routine.gemm, transposes, flipped, factor, (b.address, b.row), (a.address, a.row), (c.address, c.row), kept
+    )
+
+
+@inlined
 def product(routine: Routine, size: Size, factor: Any, a: Matrix, b: Matrix, c: Matrix, keep: int) -> None:
     """``c = factor · a b + keep · c`` for row-major matrices; ``keep`` is 0 or 1."""
     if routine.way == BLAS:
-        flipped, kept = (size.columns, size.rows, size.depth), type(factor)(keep)
-        call_gemm(
-            routine.gemm, (0, 0), flipped, factor, (b.address, b.row), (a.address, a.row), (c.address, c.row), kept
-        )
+        _by_blas(routine, (0, 0), size, factor, a, b, c, keep)
     else:
         _multiply(routine, routine.way, size, factor, a, b, c, keep)
 
@@ -75,10 +83,7 @@ def product_of_transposed(
 ) -> None:
     """``c = factor · aᵀ b + keep · c`` for row-major ``a [depth, rows]`` and ``b [depth, columns]``."""
     if routine.way == BLAS:
-        flipped, kept = (size.columns, size.rows, size.depth), type(factor)(keep)
-        call_gemm(
-            routine.gemm, (0, 1), flipped, factor, (b.address, b.row), (a.address, a.row), (c.address, c.row), kept
-        )
+        _by_blas(routine, (0, 1), size, factor, a, b, c, keep)
     else:
         _multiply(routine, routine.way, size, factor, Matrix(a.address, a.column, a.row), b, c, keep)
 
@@ -87,10 +92,7 @@ def product_of_transposed(
 def product_with_transposed(routine: Routine, size: Size, factor: Any, a: Matrix, b: Matrix, c: Matrix) -> None:
     """``c = factor · a bᵀ`` for row-major ``a [rows, depth]`` and ``b [columns, depth]``."""
     if routine.gemm != 0:
-        flipped, kept = (size.columns, size.rows, size.depth), type(factor)(0)
-        call_gemm(
-            routine.gemm, (1, 0), flipped, factor, (b.address, b.row), (a.address, a.row), (c.address, c.row), kept
-        )
+        _by_blas(routine, (1, 0), size, factor, a, b, c, 0)
     else:
         _multiply(routine, PLAIN_TRANSPOSED, size, factor, a, b, c, 0)
 
