@@ -1,3 +1,5 @@
+from importlib import import_module
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -7,6 +9,16 @@ from torch.nn import functional as F
 
 from regard.errors import ArgumentError
 from regard.models import vocabulary_loss
+
+MODULE = import_module("regard.models.vocabulary_loss")  # its name in the package is that of the function
+
+
+@pytest.fixture(params=["operations", "kernel"], autouse=True)
+def _kernel(request, monkeypatch):
+    """All tests, with PyTorch's operations and with the kernel."""
+    if request.param == "kernel":
+        pytest.importorskip("numba", reason="kernels are compiled by Numba")
+    monkeypatch.setattr(MODULE, "COMPILED", 0 if request.param == "kernel" else 1 << 60)
 
 
 def problem(rows=7, dim=3, vocabulary=11, seed=0):
@@ -47,6 +59,40 @@ def test_equals_cross_entropy_in_value_and_gradients(rows, vocabulary, smoothing
         torch.autograd.grad(3 * found.total, inputs), torch.autograd.grad(3 * expected, inputs), strict=True
     ):
         torch.testing.assert_close(mine, theirs)
+
+
+@pytest.mark.parametrize("vocabulary", [1, 63, 64, 65, 200])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_vocabularies_around_whole_vectors(vocabulary, dtype):
+    features, weight, bias, target = (
+        tensor.detach().to(dtype) if tensor.is_floating_point() else tensor for tensor in problem(5, 3, vocabulary)
+    )
+    found = vocabulary_loss(features, weight, bias, target).nll
+    expected = F.cross_entropy(F.linear(features, weight, bias), target, reduction="none")
+    torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize("target", [-1, 11])
+def test_a_target_beyond_the_vocabulary_is_an_error(target):
+    features, weight, bias, _ = problem()
+    with pytest.raises((RuntimeError, IndexError), match=r"out of bounds|out of range"):
+        vocabulary_loss(features, weight, bias, torch.full((7,), target))
+
+
+@pytest.mark.parametrize("number", [torch.nan, torch.inf])
+def test_a_logit_that_is_no_number_shows_in_its_row_alone(number):
+    features, weight, bias, target = problem()
+    features = features.detach().clone()
+    features[2, 1] = number
+    nll = vocabulary_loss(features, weight, bias, target).nll
+    assert nll.isnan().tolist() == [row == 2 for row in range(7)]
+
+
+def test_tensors_that_are_not_contiguous():
+    features, weight, bias, target = problem(vocabulary=90)
+    apart = [torch.stack([tensor.detach()] * 2, -1)[..., 0] for tensor in (features, weight, bias, target)]
+    found, wanted = vocabulary_loss(*apart), vocabulary_loss(features, weight, bias, target)
+    torch.testing.assert_close(found.nll, wanted.nll)
 
 
 def test_gradcheck():

@@ -12,11 +12,17 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from regard.errors import ArgumentError
+from regard.kernels.availability import why_missing
 from regard.models.matrix_products import grad_input
 from regard.models.step_products import compute_dtype
+from regard.transforms import can_branch_on
 
 CHUNK_ELEMENTS = 1 << 22
 """Logits of a chunk: 16 MB in float32. Measured on a CPU with 8,000 words; with fewer rows the products are slower."""
+
+
+COMPILED = 1 << 16
+"""Logits from which on a compiled kernel looks at them; for less it need not be compiled."""
 
 
 class VocabularyLoss(NamedTuple):
@@ -137,6 +143,53 @@ def _logits(inputs: Tensor, matrix: Tensor, bias: Tensor | None, own: Tensor) ->
     return logits if bias is None else logits.add_(bias)
 
 
+class _Rows(NamedTuple):
+    """Some rows of logits, which have become the gradient of their losses, without smoothing, times ``mass``.
+
+    Attributes:
+        logits: ``[rows, vocabulary]``.
+        mass: the sums of the exponentials, ``[rows, 1]``.
+        log_sum: their logarithms with the largest logit, ``[rows]``.
+        chosen: the target's logits, ``[rows]``.
+    """
+
+    logits: Tensor
+    mass: Tensor
+    log_sum: Tensor
+    chosen: Tensor
+
+
+def _rows(logits: Tensor, target: Tensor, slope: float) -> _Rows:
+    column = target[:, None]
+    chosen = logits.gather(1, column).squeeze(1)
+    # In place: the logits become their exponentials.
+    peak = logits.amax(1, keepdim=True)
+    mass = logits.sub_(peak).exp_().sum(1, keepdim=True)
+    log_sum = (mass.log() + peak).squeeze(1)
+    return _Rows(logits.scatter_add_(1, column, slope * mass), mass, log_sum, chosen)
+
+
+def _compiled_rows(logits: Tensor, bias: Tensor | None, target: Tensor, slope: float) -> _Rows:
+    """`_rows` of logits that the bias is not added to yet."""
+    from regard.kernels.cpu.cross_entropy import exponentials
+
+    peak, mass, chosen = exponentials(logits, bias, target, slope)
+    return _Rows(logits, mass[:, None], mass.log() + peak, chosen)
+
+
+def _is_compiled(features: Tensor, weight: Tensor, target: Tensor) -> bool:
+    """Whether a kernel looks at the logits. For a target beyond the vocabulary, PyTorch's operations have an error."""
+    return (
+        len(features) * len(weight) >= max(COMPILED, 1)
+        and features.is_cpu
+        and why_missing() is None
+        and all(can_branch_on(tensor) for tensor in (features, weight, target))
+        and target.dtype == torch.int64
+        and int(target.min()) >= 0
+        and int(target.max()) < len(weight)
+    )
+
+
 class _Loss(torch.autograd.Function):
     @staticmethod
     def forward(
@@ -163,23 +216,23 @@ class _Loss(torch.autograd.Function):
         rows = min(max(1, chunk_elements // len(weight)), max(1, len(features)))
         # One memory for the logits of all chunks: the system fills new memory with zeros first.
         products = torch.empty(rows, len(weight), dtype=dtype, device=features.device)
+        compiled = _is_compiled(features, weight, target)
+        if compiled:
+            target, offset = target.contiguous(), None if offset is None else offset.contiguous()
         for start in range(0, len(features), rows):
             part = slice(start, start + rows)
-            column = target[part, None]
-            own = products[: len(column)]
-            logits = _logits(inputs[part], matrix, offset, own)
-            chosen = logits.gather(1, column).squeeze(1)
-            # In place: the logits become their exponentials, and these the gradient of the logits times their sum.
-            peak = logits.amax(1, keepdim=True)
-            mass = logits.sub_(peak).exp_().sum(1, keepdim=True)
-            log_sum = (mass.log() + peak).squeeze(1)
-            nll[part] = log_sum - chosen
+            own = products[: len(target[part])]
+            if compiled:
+                found = _compiled_rows(_logits(inputs[part], matrix, None, own), offset, target[part], smoothing - 1)
+            else:
+                found = _rows(_logits(inputs[part], matrix, offset, own), target[part], smoothing - 1)
+            nll[part] = found.log_sum - found.chosen
             total += (1 - smoothing) * nll[part].sum()
             if smoothing:
                 mean = (inputs[part] * mean_weight).sum(1) + mean_bias
-                total += smoothing * (log_sum - mean).sum()
+                total += smoothing * (found.log_sum - mean).sum()
             if sums is not None:
-                sums.add(part, inputs, matrix, logits.scatter_add_(1, column, (smoothing - 1) * mass), mass, own)
+                sums.add(part, inputs, matrix, found.logits, found.mass, own)
         if sums is not None and smoothing:
             sums.smooth(inputs, mean_weight, smoothing)
         ctx.mark_non_differentiable(nll)

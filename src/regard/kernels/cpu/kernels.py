@@ -99,6 +99,21 @@ def gate(dtype: torch.dtype) -> Kernel:
     return _kernel("dropping", "gate_numbers", _name(dtype))
 
 
+def lstm_step(dtype: torch.dtype) -> Kernel:
+    """Of one LSTM step, a row for each task."""
+    return _kernel("lstm_cell", "lstm_step", _name(dtype))
+
+
+def lstm_step_gradients(dtype: torch.dtype) -> Kernel:
+    """Of one LSTM step's gradients, a row for each task."""
+    return _kernel("lstm_cell", "lstm_step_gradients", _name(dtype))
+
+
+def class_exponentials(dtype: torch.dtype) -> Kernel:
+    """Of cross-entropy's rows, a row for each task."""
+    return _kernel("cross_entropy", "class_exponentials", _name(dtype))
+
+
 def multiply(dtype: torch.dtype) -> Kernel:
     """Of one product, for other kernels."""
     return _kernel("multiply", "multiply", _name(dtype))

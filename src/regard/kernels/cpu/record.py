@@ -65,3 +65,21 @@ PRODUCT = np.dtype(
     ]
 )
 """What the kernel is told that multiplies: ``c = factor · a b + keep · c``, as `bodies.wide_product` has it."""
+
+CELL_MATRICES = tuple(
+    name + part
+    for name in ("gates", "cell", "after", "tanh_after", "hidden", "grad_hidden", "grad_cell", "grad_gates")
+    for part in ("", "_row")
+)
+"""Of each matrix its address, and how many numbers lie between its rows."""
+
+CELL = np.dtype([(name, np.int64) for name in ("counter", "rows", "size", *CELL_MATRICES)])
+"""What kernels of one LSTM step are told, as `lstm_cell` has it."""
+
+CLASSES = np.dtype(
+    [
+        *((name, np.int64) for name in ("counter", "rows", "classes", "logits", "bias", "target", "statistics")),
+        ("slope", np.float64),
+    ]
+)
+"""What the kernel of cross-entropy is told, as `cross_entropy.exponentials` has it."""

@@ -1,7 +1,7 @@
-"""Exponential and logarithm in a form that vectorizes: no branches, no calls, a few roundings.
+"""Exponential, logarithm and hyperbolic tangent in a form that vectorizes: no branches, no calls, a few roundings.
 
-Both reduce their argument to a short interval and sum a series there; float32 takes fewer terms of the same series.
-Errors are within 2 units in the last place.
+All reduce their argument to a short interval and sum a series there; float32 takes fewer terms of the same series.
+Errors are within 2 units in the last place, those of the tangent within 4.
 """
 
 # pyright: reportCallIssue=false, reportAttributeAccessIssue=false
@@ -31,33 +31,65 @@ def log(x):  # type: ignore[no-untyped-def]
     raise NotImplementedError("only in kernels")
 
 
+def tanh(x):  # type: ignore[no-untyped-def]
+    """The hyperbolic tangent; NaN for NaN."""
+    raise NotImplementedError("only in kernels")
+
+
 @exact
-def _exp32(x):
-    n = nearest(x * np.float32(_LOG2E))
-    # Whole exponents beyond the normal ones are cut off, and corrected at the end.
-    n = np.float32(-126.0) if n < np.float32(-126.0) else n
-    n = np.float32(127.0) if n > np.float32(127.0) else n
+def _remainder32(x, n):
     r = x - n * np.float32(_LN2_32[0])
-    r = r - n * np.float32(_LN2_32[1])
+    return r - n * np.float32(_LN2_32[1])
+
+
+@exact
+def _quotient32(r):
+    # (e^r − 1) / r
     p = np.float32(1.0 / 5040.0)
     p = p * r + np.float32(1.0 / 720.0)
     p = p * r + np.float32(1.0 / 120.0)
     p = p * r + np.float32(1.0 / 24.0)
     p = p * r + np.float32(1.0 / 6.0)
     p = p * r + np.float32(0.5)
-    p = p * r + np.float32(1.0)
-    p = p * r + np.float32(1.0)
-    power = real_of(np.int32((np.int32(n) + np.int32(127)) << np.int32(23)))
-    return np.float32(0.0) if x < np.float32(-87.3) else p * power
+    return p * r + np.float32(1.0)
 
 
 @exact
-def _exp64(x):
-    n = nearest(x * _LOG2E)
-    n = -1022.0 if n < -1022.0 else n
-    n = 1023.0 if n > 1023.0 else n
+def _power32(n):
+    return real_of(np.int32((np.int32(n) + np.int32(127)) << np.int32(23)))
+
+
+@exact
+def _exp32(x):
+    n = nearest(x * np.float32(_LOG2E))
+    # Whole exponents beyond the normal ones are cut off, and corrected at the end.
+    n = np.float32(-126.0) if n < np.float32(-126.0) else n
+    n = np.float32(127.0) if n > np.float32(127.0) else n
+    r = _remainder32(x, n)
+    return np.float32(0.0) if x < np.float32(-87.3) else (_quotient32(r) * r + np.float32(1.0)) * _power32(n)
+
+
+@exact
+def _tanh32(x):
+    # With y = e^{2x} − 1, tanh x = y / (y + 2); y is summed without the 1, beside which a small x would be lost.
+    x = np.float32(10.0) if x > np.float32(10.0) else x
+    x = np.float32(-10.0) if x < np.float32(-10.0) else x
+    x = np.float32(2.0) * x
+    n = nearest(x * np.float32(_LOG2E))
+    r, power = _remainder32(x, n), _power32(n)
+    y = _quotient32(r) * r * power + (power - np.float32(1.0))
+    return y / (y + np.float32(2.0))
+
+
+@exact
+def _remainder64(x, n):
     r = x - n * _LN2_64[0]
-    r = r - n * _LN2_64[1]
+    return r - n * _LN2_64[1]
+
+
+@exact
+def _quotient64(r):
+    # (e^r − 1) / r
     p = 1.0 / 6227020800.0
     p = p * r + 1.0 / 479001600.0
     p = p * r + 1.0 / 39916800.0
@@ -70,10 +102,32 @@ def _exp64(x):
     p = p * r + 1.0 / 24.0
     p = p * r + 1.0 / 6.0
     p = p * r + 0.5
-    p = p * r + 1.0
-    p = p * r + 1.0
-    power = real_of((np.int64(n) + np.int64(1023)) << np.int64(52))
-    return 0.0 if x < -708.0 else p * power
+    return p * r + 1.0
+
+
+@exact
+def _power64(n):
+    return real_of((np.int64(n) + np.int64(1023)) << np.int64(52))
+
+
+@exact
+def _exp64(x):
+    n = nearest(x * _LOG2E)
+    n = -1022.0 if n < -1022.0 else n
+    n = 1023.0 if n > 1023.0 else n
+    r = _remainder64(x, n)
+    return 0.0 if x < -708.0 else (_quotient64(r) * r + 1.0) * _power64(n)
+
+
+@exact
+def _tanh64(x):
+    x = 20.0 if x > 20.0 else x
+    x = -20.0 if x < -20.0 else x
+    x = 2.0 * x
+    n = nearest(x * _LOG2E)
+    r, power = _remainder64(x, n), _power64(n)
+    y = _quotient64(r) * r * power + (power - 1.0)
+    return y / (y + 2.0)
 
 
 @exact
@@ -127,3 +181,8 @@ def _(x):  # type: ignore[no-untyped-def]
 @chosen_for(log)
 def _(x):  # type: ignore[no-untyped-def]
     return {types.float32: lambda x: _log32(x), types.float64: lambda x: _log64(x)}.get(x)
+
+
+@chosen_for(tanh)
+def _(x):  # type: ignore[no-untyped-def]
+    return {types.float32: lambda x: _tanh32(x), types.float64: lambda x: _tanh64(x)}.get(x)
