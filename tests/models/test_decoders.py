@@ -195,6 +195,7 @@ def test_dropout_is_off_in_evaluation(make, batch):
         assert torch.equal(model(*batch).logits, model(*batch).logits)
 
 
+@pytest.mark.usefixtures("processor")
 def test_autocast_stays_close(make, batch):
     for kind in ("none", "bahdanau", "luong", "luong-fused", "luong-local-p"):
         model = make(**KINDS[kind])

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from regard.models import matrix_products
-from regard.models.matrix_products import grad_input, product
+from regard.models.matrix_products import grad_input, grad_weight, product, product_dtype
 
 
 @pytest.fixture(params=[False, True], ids=["blas", "onednn"], autouse=True)
@@ -31,6 +31,8 @@ def test_products_are_exact(rows, dtype, gaps):
     found = product(inputs, weight, matrix.clone(), reuses=True)
     torch.testing.assert_close(found.double(), wanted + matrix.double(), **near)
     torch.testing.assert_close(grad_input(gradient, weight).double(), gradient.double() @ weight.double(), **near)
+    found = grad_weight(gradient, inputs)
+    torch.testing.assert_close(found.double(), gradient.double().t() @ inputs.double(), **near)
 
 
 @pytest.mark.parametrize(("features", "outputs"), [(0, 3), (3, 0)])
@@ -39,6 +41,35 @@ def test_empty_products_are_zeros(features, outputs):
     assert torch.equal(product(inputs, weight), torch.zeros(20, outputs))
     assert torch.equal(product(inputs, weight, added), added)
     assert torch.equal(grad_input(added, weight), torch.zeros(20, features))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_autocast_changes_no_product(dtype):
+    inputs, weight, added = (torch.randn(*size, dtype=dtype) for size in ((20, 8), (9, 8), (20, 9)))
+    calls = (
+        lambda: product(inputs, weight),
+        lambda: product(inputs, weight, added[0]),
+        lambda: product(inputs, weight, added),
+        lambda: product(inputs, weight, added.clone(), reuses=True),
+        lambda: grad_input(added, weight),
+        lambda: grad_weight(added, inputs),
+    )
+    wanted = [call() for call in calls]
+    with torch.autocast("cpu", torch.bfloat16):
+        found = [call() for call in calls]
+    assert all(torch.equal(one, other) for one, other in zip(found, wanted, strict=True))
+
+
+@pytest.mark.usefixtures("processor")
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64], ids=str)
+def test_the_dtype_of_products_is_the_one_that_is_wanted(dtype):
+    assert product_dtype(dtype, torch.device("cpu")) == dtype
+
+
+def test_bfloat16_without_instructions_is_float32_on_cpus(processor):
+    found = product_dtype(torch.bfloat16, torch.device("cpu"))
+    assert found == (torch.float32 if processor.startswith("no") else torch.bfloat16)
+    assert product_dtype(torch.bfloat16, torch.device("cuda")) == torch.bfloat16
 
 
 def test_a_compiler_is_left_alone():
@@ -63,7 +94,7 @@ def test_what_onednn_is_slow_or_unable_for_is_not_given_to_it(monkeypatch, what)
     if what == "float64":
         inputs, weight = inputs.double(), weight.double()
     elif what == "subclass":
-        inputs = torch.nn.Parameter(inputs)
+        inputs = torch.nn.Parameter(inputs, requires_grad=False)
     torch.testing.assert_close(product(inputs, weight), inputs @ weight.t())
     if what != "subclass":
         torch.testing.assert_close(grad_input(inputs @ weight.t(), weight), inputs @ weight.t() @ weight)

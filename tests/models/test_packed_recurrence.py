@@ -41,6 +41,7 @@ def results(kind, layers, dtype, bfloat16, run, bidirectional=True, lengths=LENG
 @pytest.mark.parametrize("bidirectional", [True, False])
 @pytest.mark.parametrize("lengths", [LENGTHS, LENGTHS[:1], torch.tensor([4, 4, 4])], ids=["ragged", "one", "equal"])
 @pytest.mark.parametrize(("dtype", "bfloat16"), [(torch.float32, False), (torch.float64, False), (torch.float32, True)])
+@pytest.mark.usefixtures("processor")
 def test_equal_to_pytorch(kind, layers, bidirectional, lengths, dtype, bfloat16):
     ours = results(kind, layers, dtype, bfloat16, run_packed, bidirectional, lengths)
     theirs = results(kind, layers, dtype, bfloat16, lambda rnn, packed: rnn(packed), bidirectional, lengths)

@@ -73,6 +73,7 @@ def test_a_run_that_the_loss_does_not_reach_gives_no_gradient(cell):
 
 
 @pytest.mark.parametrize("cell", CELLS)
+@pytest.mark.usefixtures("processor")
 def test_autocast_stays_close_to_float32(cell):
     recurrence, known, fed, state = problem(cell, 2, torch.float32)
     exact, _ = run_unrolled(recurrence, known, fed, state)

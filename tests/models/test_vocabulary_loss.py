@@ -129,6 +129,7 @@ def test_without_gradient_the_value_is_the_same():
     assert not quiet.total.requires_grad
 
 
+@pytest.mark.usefixtures("processor")
 def test_autocast_computes_in_half_precision_and_gives_full_gradients():
     features, weight, bias, target = problem(rows=17, vocabulary=29)
     inputs = [tensor.detach().float().requires_grad_() for tensor in (features, weight, bias)]

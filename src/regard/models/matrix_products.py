@@ -1,9 +1,14 @@
-"""Matrix products outside of autograd, by the library that makes them faster on this processor.
+"""Matrix products outside of autograd, in the way that is fastest on this processor.
 
 PyTorch multiplies float32 matrices by MKL, which on AMD's processors uses vectors of 256 bits. oneDNN, which PyTorch
 has for half precision and convolutions, uses those of 512 bits.
+
+Where a processor has no instructions for bfloat16, PyTorch's products of it take three times as long as those of
+float32, which are more accurate: so `product_dtype` says float32 there. Products write into memory of their own, since
+autocast leaves such products in the dtype that they are given.
 """
 
+import platform
 from functools import cache
 from typing import Any
 
@@ -28,9 +33,12 @@ def product(inputs: Tensor, weight: Tensor, added: Tensor | None = None, *, reus
         reuses: whether the result may be written to ``added [rows, out]``, and returned as it.
     """
     if not _is_for_onednn(inputs, weight):
+        if reuses and added is not None:
+            return added.addmm_(inputs, weight.t())
+        output = inputs.new_empty(len(inputs), len(weight))
         if added is None:
-            return inputs @ weight.t()
-        return added.addmm_(inputs, weight.t()) if reuses else torch.addmm(added, inputs, weight.t())
+            return torch.mm(inputs, weight.t(), out=output)
+        return torch.addmm(added, inputs, weight.t(), out=output)
     if added is not None and added.dim() == 2:
         return _OPERATORS._linear_pointwise.binary(inputs, added, weight, None, "add")
     return _OPERATORS._linear_pointwise(inputs, weight, added, "none", [], "")
@@ -39,8 +47,20 @@ def product(inputs: Tensor, weight: Tensor, added: Tensor | None = None, *, reus
 def grad_input(gradient: Tensor, weight: Tensor) -> Tensor:
     """``gradient · weight``: that of a product's inputs, from that of the product."""
     if not _is_for_onednn(gradient, weight):
-        return gradient @ weight
+        return torch.mm(gradient, weight, out=gradient.new_empty(len(gradient), weight.shape[1]))
     return _OPERATORS._linear_pointwise(gradient, weight.t(), None, "none", [], "")
+
+
+def grad_weight(gradient: Tensor, inputs: Tensor) -> Tensor:
+    """``gradientᵀ · inputs``: that of a product's weight, from that of the product."""
+    return torch.mm(gradient.t(), inputs, out=gradient.new_empty(gradient.shape[1], inputs.shape[1]))
+
+
+def product_dtype(dtype: torch.dtype, device: torch.device) -> torch.dtype:
+    """The dtype of products whose results are wanted in a dtype: float32 instead of a bfloat16 without instructions."""
+    if dtype != torch.bfloat16 or device.type != "cpu" or torch.compiler.is_compiling():
+        return dtype
+    return torch.float32 if _has_no_bfloat16() else dtype
 
 
 def _is_for_onednn(inputs: Tensor, weight: Tensor) -> bool:
@@ -62,3 +82,10 @@ def _is_for_onednn(inputs: Tensor, weight: Tensor) -> bool:
 def _is_faster() -> bool:
     """Whether oneDNN is there, and faster than PyTorch's BLAS."""
     return is_slow_for_mkl() and torch.backends.mkldnn.is_available() and hasattr(_OPERATORS, "_linear_pointwise")
+
+
+@cache
+def _has_no_bfloat16() -> bool:
+    """Whether this is an x86 processor that only converts bfloat16, and does not multiply it."""
+    has: Any = getattr(torch.cpu, "_is_avx512_bf16_supported", None)
+    return platform.machine().lower() in ("x86_64", "amd64") and has is not None and not has()

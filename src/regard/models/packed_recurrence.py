@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from torch.nn.utils.rnn import PackedSequence
 
 from regard.models.cell_equations import gru_step, gru_step_gradients, lstm_step, lstm_step_gradients
-from regard.models.matrix_products import grad_input, product
+from regard.models.matrix_products import grad_input, grad_weight, product, product_dtype
 from regard.models.step_products import compute_dtype
 
 State = tuple[Tensor, ...]
@@ -25,7 +25,7 @@ State = tuple[Tensor, ...]
 def run_packed(rnn: nn.LSTM | nn.GRU, packed: PackedSequence) -> tuple[PackedSequence, State]:
     """What ``rnn(packed)`` gives, up to rounding; the first state is zeros.
 
-    Under autocast the products are of its dtype, gates and states float32.
+    Under autocast the products are of its dtype (see `matrix_products.product_dtype`), gates and states float32.
 
     Args:
         rnn: an LSTM or GRU with biases and without projections.
@@ -147,7 +147,7 @@ class _LSTMDirection(torch.autograd.Function):
             grad_hidden[: step.going_on] = grad_input(own[: step.going_on].to(inputs.dtype), hidden_weight)
         grad_sums, before = grad_sums.to(inputs.dtype), _before(outputs, ctx.steps).to(inputs.dtype)
         grad_bias = grad_sums.sum(0, dtype=ctx.given[1])
-        grad_input_weight, grad_hidden_weight = grad_sums.t() @ inputs, grad_sums.t() @ before
+        grad_input_weight, grad_hidden_weight = grad_weight(grad_sums, inputs), grad_weight(grad_sums, before)
         found = grad_input(grad_sums, input_weight), grad_input_weight, grad_hidden_weight
         return *_as_given(ctx, found), grad_bias, grad_bias, None, None
 
@@ -196,14 +196,15 @@ class _GRUDirection(torch.autograd.Function):
             grad[: step.going_on] += grad_input(own[: step.going_on].to(inputs.dtype), hidden_weight)
         grad_gates, grad_recurrent = grad_gates.to(inputs.dtype), grad_recurrent.to(inputs.dtype)
         biases = (grad.sum(0, dtype=ctx.given[1]) for grad in (grad_gates, grad_recurrent))
-        grad_input_weight, grad_hidden_weight = grad_gates.t() @ inputs, grad_recurrent.t() @ before.to(inputs.dtype)
+        grad_input_weight = grad_weight(grad_gates, inputs)
+        grad_hidden_weight = grad_weight(grad_recurrent, before.to(inputs.dtype))
         found = grad_input(grad_gates, input_weight), grad_input_weight, grad_hidden_weight
         return *_as_given(ctx, found), *biases, None, None
 
 
 def _keep_dtypes(ctx: Any, *tensors: Tensor) -> Iterator[Tensor]:
     """The data and the weights in the dtype of the products; the context keeps their own dtypes and that of gates."""
-    dtype = compute_dtype(tensors[0])
+    dtype = product_dtype(compute_dtype(tensors[0]), tensors[0].device)
     ctx.given = [tensor.dtype for tensor in tensors]
     ctx.real = torch.float64 if dtype == torch.float64 else torch.float32
     return (tensor.to(dtype) for tensor in tensors)

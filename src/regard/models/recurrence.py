@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 from regard.errors import UnknownNameError
 from regard.models.cell_equations import gru_step, gru_step_gradients, lstm_step, lstm_step_gradients
-from regard.models.matrix_products import grad_input, product
+from regard.models.matrix_products import grad_input, product, product_dtype
 from regard.models.step_products import StepProducts, compute_dtype
 
 CELLS = ("lstm", "gru")
@@ -82,6 +82,7 @@ class Unrolled:
         self._cell = _LSTMStep if recurrence.cell == "lstm" else _GRUStep
         self._dropout = recurrence.dropout if recurrence.training else 0.0
         dtype = compute_dtype(known)
+        of_products = product_dtype(dtype, known.device)
         width = known.shape[-1]
         time_first = known.transpose(0, 1)
         self._layers: list[tuple[StepProducts, ...]] = []
@@ -97,9 +98,9 @@ class Unrolled:
                 if len(time_first) > 1:
                     # Read at each step.
                     input_weight = input_weight.contiguous()
-                sums = F.linear(time_first, known_weight, bias)
+                sums = _linear(time_first, known_weight, bias, of_products)
             else:
-                sums = bias.to(dtype).expand(*time_first.shape[:2], -1)
+                sums = bias.to(of_products).expand(*time_first.shape[:2], -1)
             steps = len(time_first)
             if recurrence.cell == "lstm":
                 self._layers.append((StepProducts((input_weight, hidden_weight), None, sums, steps, dtype),))
@@ -125,6 +126,14 @@ class Unrolled:
             after.append(self._cell.advance(layer, time, fed, before))
             fed = after[-1][0]
         return fed, tuple(after)
+
+
+def _linear(inputs: Tensor, weight: Tensor, bias: Tensor, dtype: torch.dtype) -> Tensor:
+    """`torch.nn.functional.linear` in a dtype, also where autocast has another one."""
+    if compute_dtype(inputs) == dtype:
+        return F.linear(inputs, weight, bias)
+    with torch.autocast(inputs.device.type, enabled=False):
+        return F.linear(inputs.to(dtype), weight.to(dtype), bias.to(dtype))
 
 
 class _LSTMStep(torch.autograd.Function):
@@ -161,7 +170,7 @@ class _LSTMStep(torch.autograd.Function):
         lstm_step(gates, cell, after, tanh_after, output)
         ctx.sums, ctx.time = products.gradients, time
         ctx.save_for_backward(gates, cell, tanh_after, fed, hidden, fed_weight, hidden_weight)
-        return output.to(known.dtype), after
+        return output.to(products.dtype), after
 
     @staticmethod
     @once_differentiable
@@ -215,7 +224,7 @@ class _GRUStep(torch.autograd.Function):
         ctx.sums, ctx.time = tuple(products.gradients for products in layer), time
         candidate = recurrent[:, 2 * before.shape[1] :]
         ctx.save_for_backward(gates, candidate, fed, hidden, fed_weight, hidden_weight)
-        return output.to(known.dtype)
+        return output.to(layer[0].dtype)
 
     @staticmethod
     @once_differentiable

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-from regard.models.matrix_products import grad_input, product
+from regard.models.matrix_products import grad_input, grad_weight, product, product_dtype
 
 
 class StepGradients:
@@ -76,13 +76,16 @@ class StepProducts:
     Args:
         weights: each ``[out, in_k]``.
         bias: ``[out]`` or None.
-        known: ``[steps, rows, out]``, what is known of the sums before the loop; None: nothing.
+        known: ``[steps, rows, out]``, what is known of the sums before the loop, in the dtype of the products; None:
+            nothing.
         steps: number of steps of the loop.
-        dtype: the dtype of the loop; weights and bias are cast to it once. ``known`` has it.
+        dtype: of what the steps return; weights and bias are cast once to that of its products
+            (`matrix_products.product_dtype`).
 
     Attributes:
-        weights: in ``dtype``.
-        bias: in ``dtype``, or None.
+        dtype: of what the steps return.
+        weights: in the dtype of the products.
+        bias: likewise, or None.
         known: ``[rows, out]`` for each step, or empty.
         gradients: of the sums. A step keeps them, and not the whole, whose weights would keep the graph alive.
     """
@@ -90,8 +93,10 @@ class StepProducts:
     def __init__(
         self, weights: tuple[Tensor, ...], bias: Tensor | None, known: Tensor | None, steps: int, dtype: torch.dtype
     ):
+        self.dtype = dtype
         self.gradients = StepGradients(steps, weights[0].shape[0])
         self.bias: Tensor | None
+        dtype = product_dtype(dtype, weights[0].device)
         if torch.compiler.is_compiling():
             # A compiler arranges the products of a backward pass itself.
             self.weights = tuple(weight.to(dtype) for weight in weights)
@@ -109,7 +114,7 @@ class StepLinear:
     Args:
         linear: its weight and bias.
         steps: number of steps of the loop.
-        dtype: of the products and of what they give.
+        dtype: of what the steps return.
     """
 
     def __init__(self, linear: nn.Linear, steps: int, dtype: torch.dtype):
@@ -120,7 +125,8 @@ class StepLinear:
         (weight,), bias = self._products.weights, self._products.bias
         if torch.compiler.is_compiling():
             return F.linear(inputs.to(weight.dtype), weight, bias)
-        return _LinearStep.apply(self._products.gradients, time, inputs, weight, bias)  # pyright: ignore[reportReturnType]
+        found: Any = _LinearStep.apply(self._products.gradients, time, inputs, weight, bias)
+        return found.to(self._products.dtype)
 
 
 class _LinearStep(torch.autograd.Function):
@@ -174,7 +180,7 @@ class _WeightsFunction(torch.autograd.Function):
         needs_bias, *needs_weights = ctx.needs_input_grad[3:]
         grad_bias = rows.sum(0, dtype=bias_dtype) if needs_bias else None
         grad_weights = [
-            (rows.t() @ factor).to(dtype) if needed else None
+            grad_weight(rows, factor).to(dtype) if needed else None
             for factor, dtype, needed in zip(inputs, weight_dtypes, needs_weights, strict=True)
         ]
         return None, None, gradients if ctx.has_known else None, grad_bias, *grad_weights

@@ -13,7 +13,7 @@ from torch.autograd.function import once_differentiable
 
 from regard.errors import ArgumentError
 from regard.kernels.availability import why_missing
-from regard.models.matrix_products import grad_input
+from regard.models.matrix_products import grad_input, product_dtype
 from regard.models.step_products import compute_dtype
 from regard.transforms import can_branch_on
 
@@ -65,7 +65,8 @@ def vocabulary_loss(
     Raises:
         ArgumentError: ``label_smoothing`` is outside [0, 1].
 
-    Numerics: products in autocast's dtype if autocast is on; log-sum-exp, losses and their sum in float32 (or float64).
+    Numerics: products in autocast's dtype if autocast is on, or in float32 if that is bfloat16 and the processor has no
+    instructions for it; log-sum-exp, losses and their sum in float32 (or float64).
     The gradient is computed in the forward pass, so there is no second derivative.
     """
     if not 0 <= label_smoothing <= 1:
@@ -202,7 +203,7 @@ class _Loss(torch.autograd.Function):
         chunk_elements: int,
         differentiable: bool,
     ) -> tuple[Tensor, Tensor]:
-        dtype = compute_dtype(features)
+        dtype = product_dtype(compute_dtype(features), features.device)
         exact = torch.promote_types(dtype, torch.float32)
         inputs, matrix = features.to(dtype), weight.to(dtype)
         offset = None if bias is None else bias.to(exact)
