@@ -14,7 +14,7 @@ import torch
 import regard as package
 from regard.cli import cache as command
 from regard.kernels import availability
-from regard.kernels.cpu import cache, kernel
+from regard.kernels.cpu import cache, kernel, kernels
 
 
 @pytest.fixture(autouse=True)
@@ -154,6 +154,20 @@ def test_compiling_in_advance_goes_on_where_it_was_interrupted(regard, monkeypat
     assert "3/3 float32 third" in error
     assert "left" in error
     assert all(path.stat().st_mtime_ns == time for path, time in before.items())
+
+
+def test_training_has_its_kernels_warmed(monkeypatch):
+    asked, kernel = set(), kernels._kernel
+
+    def ask(module, maker, *words):
+        asked.add(maker)
+        return kernel(module, maker, *words)
+
+    monkeypatch.setattr(kernels, "_kernel", ask)
+    *_, (name, run) = command.problems("float32")
+    run()
+    assert name == "float32 training"
+    assert asked == {"drop_numbers", "gate_numbers", "class_exponentials", "lstm_step", "lstm_step_gradients"}
 
 
 def test_dtypes_are_compiled_as_asked(regard, monkeypatch):

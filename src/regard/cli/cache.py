@@ -183,6 +183,21 @@ def problems(dtype: Precision) -> Iterator[tuple[str, Callable[[], None]]]:
         for alpha in (2.0, 1.5):
             regard.normalizers.entmax(alpha)(scores).sum().backward()
 
+    def train() -> None:
+        # Fewer numbers, logits and gates are looked at without a kernel.
+        from regard.models import vocabulary_loss
+        from regard.models.packed_recurrence import run_packed
+
+        numbers = torch.zeros(256, 256, dtype=kind).requires_grad_()
+        dropout = regard.nn.Dropout(0.5)
+        for output in (dropout(numbers), dropout(numbers, relu=True), dropout(numbers, residual=numbers)):
+            output.sum().backward()
+        target = torch.zeros(len(numbers), dtype=torch.int64)
+        vocabulary_loss(numbers, numbers, None, target).total.backward()
+        rnn = torch.nn.LSTM(dim, 1024, batch_first=True, dtype=kind)
+        packed = torch.nn.utils.rnn.pack_sequence([torch.zeros(2, dim, dtype=kind)], enforce_sorted=False)
+        run_packed(rnn, packed)[0].data.sum().backward()
+
     for additive in (False, True):
         for normalizer in NORMALIZERS:
             for verb in (attend, observe, look):
@@ -190,3 +205,4 @@ def problems(dtype: Precision) -> Iterator[tuple[str, Callable[[], None]]]:
                 name = f"{dtype} {'additive' if additive else 'inner product'} {normalizer} {verb.__name__}"
                 yield name, lambda verb=verb, additive=additive, normalizer=normalizer: verb(additive, normalizer)
     yield f"{dtype} rows", normalize
+    yield f"{dtype} training", train
