@@ -59,6 +59,11 @@ def can_branch_on(tensor: Tensor) -> bool:
     )
 
 
+def lies_in_memory(tensor: Tensor) -> bool:
+    """Whether a kernel may read a tensor's numbers at its address, on a CPU: none are changed as they are read."""
+    return tensor.is_cpu and can_branch_on(tensor) and not tensor.is_neg() and not tensor._is_zerotensor()
+
+
 def reverse_mode_only(tensor: Tensor) -> bool:
     """Whether reverse mode alone can ask this calculation for a derivative, and numbers can be read."""
     return forward_ad._current_level < 0 and can_branch_on(tensor)

@@ -1,5 +1,7 @@
 """One LSTM step in a kernel against PyTorch's operations, in float64 and float32."""
 
+from contextlib import suppress
+
 import pytest
 import torch
 
@@ -96,6 +98,30 @@ def test_small_numbers_keep_their_digits():
     gates[:, 16:24] = torch.logspace(-30, -3, 8)
     found, *_ = step_and_gradients(gates, *others)
     torch.testing.assert_close(found[:, 16:24], gates[:, 16:24].double().tanh().float(), rtol=5e-7, atol=0)
+
+
+@pytest.mark.parametrize("size", [(8, 256), (1000, 128), (3, 128), (1, 128), (8, 1), (8, 64)])
+@pytest.mark.parametrize("which", [1, 2, 3])
+def test_sizes_that_do_not_fit_are_no_matter_of_the_kernel(monkeypatch, which, size):
+    """A kernel would read and write beyond the matrices."""
+    from regard.kernels.cpu import lstm_cell
+
+    monkeypatch.setattr(lstm_cell, "lstm_step_gradients", lambda *_, **__: pytest.fail("given to the kernel"))
+    if which == 1:
+        monkeypatch.setattr(lstm_cell, "lstm_step", lambda *_, **__: pytest.fail("given to the kernel"))
+    inputs = list(matrices(8, 128, torch.float32))
+    inputs[which] = torch.randn(size)
+    # PyTorch's operations repeat one row or one unit, with a warning; all else is an error of theirs.
+    with suppress(RuntimeError, UserWarning):
+        step_and_gradients(*inputs)
+
+
+def test_numbers_that_are_changed_as_they_are_read(by_operations):
+    gates, cell, *gradients = matrices(8, 128, torch.float32)
+    for odd in (torch._neg_view(cell), torch._efficientzerotensor(8, 128)):
+        inputs = gates, odd, *gradients
+        for found, wanted in zip(step_and_gradients(*inputs), by_operations(*inputs), strict=True):
+            torch.testing.assert_close(found, wanted)
 
 
 @pytest.mark.parametrize("place", range(4))

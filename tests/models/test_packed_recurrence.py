@@ -52,6 +52,18 @@ def test_equal_to_pytorch(kind, layers, bidirectional, lengths, dtype, bfloat16)
         torch.testing.assert_close(one, other.to(one.dtype), atol=tolerance * float(other.abs().max()), rtol=0)
 
 
+@pytest.mark.usefixtures("processor")
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU])
+def test_autocast_without_a_gradient(kind):
+    rnn = kind(13, 17, batch_first=True, bidirectional=True)
+    packed = pack_padded_sequence(torch.randn(11, 7, 13), LENGTHS, batch_first=True, enforce_sorted=False)
+    exact, _ = run_packed(rnn, packed)
+    with torch.autocast("cpu", torch.bfloat16), torch.no_grad():
+        found, last = run_packed(rnn, packed)
+    torch.testing.assert_close(found.data.float(), exact.data, atol=0.03, rtol=0)
+    assert len(last) == (2 if kind is nn.LSTM else 1)
+
+
 @pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU])
 def test_a_second_backward_pass_gives_the_same_gradients(kind):
     rnn = kind(3, 5, batch_first=True, bidirectional=True)

@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch.autograd import gradcheck
 
-from regard.errors import UnknownNameError
+from regard.errors import ShapeError, UnknownNameError
 from regard.models.recurrence import CELLS, Recurrence
 
 
@@ -85,6 +85,41 @@ def test_autocast_stays_close_to_float32(cell):
     assert all(parameter.grad.dtype == torch.float32 for parameter in recurrence.parameters())
     if cell == "lstm":
         assert after[0][1].dtype == torch.float32
+
+
+@pytest.mark.usefixtures("processor")
+@pytest.mark.parametrize("cell", CELLS)
+def test_autocast_of_a_whole_sequence(cell):
+    recurrence, known, fed, state = problem(cell, 2, torch.float32)
+    inputs = torch.cat([known, fed], dim=-1)
+    exact, _ = recurrence(inputs, state)
+    with torch.autocast("cpu", torch.bfloat16):
+        half, after = recurrence(inputs, state)
+    torch.testing.assert_close(half.float(), exact, atol=0.03, rtol=0.03)
+    torch.testing.assert_close(after[-1][0].float(), exact[:, -1], atol=0.03, rtol=0.03)
+    half.float().sum().backward()
+    assert all(parameter.grad.dtype == torch.float32 for parameter in recurrence.parameters())
+
+
+@pytest.mark.usefixtures("processor")
+@pytest.mark.parametrize("cell", CELLS)
+def test_a_compiled_step_of_a_loop_that_was_prepared_without_a_compiler(cell):
+    recurrence, known, fed, state = problem(cell, 1, torch.float32)
+    with torch.autocast("cpu", torch.bfloat16), torch.no_grad():
+        run = recurrence.unroll(known)
+        plain, _ = run.step(0, fed[:, 0], state)
+        compiled, _ = torch.compile(lambda fed, state: run.step(0, fed, state), backend="eager")(fed[:, 0], state)
+    assert compiled.dtype == plain.dtype == torch.bfloat16
+    torch.testing.assert_close(compiled, plain, atol=0.03, rtol=0.03)
+
+
+@pytest.mark.parametrize("size", [(3, 4), (3, 6), (2, 5), (1, 5), (3, 1)])
+@pytest.mark.parametrize("which", [0, 1])
+def test_a_state_of_another_size(size, which):
+    recurrence, known, fed, ((*state,),) = problem("lstm", 1)
+    state[which] = torch.zeros(size, dtype=torch.float64)
+    with pytest.raises(ShapeError, match=r"each state must be \[3, 5\]; one is"):
+        recurrence.unroll(known).step(0, fed[:, 0], (tuple(state),))
 
 
 def test_unknown_cell():

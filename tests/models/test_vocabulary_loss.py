@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from torch.autograd import gradcheck
 from torch.nn import functional as F
 
-from regard.errors import ArgumentError
+from regard.errors import ArgumentError, ShapeError
 from regard.models import vocabulary_loss
 
 MODULE = import_module("regard.models.vocabulary_loss")  # its name in the package is that of the function
@@ -77,6 +77,21 @@ def test_a_target_beyond_the_vocabulary_is_an_error(target):
     features, weight, bias, _ = problem()
     with pytest.raises((RuntimeError, IndexError), match=r"out of bounds|out of range"):
         vocabulary_loss(features, weight, bias, torch.full((7,), target))
+
+
+@pytest.mark.parametrize(
+    ("name", "size", "message"),
+    [
+        *(("target", size, r"target must be \[7\]; it is") for size in ((1,), (6,), (8,), (7, 1), (7, 2), ())),
+        *(("bias", size, r"bias must be \[11\]; it is") for size in ((1,), (10,), (12,), (1, 11), ())),
+        *(("weight", size, r"weight must be \[\d+, 3\]; it is") for size in ((11, 2), (11, 3, 1))),
+    ],
+)
+def test_shapes_that_do_not_fit(name, size, message):
+    given = dict(zip(("features", "weight", "bias", "target"), problem(), strict=True))
+    given[name] = torch.zeros(size, dtype=given[name].dtype)
+    with pytest.raises(ShapeError, match=message):
+        vocabulary_loss(**given)
 
 
 @pytest.mark.parametrize("number", [torch.nan, torch.inf])

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from regard.kernels.availability import why_missing
-from regard.transforms import can_branch_on
+from regard.transforms import lies_in_memory
 
 COMPILED = 1 << 11
 """Gates from which on a compiled kernel runs; for less it need not be compiled."""
@@ -36,7 +36,7 @@ def lstm_step(gates: Tensor, cell: Tensor, after: Tensor, tanh_after: Tensor, hi
         tanh_after: receives its tanh.
         hidden: receives the hidden state.
     """
-    if _is_compiled(gates, cell, after, tanh_after, hidden):
+    if _is_compiled((gates,), (cell, after, tanh_after, hidden)):
         from regard.kernels.cpu import lstm_cell
 
         return lstm_cell.lstm_step(gates, cell=cell, after=after, tanh_after=tanh_after, hidden=hidden)
@@ -64,7 +64,7 @@ def lstm_step_gradients(
         grad_cell: of the cell state after the step; it becomes that of the cell state before the step.
         grad_gates: receives the gradient of the sums of products.
     """
-    if _is_compiled(gates, cell, tanh_after, grad_hidden, grad_cell, grad_gates):
+    if _is_compiled((gates, grad_gates), (cell, tanh_after, grad_hidden, grad_cell)):
         from regard.kernels.cpu import lstm_cell
 
         return lstm_cell.lstm_step_gradients(
@@ -88,15 +88,20 @@ def lstm_step_gradients(
     return None
 
 
-def _is_compiled(gates: Tensor, *matrices: Tensor) -> bool:
-    """Whether the kernel takes these matrices."""
-    return (
-        gates.numel() >= COMPILED
-        and gates.is_cpu
-        and gates.dtype in (torch.float32, torch.float64)
-        and why_missing() is None
-        and all(matrix.dtype == gates.dtype and matrix.stride(1) == 1 for matrix in (gates, *matrices))
-        and all(can_branch_on(matrix) for matrix in (gates, *matrices))
+def _is_compiled(wide: tuple[Tensor, ...], narrow: tuple[Tensor, ...]) -> bool:
+    """Whether the kernel takes these matrices. Where their sizes do not fit, PyTorch's operations have an error.
+
+    Args:
+        wide: ``[rows, 4 · units]``.
+        narrow: ``[rows, units]``.
+    """
+    dtype, size = wide[0].dtype, tuple(wide[0].shape)
+    if wide[0].numel() < COMPILED or dtype not in (torch.float32, torch.float64) or why_missing() is not None:
+        return False
+    own = size[0], size[1] // 4
+    fits = all(matrix.shape == size for matrix in wide) and all(matrix.shape == own for matrix in narrow)
+    return fits and all(
+        matrix.dtype == dtype and matrix.stride(1) == 1 and lies_in_memory(matrix) for matrix in (*wide, *narrow)
     )
 
 

@@ -16,7 +16,7 @@ from torch.nn.utils.rnn import PackedSequence
 
 from regard.models.cell_equations import gru_step, gru_step_gradients, lstm_step, lstm_step_gradients
 from regard.models.matrix_products import grad_input, grad_weight, product, product_dtype
-from regard.models.step_products import compute_dtype
+from regard.models.step_products import compute_dtype, replaces_autocast
 
 State = tuple[Tensor, ...]
 """``(hidden, cell)`` of an LSTM or ``(hidden,)`` of a GRU, each ``[rows, hidden_size]``."""
@@ -36,8 +36,11 @@ def run_packed(rnn: nn.LSTM | nn.GRU, packed: PackedSequence) -> tuple[PackedSeq
     """
     wanted = torch.is_grad_enabled() and packed.data.device.type == "cpu"
     if not wanted or torch.compiler.is_compiling():
-        outputs, last = rnn(packed)
-        return outputs, last if isinstance(last, tuple) else (last,)
+        if not replaces_autocast(packed.data):
+            return _run_as_it_is(rnn, packed)
+        data = packed.data.to(next(rnn.parameters()).dtype)
+        with torch.autocast(data.device.type, enabled=False):
+            return _run_as_it_is(rnn, packed._replace(data=data))
     run = _LSTMDirection if isinstance(rnn, nn.LSTM) else _GRUDirection
     sizes = packed.batch_sizes.tolist()
     data, states = packed.data, []
@@ -55,6 +58,11 @@ def run_packed(rnn: nn.LSTM | nn.GRU, packed: PackedSequence) -> tuple[PackedSeq
     assert packed.unsorted_indices is not None
     last = tuple(torch.stack(tensors)[:, packed.unsorted_indices] for tensors in zip(*states, strict=True))
     return packed._replace(data=data), last
+
+
+def _run_as_it_is(rnn: nn.LSTM | nn.GRU, packed: PackedSequence) -> tuple[PackedSequence, State]:
+    outputs, last = rnn(packed)
+    return outputs, last if isinstance(last, tuple) else (last,)
 
 
 class _Step(NamedTuple):

@@ -13,10 +13,10 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-from regard.errors import UnknownNameError
+from regard.errors import ShapeError, UnknownNameError
 from regard.models.cell_equations import gru_step, gru_step_gradients, lstm_step, lstm_step_gradients
 from regard.models.matrix_products import grad_input, product, product_dtype
-from regard.models.step_products import StepProducts, compute_dtype
+from regard.models.step_products import StepProducts, compute_dtype, replaces_autocast
 
 CELLS = ("lstm", "gru")
 
@@ -61,6 +61,12 @@ class Recurrence(nn.Module):
         Returns:
             the top layer's hidden states ``[batch, steps, hidden_dim]``, and the state after the last step.
         """
+        if not replaces_autocast(inputs):
+            return self._run(inputs, state)
+        with torch.autocast(inputs.device.type, enabled=False):
+            return self._run(inputs.to(next(self.rnn.parameters()).dtype), state)
+
+    def _run(self, inputs: Tensor, state: tuple[LayerState, ...]) -> tuple[Tensor, tuple[LayerState, ...]]:
         packed = [torch.stack(tensors).to(inputs.dtype) for tensors in zip(*state, strict=True)]  # each L B H
         outputs, last = self.rnn(inputs, tuple(packed) if self.cell == "lstm" else packed[0])
         tensors = last if self.cell == "lstm" else (last,)
@@ -81,6 +87,7 @@ class Unrolled:
     def __init__(self, recurrence: Recurrence, known: Tensor):
         self._cell = _LSTMStep if recurrence.cell == "lstm" else _GRUStep
         self._dropout = recurrence.dropout if recurrence.training else 0.0
+        self._size = len(known), recurrence.hidden_dim
         dtype = compute_dtype(known)
         of_products = product_dtype(dtype, known.device)
         width = known.shape[-1]
@@ -118,7 +125,13 @@ class Unrolled:
 
         Returns:
             the top layer's hidden state ``[batch, hidden_dim]``, and the state of all layers.
+
+        Raises:
+            ShapeError: a state is not ``[batch, hidden_dim]``.
         """
+        for tensor in (tensor for layer in state for tensor in layer):
+            if tensor.shape != self._size:
+                raise ShapeError(f"each state must be {list(self._size)}; one is {list(tensor.shape)}")
         after = []
         for depth, (layer, before) in enumerate(zip(self._layers, state, strict=True)):
             if depth:
@@ -146,7 +159,8 @@ class _LSTMStep(torch.autograd.Function):
     def advance(cls, layer: tuple[StepProducts, ...], time: int, fed: Tensor, before: LayerState) -> LayerState:
         (products,) = layer
         if torch.compiler.is_compiling():
-            return _lstm_step(products.known[time], fed, before, *products.weights)
+            hidden, cell = _lstm_step(products.known[time], fed, before, *products.weights)
+            return hidden.to(products.dtype), cell
         return cls.apply(products, time, fed, *before, *products.weights)
 
     @staticmethod
@@ -197,7 +211,7 @@ class _GRUStep(torch.autograd.Function):
     def advance(cls, layer: tuple[StepProducts, ...], time: int, fed: Tensor, before: LayerState) -> LayerState:
         of_input, of_hidden = layer
         if torch.compiler.is_compiling():
-            return _gru_step(of_input.known[time], fed, before, of_input.weights[0], of_hidden)
+            return (_gru_step(of_input.known[time], fed, before, of_input.weights[0], of_hidden).to(of_input.dtype),)
         return (cls.apply(layer, time, fed, *before, *of_input.weights, *of_hidden.weights, of_hidden.bias),)
 
     @staticmethod
@@ -259,9 +273,7 @@ def _lstm_step(
     return (o.sigmoid() * after.tanh()).to(known.dtype), after
 
 
-def _gru_step(
-    known: Tensor, fed: Tensor, before: LayerState, fed_weight: Tensor, of_hidden: StepProducts
-) -> tuple[Tensor]:
+def _gru_step(known: Tensor, fed: Tensor, before: LayerState, fed_weight: Tensor, of_hidden: StepProducts) -> Tensor:
     """The equations of `_GRUStep` in single operations, for compilers."""
     hidden = before[0].to(known.dtype)
     input_gates = known + F.linear(fed.to(known.dtype), fed_weight)
@@ -272,7 +284,7 @@ def _gru_step(
     hidden_reset, hidden_update, hidden_candidate = hidden_gates.chunk(3, dim=1)
     r, z = (input_reset + hidden_reset).sigmoid(), (input_update + hidden_update).sigmoid()
     n = (input_candidate + r * hidden_candidate).tanh()
-    return ((n + z * (hidden - n)).to(known.dtype),)
+    return (n + z * (hidden - n)).to(known.dtype)
 
 
 def initialize_forget_bias(rnn: nn.RNNBase) -> None:

@@ -124,7 +124,7 @@ class StepLinear:
         """``[rows, out]`` from a step's input ``[rows, in]``."""
         (weight,), bias = self._products.weights, self._products.bias
         if torch.compiler.is_compiling():
-            return F.linear(inputs.to(weight.dtype), weight, bias)
+            return F.linear(inputs.to(weight.dtype), weight, bias).to(self._products.dtype)
         found: Any = _LinearStep.apply(self._products.gradients, time, inputs, weight, bias)
         return found.to(self._products.dtype)
 
@@ -192,3 +192,9 @@ def compute_dtype(tensor: Tensor) -> torch.dtype:
     if torch.is_autocast_enabled(kind) and tensor.dtype != torch.float64:
         return torch.get_autocast_dtype(kind)
     return tensor.dtype
+
+
+def replaces_autocast(tensor: Tensor) -> bool:
+    """Whether products with this tensor are made in another dtype than autocast's, so that autocast must be off."""
+    dtype = compute_dtype(tensor)
+    return tensor.dtype != dtype and product_dtype(dtype, tensor.device) != dtype

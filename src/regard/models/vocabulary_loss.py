@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from regard.errors import ArgumentError
+from regard.errors import ArgumentError, ShapeError
 from regard.kernels.availability import why_missing
 from regard.models.matrix_products import grad_input, product_dtype
 from regard.models.step_products import compute_dtype
-from regard.transforms import can_branch_on
+from regard.transforms import lies_in_memory
 
 CHUNK_ELEMENTS = 1 << 22
 """Logits of a chunk: 16 MB in float32. Measured on a CPU with 8,000 words; with fewer rows the products are slower."""
@@ -64,6 +64,7 @@ def vocabulary_loss(
 
     Raises:
         ArgumentError: ``label_smoothing`` is outside [0, 1].
+        ShapeError: the shapes are others than these.
 
     Numerics: products in autocast's dtype if autocast is on, or in float32 if that is bfloat16 and the processor has no
     instructions for it; log-sum-exp, losses and their sum in float32 (or float64).
@@ -71,6 +72,10 @@ def vocabulary_loss(
     """
     if not 0 <= label_smoothing <= 1:
         raise ArgumentError(f"label_smoothing must be in [0, 1]; it is {label_smoothing}")
+    wanted = {"weight": (len(weight), features.shape[-1]), "target": (len(features),), "bias": (len(weight),)}
+    for name, tensor in (("weight", weight), ("target", target), ("bias", bias)):
+        if tensor is not None and tensor.shape != wanted[name]:
+            raise ShapeError(f"{name} must be {list(wanted[name])}; it is {list(tensor.shape)}")
     if ignore is None:
         total, nll = _Loss.apply(
             features, weight, bias, target, label_smoothing, chunk_elements, torch.is_grad_enabled()
@@ -178,13 +183,13 @@ def _compiled_rows(logits: Tensor, bias: Tensor | None, target: Tensor, slope: f
     return _Rows(logits, mass[:, None], mass.log() + peak, chosen)
 
 
-def _is_compiled(features: Tensor, weight: Tensor, target: Tensor) -> bool:
+def _is_compiled(features: Tensor, weight: Tensor, bias: Tensor | None, target: Tensor) -> bool:
     """Whether a kernel looks at the logits. For a target beyond the vocabulary, PyTorch's operations have an error."""
     return (
         len(features) * len(weight) >= max(COMPILED, 1)
-        and features.is_cpu
         and why_missing() is None
-        and all(can_branch_on(tensor) for tensor in (features, weight, target))
+        and all(lies_in_memory(tensor) for tensor in (features, weight, target))
+        and (bias is None or lies_in_memory(bias))
         and target.dtype == torch.int64
         and int(target.min()) >= 0
         and int(target.max()) < len(weight)
@@ -217,7 +222,7 @@ class _Loss(torch.autograd.Function):
         rows = min(max(1, chunk_elements // len(weight)), max(1, len(features)))
         # One memory for the logits of all chunks: the system fills new memory with zeros first.
         products = torch.empty(rows, len(weight), dtype=dtype, device=features.device)
-        compiled = _is_compiled(features, weight, target)
+        compiled = _is_compiled(features, weight, bias, target)
         if compiled:
             target, offset = target.contiguous(), None if offset is None else offset.contiguous()
         for start in range(0, len(features), rows):
