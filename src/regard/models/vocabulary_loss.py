@@ -13,7 +13,7 @@ from torch.autograd.function import once_differentiable
 
 from regard.errors import ArgumentError, ShapeError
 from regard.kernels.availability import why_missing
-from regard.models.matrix_products import grad_input, product_dtype
+from regard.models.matrix_products import grad_input, grad_weight, product_dtype
 from regard.models.step_products import compute_dtype
 from regard.transforms import lies_in_memory
 
@@ -128,7 +128,7 @@ class _Gradients(NamedTuple):
         if self.features is not None:
             self.features[part] = grad_input(grad_logits, matrix)
         if self.weight is not None:
-            self.weight.add_(torch.mm(grad_logits.t(), inputs[part]))
+            self.weight.add_(grad_weight(grad_logits, inputs[part]))
 
     def smooth(self, inputs: Tensor, mean_weight: Tensor, smoothing: float) -> None:
         """Subtract what smoothing takes from the gradient of every logit alike: ε / V."""

@@ -4,27 +4,11 @@
 # Intrinsics take one argument less than they are defined with: the first one is Numba's.
 
 from collections.abc import Callable
-from typing import Any
-
-import numpy as np
 
 from regard.kernels.cpu.bodies.arguments import ZERO, ZEROS, classes_at
 from regard.kernels.cpu.bodies.elementary import exp
 from regard.kernels.cpu.bodies.intrinsics import array_at, fetch_add, size_of
-from regard.kernels.cpu.bodies.max_reduce import MAXIMA, largest_in
-from regard.kernels.cpu.bodies.parts import inlined
-
-
-@inlined
-def _largest(address: int, row: Any) -> Any:
-    """The largest number of a row, which lies at an address."""
-    blocks = row.size // MAXIMA
-    top = row.dtype.type(-np.inf)
-    if blocks > 0:
-        top = largest_in(address, blocks, top)
-    for j in range(blocks * MAXIMA, row.size):
-        top = row[j] if row[j] > top else top
-    return top
+from regard.kernels.cpu.bodies.max_reduce import largest
 
 
 def class_exponentials(dtype: str) -> Callable[[int], None]:
@@ -40,13 +24,12 @@ def class_exponentials(dtype: str) -> Callable[[int], None]:
             row = fetch_add(address)
             if row >= p.rows:
                 break
-            place = p.logits + row * count * size
-            logits = array_at(place, count, zero)
+            logits = array_at(p.logits + row * count * size, count, zero)
             if p.bias != 0:
                 bias = array_at(p.bias, count, zero)
                 for j in range(count):
                     logits[j] += bias[j]
-            top, chosen = _largest(place, logits), logits[target[row]]
+            top, chosen = largest(logits), logits[target[row]]
             mass = zero
             for j in range(count):
                 power = exp(logits[j] - top)

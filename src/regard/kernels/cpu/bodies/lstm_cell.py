@@ -23,28 +23,42 @@ def _apply_sigmoid(row: Any) -> None:
         row[j] = one / (one + exp(-row[j]))
 
 
+@inlined
+def _row_at(address: int, distance: int, row: int, units: int, example: Any) -> Any:
+    """A row of a matrix at an address; so many numbers lie between its rows."""
+    return array_at(address + row * distance * size_of(example), units, example)
+
+
+@inlined
+def _gates_at(address: int, distance: int, row: int, units: int, example: Any) -> Any:
+    """The four parts i, f, g and o of a row of gates, or of their gradients."""
+    first, part = address + row * distance * size_of(example), units * size_of(example)
+    return (
+        array_at(first, units, example),
+        array_at(first + part, units, example),
+        array_at(first + 2 * part, units, example),
+        array_at(first + 3 * part, units, example),
+    )
+
+
 def lstm_step(dtype: str) -> Callable[[int], None]:
     """The body of one step, a row for each task."""
     zero = ZEROS[dtype]
 
     def body(address: int) -> None:
         p = cell_at(address)
-        size, units = size_of(zero), p.size
+        units = p.size
         while True:
             row = fetch_add(address)
             if row >= p.rows:
                 break
-            gates = p.gates + row * p.gates_row * size
-            _apply_sigmoid(array_at(gates, 2 * units, zero))
-            _apply_sigmoid(array_at(gates + 3 * units * size, units, zero))
-            i = array_at(gates, units, zero)
-            f = array_at(gates + units * size, units, zero)
-            g = array_at(gates + 2 * units * size, units, zero)
-            o = array_at(gates + 3 * units * size, units, zero)
-            cell = array_at(p.cell + row * p.cell_row * size, units, zero)
-            after = array_at(p.after + row * p.after_row * size, units, zero)
-            tanh_after = array_at(p.tanh_after + row * p.tanh_after_row * size, units, zero)
-            hidden = array_at(p.hidden + row * p.hidden_row * size, units, zero)
+            i, f, g, o = _gates_at(p.gates, p.gates_row, row, units, zero)
+            cell = _row_at(p.cell, p.cell_row, row, units, zero)
+            after = _row_at(p.after, p.after_row, row, units, zero)
+            tanh_after = _row_at(p.tanh_after, p.tanh_after_row, row, units, zero)
+            hidden = _row_at(p.hidden, p.hidden_row, row, units, zero)
+            for gate in (i, f, o):
+                _apply_sigmoid(gate)
             for j in range(units):
                 g[j] = tanh(g[j])
             for j in range(units):
@@ -63,24 +77,17 @@ def lstm_step_gradients(dtype: str) -> Callable[[int], None]:
 
     def body(address: int) -> None:
         p = cell_at(address)
-        size, units, one = size_of(zero), p.size, type(zero)(1)
+        units, one = p.size, type(zero)(1)
         while True:
             row = fetch_add(address)
             if row >= p.rows:
                 break
-            gates, grad_gates = p.gates + row * p.gates_row * size, p.grad_gates + row * p.grad_gates_row * size
-            i = array_at(gates, units, zero)
-            f = array_at(gates + units * size, units, zero)
-            g = array_at(gates + 2 * units * size, units, zero)
-            o = array_at(gates + 3 * units * size, units, zero)
-            grad_i = array_at(grad_gates, units, zero)
-            grad_f = array_at(grad_gates + units * size, units, zero)
-            grad_g = array_at(grad_gates + 2 * units * size, units, zero)
-            grad_o = array_at(grad_gates + 3 * units * size, units, zero)
-            cell = array_at(p.cell + row * p.cell_row * size, units, zero)
-            tanh_after = array_at(p.tanh_after + row * p.tanh_after_row * size, units, zero)
-            grad_hidden = array_at(p.grad_hidden + row * p.grad_hidden_row * size, units, zero)
-            grad_cell = array_at(p.grad_cell + row * p.grad_cell_row * size, units, zero)
+            i, f, g, o = _gates_at(p.gates, p.gates_row, row, units, zero)
+            grad_i, grad_f, grad_g, grad_o = _gates_at(p.grad_gates, p.grad_gates_row, row, units, zero)
+            cell = _row_at(p.cell, p.cell_row, row, units, zero)
+            tanh_after = _row_at(p.tanh_after, p.tanh_after_row, row, units, zero)
+            grad_hidden = _row_at(p.grad_hidden, p.grad_hidden_row, row, units, zero)
+            grad_cell = _row_at(p.grad_cell, p.grad_cell_row, row, units, zero)
             for j in range(units):
                 grad_cell[j] += grad_hidden[j] * o[j] * (one - tanh_after[j] * tanh_after[j])
             for j in range(units):

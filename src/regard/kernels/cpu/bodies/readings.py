@@ -22,10 +22,11 @@ from regard.kernels.cpu.bodies.block import (
 )
 from regard.kernels.cpu.bodies.elementary import exp, log
 from regard.kernels.cpu.bodies.intrinsics import allocate, array_at, cache_line, copy, fetch_add, release, size_of
+from regard.kernels.cpu.bodies.max_reduce import largest
 from regard.kernels.cpu.bodies.parts import inlined
 from regard.kernels.cpu.bodies.products import limit_threads, routine_of
 from regard.kernels.cpu.bodies.row_adjustments import adjust_row, window_row
-from regard.kernels.cpu.bodies.row_normalizers import clear_row, largest, normalize, normalizer_of_head
+from regard.kernels.cpu.bodies.row_normalizers import clear_row, normalize, normalizer_of_head
 from regard.kernels.cpu.bodies.visible_keys import COLUMN, fill_gaps, find_runs, key_at, range_at
 from regard.kernels.cpu.sizes import ceil_div
 

@@ -23,21 +23,9 @@ from regard.kernels.cpu.bodies.entmax_rows import (
 )
 from regard.kernels.cpu.bodies.hard_row import hard_row, hard_row_again
 from regard.kernels.cpu.bodies.intrinsics import array_at
-from regard.kernels.cpu.bodies.max_reduce import MAXIMA, largest_in
+from regard.kernels.cpu.bodies.max_reduce import largest
 from regard.kernels.cpu.bodies.parts import chosen_for, exact, inlined
 from regard.kernels.cpu.bodies.row_parameters import NORMALIZERS, Entmax, Entmax15, Hard, Sigmoid, Softmax, Sparsemax
-
-
-@inlined
-def largest(row: Any) -> Any:
-    """The largest number of a row; −inf if it is empty. NaN is passed over."""
-    top = row.dtype.type(-np.inf)
-    whole = row.size - row.size % MAXIMA
-    if whole > 0:
-        top = largest_in(row.ctypes.data, whole // MAXIMA, top)
-    for j in range(whole, row.size):
-        top = row[j] if row[j] > top else top
-    return top
 
 
 @inlined
