@@ -95,6 +95,29 @@ def test_projections_may_be_large(size):
         torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_memories_of_several_tiles(dtype):
+    """Keys are scored tile by tile, those with large projections in another way; each finds its own."""
+    length = 700
+    generator = torch.Generator().manual_seed(4)
+    keys = torch.randn(BATCH, length, DIM, generator=generator, dtype=torch.float64)
+    keys[:, 130:140] *= 300
+    keys[:, 555] *= 300
+    values = torch.randn(BATCH, length, VALUE_DIM, generator=generator, dtype=torch.float64)
+    mask = torch.rand(BATCH, length, generator=generator) < 0.9
+    mask[1, 20:] = False
+    found = []
+    for backend, kind in (("auto", dtype), ("reference", torch.float64)):
+        decoder = Decoder(backend).to(kind)
+        leaves = [tensor.to(dtype).to(kind).requires_grad_() for tensor in (keys, values)]
+        memory = decoder.attention.remember(leaves[0], value=leaves[1], mask=mask)
+        assert (memory.cached is not None) == (backend == "auto")
+        found.append(torch.autograd.grad(decoder.loss(memory), [*leaves, *decoder.parameters()]))
+    bound = 1e-9 if dtype == torch.float64 else 2e-3
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one.double(), other.double(), rtol=bound, atol=bound)
+
+
 def test_many_queries_at_once_are_many_steps():
     decoder = Decoder("auto")
     keys, values = annotations()

@@ -81,6 +81,33 @@ def test_tiles_of_small_and_of_large_keys_in_one_row():
 
 
 @DTYPES
+@pytest.mark.parametrize("band", [None, (700, 400)], ids=["all", "band"])
+def test_more_keys_than_sums_stay_in_lanes(band, dtype):
+    """Queries' sums are added up after 512 keys; segments begin and end in the midst of tiles and of those."""
+    inputs = problem(67, 1171, 7, dtype, heads=2)
+    inputs["key"][..., 600:700, :] *= 100
+    inputs["query"][..., ::3, :] *= 50
+    mask = None
+    if band is not None:
+        place, center = torch.arange(1171), 17 * torch.arange(67)[:, None]
+        mask = masks.keep((place > center - band[0]) & (place < center + band[1]))
+    assert_as_exact(inputs, roundings=500, mask=mask)
+
+
+@DTYPES
+def test_a_key_that_is_not_a_number_hides_no_larger_one(dtype):
+    """Which exponents a tile has is known together; a key of NaN that nobody sees must not change what is found."""
+    inputs = problem(1, 5, 3, dtype)
+    inputs["key"][0, 0, 0] = 50.0 if dtype == torch.float32 else 400.0
+    inputs["query"][0, 0, 0] = 10.0
+    seen = masks.keep(torch.tensor([True, False, True, True, True]))
+    clean = outcome("reference", inputs, torch.float64, mask=seen)["output"]
+    inputs["key"][0, 0, 1] = torch.nan
+    output = outcome("cpu", inputs, mask=seen)["output"]
+    torch.testing.assert_close(output.double(), clean, rtol=0, atol=50 * torch.finfo(dtype).eps)
+
+
+@DTYPES
 def test_equal_rows_get_equal_weights(dtype):
     inputs = problem(67, 257, 7, dtype)
     inputs["key"] = inputs["key"][:, :, :1].expand(-1, -1, 257, -1)

@@ -6,6 +6,9 @@ LANES = 16
 CACHE_LINE = 64
 """Bytes at whose multiples vectors are read and written fastest."""
 
+REGISTER = 64
+"""Bytes of the largest vector register."""
+
 TILE = 128
 """Keys whose largest exponent is known together."""
 

@@ -15,16 +15,8 @@ from regard.kernels.cpu.bodies.intrinsics import array_at, cache_line, copy, is_
 from regard.kernels.cpu.bodies.parts import inlined
 from regard.kernels.cpu.bodies.products import Routine, product_with_keys, scores_of_few_rows
 from regard.kernels.cpu.bodies.relu_sum import copy_query, score_rectified
-from regard.kernels.cpu.bodies.tanh_sum import (
-    Queries,
-    keys_of,
-    part_of_tile,
-    prepare_query,
-    reach,
-    score_tile,
-    score_tile_directly,
-    tiles_between,
-)
+from regard.kernels.cpu.bodies.tanh_scores import score_tile, score_tile_directly
+from regard.kernels.cpu.bodies.tanh_sum import Queries, keys_of, part_of_tile, prepare_query, reach, tiles_between
 from regard.kernels.cpu.bodies.visible_keys import SEGMENTS_LIMIT, KeyRange, find_segments, range_at
 from regard.kernels.cpu.bodies.wide_product import Matrix, Size
 from regard.kernels.cpu.kernel_inputs import FEW_ROWS

@@ -24,18 +24,11 @@ from regard.kernels.cpu.bodies.intrinsics import allocate, array_at, cache_line,
 from regard.kernels.cpu.bodies.parts import inlined
 from regard.kernels.cpu.bodies.products import Routine, product, product_of_transposed, product_with_keys
 from regard.kernels.cpu.bodies.relu_sum import differentiate_rectified
-from regard.kernels.cpu.bodies.tanh_sum import (
-    Gradients,
-    any_beyond,
-    differentiate_tile,
-    differentiate_tile_directly,
-    keys_of,
-    part_of_tile,
-    tiles_between,
-)
-from regard.kernels.cpu.bodies.visible_keys import range_at
+from regard.kernels.cpu.bodies.tanh_gradients import differentiate_tanh, differentiate_tile_directly, partial_sums
+from regard.kernels.cpu.bodies.tanh_sum import Gradients, any_beyond, keys_of, part_of_tile, tiles_between
+from regard.kernels.cpu.bodies.visible_keys import KeyRange, range_at
 from regard.kernels.cpu.bodies.wide_product import Matrix, Size
-from regard.kernels.cpu.sizes import LANES, TILE, even_length, padded_length
+from regard.kernels.cpu.sizes import LANES, REGISTER, TILE, even_length, padded_length
 
 
 class GradientScratch(NamedTuple):
@@ -46,6 +39,7 @@ class GradientScratch(NamedTuple):
         mixed: weights as they mixed the values: after window and dropout, ``[rows, width]``.
         slopes: of the cap, ``[width]``, or empty.
         sums: of an additive score's query gradients, ``[rows, even dim]``.
+        partial: `partial_sums`.
         doubled_keys: for `differentiate_tile_directly`, ``[dim, TILE]``.
         end: the address behind it.
     """
@@ -54,6 +48,7 @@ class GradientScratch(NamedTuple):
     mixed: Any
     slopes: Any
     sums: Any
+    partial: Any
     doubled_keys: Any
     end: int
 
@@ -66,12 +61,15 @@ def gradient_scratch_at(p: Any, gradient: int, additive: bool, example: Any) -> 
     mixed = gradient + p.block * width * size
     slopes = mixed + p.block * width * size
     sums = slopes + capped * size
-    doubled_keys = sums + p.block * even * size
+    partial = cache_line(sums + p.block * even * size)
+    partials = p.block if additive else 0
+    doubled_keys = partial + partials * 2 * REGISTER
     return GradientScratch(
         matrix_at(gradient, p.block, width, example),
         matrix_at(mixed, p.block, width, example),
         array_at(slopes, capped, example),
         matrix_at(sums, p.block, even, example),
+        partial_sums(partial, partials, example),
         matrix_at(doubled_keys, dim, TILE, example),
         cache_line(doubled_keys + dim * TILE * size),
     )
@@ -114,7 +112,7 @@ def _differentiate_units(relu: bool) -> Any:
         grad_keys = array_at(p.grad_key + head * keys.powers.size * size, keys.powers.size, example)
         head = (block.batch * p.heads + block.head) * p.chunks + chunk
         grad_weight = array_at(p.grad_weight + head * even * size, even, example)
-        sums = Gradients(gradients.sums, grad_keys, grad_weight)
+        sums = Gradients(gradients.sums, grad_keys, grad_weight, gradients.partial)
         sums.query[:rows] = real(0)
         for s in range(block.segment_count):
             part = range_at(block.segments, s)
@@ -124,17 +122,15 @@ def _differentiate_units(relu: bool) -> Any:
             gradient[:rows, end : part.column + stop - part.first] = real(0)
             if not relu:
                 add_row_sums(p, gradient[:rows, part.column : end], grad_weight)
+                whole = KeyRange(part.first, stop - part.first, part.column)
+                differentiate_tanh(queries, keys, whole, weight, gradient, sums)
             for index in tiles_between(part.first, stop):
                 tile = part_of_tile(index, part.first, stop, part.column)
                 if relu:
                     differentiate_rectified(queries, keys, tile, weight, gradient, sums)
-                else:
-                    differentiate_tile(queries, keys, tile, weight, gradient, sums)
-                    if any_beyond(queries, keys, tile):
-                        known = part_of_tile(index, part.first, min(stop, p.keys), part.column)
-                        differentiate_tile_directly(
-                            queries, keys, known, weight, gradient, sums, gradients.doubled_keys
-                        )
+                elif any_beyond(queries, keys, tile):
+                    known = part_of_tile(index, part.first, min(stop, p.keys), part.column)
+                    differentiate_tile_directly(queries, keys, known, weight, gradient, sums, gradients.doubled_keys)
         grad_query = array_at(p.grad_query + block.at * p.dim * size, rows * p.dim, example)
         for r in range(rows):
             for d in range(p.dim):

@@ -51,6 +51,17 @@ def _generate_array(context: Any, builder: Any, signature: Any, arguments: Any) 
     return array._getvalue()
 
 
+@intrinsic
+def address_of(typing: Any, array: Any) -> Any:
+    """The address of an array's first number, an int64. Numba's own is a uint64: its sum with an int64 is a float64."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        data = make_array(array)(context, builder, value=arguments[0]).data
+        return builder.ptrtoint(data, ir.IntType(64))
+
+    return types.int64(array), generate
+
+
 @inlined
 def copy(source: Any, target: Any) -> None:
     """Write the first numbers of one row to all places of another.

@@ -104,6 +104,11 @@ def _wide_codegen() -> _WideCodegen:
     return _WideCodegen("regard")
 
 
+def has_feature(name: str) -> bool:
+    """Whether kernels are compiled for processors with a feature, by LLVM's name; no, where LLVM can't tell."""
+    return f"+{name}" in _wide_codegen()._tm_features.split(",")
+
+
 def _add_entry(context: Any, library: CPUCodeLibrary, description: Any, _environment: Any, _helper: Any) -> None:
     """The C function that calls a kernel. Numba's own would look for an error, and need what tells of one."""
     module = context.create_module("entry")

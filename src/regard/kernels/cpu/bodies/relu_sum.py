@@ -68,7 +68,7 @@ def score_rectified(query: Any, keys: Keys, first: int, weight: Any, scores: Any
 def differentiate_rectified(
     queries: Queries, keys: Keys, tile: Tile, weight: Any, gradient: Any, sums: Gradients
 ) -> None:
-    """Add the gradients of some scores to those of queries, keys and weight; see `tanh_sum.differentiate_tile`."""
+    """Add the gradients of a tile's scores to those of queries, keys and weight."""
     real, padded, count = gradient.dtype.type, keys.padded, tile.keys
     zero = real(0)
     for d in range(weight.size):

@@ -39,21 +39,23 @@ from regard.kernels.cpu.bodies.products import Routine, limit_threads, product, 
 from regard.kernels.cpu.bodies.row_adjustments import drop_row
 from regard.kernels.cpu.bodies.row_gradients import differentiate
 from regard.kernels.cpu.bodies.row_normalizers import normalizer_of_head
-from regard.kernels.cpu.bodies.tanh_sum import (
-    Gradients,
-    Queries,
-    any_beyond,
+from regard.kernels.cpu.bodies.tanh_gradients import (
     differentiate_keys,
     differentiate_query,
     differentiate_query_directly,
     differentiate_tile_directly,
+)
+from regard.kernels.cpu.bodies.tanh_sum import (
+    Gradients,
+    Queries,
+    any_beyond,
     keys_of,
     part_of_tile,
     prepare_query,
     reach,
     tiles_between,
 )
-from regard.kernels.cpu.bodies.visible_keys import clear_hidden, fill_gaps, find_runs, hull, range_at
+from regard.kernels.cpu.bodies.visible_keys import KeyRange, clear_hidden, fill_gaps, find_runs, hull, range_at
 from regard.kernels.cpu.bodies.wide_product import Matrix, Size
 from regard.kernels.cpu.sizes import TILE, even_length, padded_length
 
@@ -126,7 +128,7 @@ def prepare_queries(p: Any, block: Block, scratch: Scratch) -> Queries:
 
 
 @inlined
-def differentiate_queries(p: Any, block: Block, queries: Queries, gradient: Any, weight: Any, sums: Any) -> None:
+def additive_query_gradients(p: Any, block: Block, queries: Queries, gradient: Any, weight: Any, sums: Any) -> None:
     """The gradient of a step's queries from that of its additive scores.
 
     Args:
@@ -136,19 +138,18 @@ def differentiate_queries(p: Any, block: Block, queries: Queries, gradient: Any,
     size, b = size_of(zero), block.batch
     keys = keys_of(p, b, 0, zero)
     for row in range(p.queries):
-        powers, extent = queries.powers[row], queries.extents[row]
+        powers, extent, own = queries.powers[row], queries.extents[row], gradient[row]
         query = queries.raw[row * queries.stride : row * queries.stride + p.dim]
         sums[:] = zero
         for s in range(block.segment_count):
             part = range_at(block.segments, s)
             stop = part.first + padded_length(part.keys)
+            whole = KeyRange(part.first, stop - part.first, part.column)
+            differentiate_query(powers, extent, keys, whole, weight, own, sums)
             for index in tiles_between(part.first, stop):
-                tile = part_of_tile(index, part.first, stop, part.column)
-                own = gradient[row, tile.column : tile.column + tile.keys]
-                if extent <= reach(zero) - keys.extents[index]:
-                    differentiate_query(powers, keys, tile.first, weight, own, sums)
-                else:
-                    known = own[: min(tile.keys, p.keys - tile.first)]
+                if not extent <= reach(zero) - keys.extents[index]:
+                    tile = part_of_tile(index, part.first, min(stop, p.keys), part.column)
+                    known = own[tile.column : tile.column + tile.keys]
                     differentiate_query_directly(query, keys, tile.first, weight, known, sums)
         copy(sums, array_at(p.grad_query + (b * p.queries + row) * p.dim * size, p.dim, zero))
 
@@ -202,7 +203,7 @@ def attention_step_backward(dtype: str, units: str, normalizer: str) -> Callable
                     clear_sums(p, b, weight)
                     differentiate_units(p, block, 0, routine, scratch, gradients)
                 else:
-                    differentiate_queries(p, block, queries, gradient, weight, gradients.sums[0])
+                    additive_query_gradients(p, block, queries, gradient, weight, gradients.sums[0])
             else:
                 query_gradients(p, block, routine, gradient)
         limit_threads(p.limit_threads, threads)
@@ -247,7 +248,7 @@ def additive_keys_backward(dtype: str) -> Callable[[int], None]:
             queries, keys = Queries(powers, extents, raw, p.query_row), keys_of(p, b, 0, zero)
             grad_keys = array_at(p.grad_key + b * even * padded * size, even * padded, zero)
             grad_weight = array_at(p.grad_weight + b * even * size, even, zero)
-            gradients = Gradients(sums, grad_keys, grad_weight)
+            gradients = Gradients(sums, grad_keys, grad_weight, sums[:0])
             for row in range(p.queries):
                 query = raw[row * p.query_row : row * p.query_row + p.dim]
                 extents[row] = prepare_query(query, powers[row])
@@ -258,9 +259,9 @@ def additive_keys_backward(dtype: str) -> Callable[[int], None]:
                     total += gradient[row, j]
                 for d in range(p.dim):
                     grad_weight[d] += total
+            differentiate_keys(queries, keys, KeyRange(0, padded, 0), weight, gradient, gradients)
             for index in tiles_between(0, padded):
                 tile = part_of_tile(index, 0, padded, 0)
-                differentiate_keys(queries, keys, tile, weight, gradient, gradients)
                 if any_beyond(queries, keys, tile):
                     known = part_of_tile(index, 0, p.keys, 0)
                     differentiate_tile_directly(queries, keys, known, weight, gradient, gradients, doubled_keys)

@@ -1,4 +1,4 @@
-"""The additive score on a tile: one multiply-add and half a division for each query, key and feature.
+"""The additive score: one multiply-add and half a division for each query, key and feature.
 
 With r = 1 / (1 + e^{2a} e^{2b}), tanh(a + b) = 1 − 2r, so
 
@@ -8,14 +8,16 @@ with the exponentials taken once for each query and each key. Two features share
 w₁/x₁ + w₂/x₂ = (w₁x₂ + w₂x₁) / (x₁x₂). Where exponents could make the product x₁x₂ overflow, a tile is scored from
 sums a + b directly. docs/derivations/additive.md has the derivation, with errors.
 
-Keys are held transposed, ``[dim, keys]``, so that neighbouring keys are neighbours in a vector register.
+Keys are held transposed, ``[dim, keys]``, so that neighbouring keys are neighbours in a vector register. Here are the
+inputs of the score; `regard.kernels.cpu.bodies.tanh_scores` takes it and `regard.kernels.cpu.bodies.tanh_gradients` its
+gradients.
 """
 
 from typing import Any, NamedTuple
 
 from regard.kernels.cpu.bodies.elementary import exp
 from regard.kernels.cpu.bodies.intrinsics import array_at, size_of
-from regard.kernels.cpu.bodies.parts import embedded, inlined
+from regard.kernels.cpu.bodies.parts import inlined
 from regard.kernels.cpu.sizes import TILE, ceil_div, even_length, padded_length
 
 # pyright: reportCallIssue=false, reportAttributeAccessIssue=false
@@ -72,11 +74,13 @@ class Gradients(NamedTuple):
         query: ``[rows, even dim]``.
         keys: ``[even dim · padded]``.
         weight: ``[even dim]``; gets −2 Σ gradient · r, to which the caller adds Σ gradient.
+        partial: memory for a row's sums over keys before their lanes are added up, `partial_sums`.
     """
 
     query: Any
     keys: Any
     weight: Any
+    partial: Any
 
 
 @inlined
@@ -116,7 +120,7 @@ def reach(example: Any) -> float:
 
 @inlined
 def prepare_keys(keys: Keys, first: int, count: int, scratch: Any) -> Any:
-    """Write e^{2 key} of some keys, transposed; the largest |2 key| of them.
+    """Write e^{2 key} of some keys, transposed; the largest |2 key| of them. NaN is passed over: it stays NaN anyway.
 
     Args:
         keys: of a head, whose ``powers`` are written.
@@ -132,7 +136,7 @@ def prepare_keys(keys: Keys, first: int, count: int, scratch: Any) -> Any:
         for d in range(dim):
             twice = real(2) * row[d]
             size = abs(twice)
-            extent = extent if size <= extent else size
+            extent = size if size > extent else extent
             twice = limit if twice > limit else twice
             twice = -limit if twice < -limit else twice
             scratch[d] = exp(twice)
@@ -145,14 +149,14 @@ def prepare_keys(keys: Keys, first: int, count: int, scratch: Any) -> Any:
 
 @inlined
 def prepare_query(query: Any, exponentials: Any) -> Any:
-    """Write e^{2 query} of one row, ``[even dim]``; the largest |2 query| of it."""
+    """Write e^{2 query} of one row, ``[even dim]``; the largest |2 query| of it. NaN is passed over."""
     real, dim = exponentials.dtype.type, query.size
     limit = real(reach(exponentials[0]) * 2)
     extent = real(0)
     for d in range(dim):
         twice = real(2) * query[d]
         size = abs(twice)
-        extent = extent if size <= extent else size
+        extent = size if size > extent else extent
         twice = limit if twice > limit else twice
         twice = -limit if twice < -limit else twice
         exponentials[d] = exp(twice)
@@ -161,111 +165,9 @@ def prepare_query(query: Any, exponentials: Any) -> Any:
     return extent
 
 
-@embedded
-def score_tile(query: Any, keys: Keys, first: int, weight: Any, total: Any, scores: Any) -> None:
-    """``scores = total − 2 Σ_d weight_d r_d`` of one query and the keys from ``first`` on.
-
-    Args:
-        query: e^{2a}, ``[even dim]``.
-        keys: of its head.
-        weight: w, ``[even dim]``, 0 in the padding.
-        total: Σ w.
-        scores: as many as there are keys to score.
-    """
-    real, padded = scores.dtype.type, keys.padded
-    one, n = real(1), scores.size
-    for j in range(n):
-        scores[j] = real(0)
-    for d in range(0, weight.size, 2):
-        a1, a2, w1, w2 = query[d], query[d + 1], weight[d], weight[d + 1]
-        at = d * padded + first
-        b1, b2 = keys.powers[at : at + n], keys.powers[at + padded : at + padded + n]
-        for j in range(n):
-            x1 = one + a1 * b1[j]
-            x2 = one + a2 * b2[j]
-            scores[j] += (w1 * x2 + w2 * x1) / (x1 * x2)
-    for j in range(n):
-        scores[j] = total - real(2) * scores[j]
-
-
-@inlined
-def limited(twice: Any, limit: Any) -> Any:
-    """The number, no larger and no smaller than ``limit``; NaN stays."""
-    twice = limit if twice > limit else twice
-    return -limit if twice < -limit else twice
-
-
-@inlined
-def score_tile_directly(query: Any, keys: Keys, first: int, weight: Any, scores: Any) -> None:
-    """As `score_tile`, from the raw query row ``[dim]`` and keys; for exponents of any size."""
-    real, dim = scores.dtype.type, query.size
-    limit = real(reach(scores[0]))
-    for j in range(scores.size):
-        row = keys.raw[(first + j) * keys.stride : (first + j) * keys.stride + dim]
-        total = real(0)
-        for d in range(dim):
-            twice = limited(real(2) * (query[d] + row[d]), limit)
-            total += weight[d] * (real(1) - real(2) / (real(1) + exp(twice)))
-        scores[j] = total
-
-
-def _differentiating(with_queries: bool) -> Any:
-    """`differentiate_tile`, or without the queries' gradient `differentiate_keys`."""
-
-    @inlined
-    def differentiate(queries: Queries, keys: Keys, tile: Tile, weight: Any, gradient: Any, sums: Gradients) -> None:
-        """Add the gradients of some scores to those of queries, keys and weight, feature by feature.
-
-        Args:
-            queries: of a block; rows whose exponents are too large for the tile are passed over.
-            keys: of their head.
-            tile: which keys.
-            weight: ``[even dim]``.
-            gradient: of the scores, ``[rows, width]``.
-            sums: what to add to.
-        """
-        real = gradient.dtype.type
-        one, padded, count = real(1), keys.padded, tile.keys
-        bound = reach(one) - keys.extents[tile.number]
-        for d in range(0, weight.size, 2):
-            w1, w2 = real(4) * weight[d], real(4) * weight[d + 1]
-            at = d * padded + tile.first
-            b1, b2 = keys.powers[at : at + count], keys.powers[at + padded : at + padded + count]
-            g1, g2 = sums.keys[at : at + count], sums.keys[at + padded : at + padded + count]
-            for r in range(queries.extents.size):
-                if not queries.extents[r] <= bound:
-                    continue
-                a1, a2 = queries.powers[r, d], queries.powers[r, d + 1]
-                passed = gradient[r, tile.column : tile.column + count]
-                s1, s2, t1, t2 = real(0), real(0), real(0), real(0)
-                for j in range(count):
-                    x1 = one + a1 * b1[j]
-                    x2 = one + a2 * b2[j]
-                    inverse = one / (x1 * x2)
-                    v1, v2 = passed[j] * (x2 * inverse), passed[j] * (x1 * inverse)
-                    u1, u2 = v1 - v1 * (x2 * inverse), v2 - v2 * (x1 * inverse)
-                    if with_queries:
-                        s1 += u1
-                        s2 += u2
-                    t1 += v1
-                    t2 += v2
-                    g1[j] += w1 * u1
-                    g2[j] += w2 * u2
-                if with_queries:
-                    sums.query[r, d] += w1 * s1
-                    sums.query[r, d + 1] += w2 * s2
-                sums.weight[d] -= real(2) * t1
-                sums.weight[d + 1] -= real(2) * t2
-
-    return differentiate
-
-
-differentiate_tile, differentiate_keys = _differentiating(True), _differentiating(False)
-
-
 @inlined
 def any_beyond(queries: Queries, keys: Keys, tile: Tile) -> bool:
-    """Whether a row's exponents are too large for the tile's keys, or NaN."""
+    """Whether a row's exponents are too large for the tile's keys."""
     bound = reach(queries.extents[0]) - keys.extents[tile.number]
     found = False
     for r in range(queries.extents.size):
@@ -273,77 +175,8 @@ def any_beyond(queries: Queries, keys: Keys, tile: Tile) -> bool:
     return found
 
 
-@embedded
-def differentiate_query(query: Any, keys: Keys, first: int, weight: Any, gradient: Any, grad_query: Any) -> None:
-    """As `differentiate_tile`, for one query ``[even dim]`` and its own gradient alone."""
-    real, padded = gradient.dtype.type, keys.padded
-    one, n = real(1), gradient.size
-    for d in range(0, weight.size, 2):
-        a1, a2 = query[d], query[d + 1]
-        at = d * padded + first
-        b1, b2 = keys.powers[at : at + n], keys.powers[at + padded : at + padded + n]
-        s1, s2 = real(0), real(0)
-        for j in range(n):
-            x1 = one + a1 * b1[j]
-            x2 = one + a2 * b2[j]
-            inverse = one / (x1 * x2)
-            v1, v2 = gradient[j] * (x2 * inverse), gradient[j] * (x1 * inverse)
-            s1 += v1 - v1 * (x2 * inverse)
-            s2 += v2 - v2 * (x1 * inverse)
-        grad_query[d] += real(4) * weight[d] * s1
-        grad_query[d + 1] += real(4) * weight[d + 1] * s2
-
-
 @inlined
-def differentiate_query_directly(
-    query: Any, keys: Keys, first: int, weight: Any, gradient: Any, grad_query: Any
-) -> None:
-    """As `differentiate_query`, from the raw query row and keys."""
-    real, dim = gradient.dtype.type, query.size
-    limit = real(reach(gradient[0]))
-    for j in range(gradient.size):
-        row = keys.raw[(first + j) * keys.stride : (first + j) * keys.stride + dim]
-        for d in range(dim):
-            x = exp(limited(real(2) * (query[d] + row[d]), limit))
-            r = real(1) / (real(1) + x)
-            grad_query[d] += real(4) * weight[d] * gradient[j] * r * (x * r)
-
-
-@inlined
-def differentiate_tile_directly(
-    queries: Queries, keys: Keys, tile: Tile, weight: Any, gradient: Any, sums: Gradients, doubled_keys: Any
-) -> None:
-    """As `differentiate_tile`, for the rows that it passes over: from raw queries and keys of any size.
-
-    Args:
-        doubled_keys: scratch ``[dim, TILE]`` for the tile's keys, doubled and transposed.
-    """
-    real, dim, count = gradient.dtype.type, doubled_keys.shape[0], tile.keys
-    limit = real(reach(gradient[0, 0]))
-    bound = reach(gradient[0, 0]) - keys.extents[tile.number]
-    for j in range(count):
-        at = (tile.first + j) * keys.stride
-        row = keys.raw[at : at + dim]
-        for d in range(dim):
-            doubled_keys[d, j] = real(2) * row[d]
-    for d in range(dim):
-        doubled = doubled_keys[d, :count]
-        w = real(4) * weight[d]
-        at = d * keys.padded + tile.first
-        g = sums.keys[at : at + count]
-        for r in range(queries.extents.size):
-            if queries.extents[r] <= bound:
-                continue
-            a = real(2) * queries.raw[r * queries.stride + d]
-            passed = gradient[r, tile.column : tile.column + count]
-            s, t = real(0), real(0)
-            for j in range(count):
-                x = exp(limited(a + doubled[j], limit))
-                share = real(1) / (real(1) + x)
-                v = passed[j] * share
-                u = v * (x * share)
-                s += u
-                t += v
-                g[j] += w * u
-            sums.query[r, d] += w * s
-            sums.weight[d] -= real(2) * t
+def limited(twice: Any, limit: Any) -> Any:
+    """The number, no larger and no smaller than ``limit``; NaN stays."""
+    twice = limit if twice > limit else twice
+    return -limit if twice < -limit else twice

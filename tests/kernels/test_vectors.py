@@ -1,0 +1,149 @@
+"""Vectors as values of kernels: every operation, on every width, and the same kernels for other processors."""
+
+import ctypes
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+pytest.importorskip("numba", reason="kernels are compiled by Numba")
+
+from regard.kernels.cpu.bodies.compiler import compiled
+from regard.kernels.cpu.bodies.intrinsics import address_of, array_at, size_of
+from regard.kernels.cpu.bodies.parts import has_feature, inlined
+from regard.kernels.cpu.bodies.vectors import (
+    broadcast,
+    broadcast_at,
+    folded,
+    four_registers,
+    has_many_registers,
+    lanes_of,
+    load,
+    one_register,
+    register_bytes,
+    store,
+    sum_of,
+    two_registers,
+)
+
+LENGTH = 256
+"""Numbers of each of the rows that a kernel of these tests is given; more than any vector has."""
+
+DTYPES = pytest.mark.parametrize("dtype", [np.float32, np.float64])
+WIDTHS = pytest.mark.parametrize(
+    ("width", "registers"), [(one_register, (1, 1)), (two_registers, (2, 1)), (four_registers, (4, 2))]
+)
+"""With how many registers each takes where there are many, and where there are few."""
+
+
+def run(body, rows):
+    """Call a body with the address of rows of LENGTH numbers, which it may change."""
+    code = compiled(body, "tried")
+    assert rows.flags.c_contiguous
+    assert rows.shape[1] == LENGTH
+    ctypes.CFUNCTYPE(None, ctypes.c_int64)(code.address)(rows.ctypes.data)
+
+
+@DTYPES
+@WIDTHS
+def test_operators_and_memory(dtype, width, registers):
+    zero = dtype(0)
+
+    def body(address):
+        zeros = width(zero)
+        row, step = LENGTH * size_of(zero), lanes_of(zeros) * size_of(zero)
+        for at in range(address, address + row, step):
+            left, right = load(at, zeros), load(at + row, zeros)
+            store((left * right + broadcast(type(zero)(3), zeros) - right) / right, at + 2 * row)
+            store(broadcast_at(at + size_of(zero), zeros), at + 3 * row)
+
+    rows = np.random.default_rng(0).standard_normal((4, LENGTH)).astype(dtype)
+    run(body, rows)
+    lanes = int(np.flatnonzero(rows[3] != rows[3, 0])[0])
+    assert lanes * rows.itemsize == registers[0 if has_many_registers() else 1] * register_bytes()
+    exact = (rows[0] * rows[1] + 3 - rows[1]) / rows[1]
+    np.testing.assert_allclose(rows[2], exact, rtol=0, atol=8 * np.finfo(dtype).eps * np.abs(1 + 4 / rows[1]).max())
+    np.testing.assert_array_equal(rows[3], np.repeat(rows[0, 1::lanes], lanes))
+
+
+@DTYPES
+@WIDTHS
+def test_sums_of_lanes(dtype, width, registers):
+    zero = dtype(0)
+
+    def body(address):
+        zeros, few = width(zero), one_register(zero)
+        row = LENGTH * size_of(zero)
+        total = zeros
+        for at in range(address, address + row, lanes_of(zeros) * size_of(zero)):
+            total = total + load(at, zeros)
+        result = array_at(address + row, 2, zero)
+        result[0], result[1] = sum_of(total), sum_of(folded(total, few))
+
+    rows = np.random.default_rng(0).standard_normal((2, LENGTH)).astype(dtype)
+    run(body, rows)
+    np.testing.assert_allclose(rows[1, :2], rows[0].sum(dtype=np.float64), rtol=0, atol=100 * np.finfo(dtype).eps)
+
+
+@inlined
+def _address_of_the_third(array):
+    return address_of(array[2:])
+
+
+def test_addresses_are_whole_numbers():
+    """Numba's are unsigned: a signed number added to one makes a real number of 53 bits."""
+
+    def body(address):
+        numbers = array_at(address, 4, np.int64(0))
+        # Real numbers have no such operation, and would not compile.
+        numbers[0] = (_address_of_the_third(numbers) - 16 - address) | 0
+
+    rows = np.full((1, LENGTH), -1)
+    run(body, rows)
+    assert rows[0, 0] == 0
+
+
+_OTHER_PROCESSOR = """
+import torch, regard
+
+torch.manual_seed(0)
+for dtype, Q, K, D in ((torch.float32, 37, 83, 7), (torch.float32, 1, 150, 16), (torch.float64, 20, 33, 5)):
+    query, key, value = (torch.randn(2, 2, n, D, dtype=dtype) for n in (Q, K, K))
+    weight = torch.randn(D, dtype=dtype)
+    found = []
+    for backend in ("cpu", "reference"):
+        leaves = [x.clone().requires_grad_() for x in (query, key, value, weight)]
+        out = regard.attend(*leaves[:3], score=regard.scores.Additive(leaves[3]), backend=backend)
+        out.square().sum().backward()
+        found.append([out.detach(), *(leaf.grad for leaf in leaves)])
+    for ours, exact in zip(*found):
+        torch.testing.assert_close(ours, exact, rtol=0, atol=200 * torch.finfo(dtype).eps * max(1, exact.abs().max()))
+from regard.kernels.cpu.bodies.vectors import has_many_registers, register_bytes
+print(register_bytes(), has_many_registers())
+"""
+
+
+WIDER = ("avx", "fma", "f16c", "vaes", "vpclmul", "gfni", "xop", "amx")
+"""How the names of what came to x86 with vectors of more than 16 bytes begin."""
+
+OLDER = {"haswell": ("avx2", "avx", "fma", "f16c"), "nehalem": ()}
+"""Processors of x86, and what they have of that."""
+
+
+@pytest.mark.skipif(not has_feature("avx2"), reason="this processor is not one of x86 with AVX2")
+@pytest.mark.parametrize(("name", "register"), [("haswell", 32), ("nehalem", 16)])
+def test_kernels_for_older_processors(name, register, tmp_path):
+    """Kernels are written for vectors of any size; what an older processor would run gives the same here."""
+    from llvmlite import binding
+
+    there = [feature for feature, found in binding.get_host_cpu_features().items() if found]
+    kept = [feature for feature in there if feature in OLDER[name] or not feature.startswith(WIDER)]
+    features = ",".join(("+" if feature in kept else "-") + feature for feature in there)
+    settings = {"NUMBA_CPU_NAME": name, "NUMBA_CPU_FEATURES": features, "REGARD_CACHE": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", _OTHER_PROCESSOR], env=os.environ | settings, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split("\n")[-2] == f"{register} False"
