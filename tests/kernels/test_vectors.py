@@ -12,7 +12,9 @@ pytest.importorskip("numba", reason="kernels are compiled by Numba")
 
 from regard.kernels.cpu.bodies.compiler import compiled
 from regard.kernels.cpu.bodies.intrinsics import address_of, array_at, size_of
+from regard.kernels.cpu.bodies.max_reduce import largest, largest_magnitude
 from regard.kernels.cpu.bodies.parts import has_feature, inlined
+from regard.kernels.cpu.bodies.transposing import transpose
 from regard.kernels.cpu.bodies.vectors import (
     broadcast,
     broadcast_at,
@@ -20,13 +22,17 @@ from regard.kernels.cpu.bodies.vectors import (
     four_registers,
     has_many_registers,
     lanes_of,
+    larger,
+    largest_of,
     load,
     one_register,
     register_bytes,
     store,
+    store_transposed,
     sum_of,
     two_registers,
 )
+from regard.kernels.cpu.bodies.wide_product import Matrix
 
 LENGTH = 256
 """Numbers of each of the rows that a kernel of these tests is given; more than any vector has."""
@@ -85,6 +91,85 @@ def test_sums_of_lanes(dtype, width, registers):
     rows = np.random.default_rng(0).standard_normal((2, LENGTH)).astype(dtype)
     run(body, rows)
     np.testing.assert_allclose(rows[1, :2], rows[0].sum(dtype=np.float64), rtol=0, atol=100 * np.finfo(dtype).eps)
+
+
+@DTYPES
+@WIDTHS
+def test_the_largest_number_of_each_lane_and_of_all(dtype, width, registers):
+    zero = dtype(0)
+
+    def body(address):
+        zeros, lowest = width(zero), type(zero)(-np.inf)
+        row, result = LENGTH * size_of(zero), array_at(address + 3 * LENGTH * size_of(zero), 1, zero)
+        tops = broadcast(lowest, zeros)
+        for at in range(address, address + row, lanes_of(zeros) * size_of(zero)):
+            store(larger(load(at, zeros), load(at + row, zeros)), at + 2 * row)
+            tops = larger(load(at, zeros), tops)
+        result[0] = largest_of(tops)
+
+    rows = np.random.default_rng(0).standard_normal((4, LENGTH)).astype(dtype)
+    rows[0, ::7] = np.nan
+    rows[0, 5], rows[1, 6] = np.inf, np.inf
+    run(body, rows)
+    np.testing.assert_array_equal(rows[2], np.fmax(rows[0], rows[1]))
+    assert rows[3, 0] == np.inf
+
+
+@DTYPES
+def test_a_square_transposed(dtype):
+    zero = dtype(0)
+
+    def body(address):
+        square, size = one_register(zero), size_of(zero)
+        middle = address + LENGTH * LENGTH // 2 * size
+        store_transposed(address + size, LENGTH * size, middle + 2 * size, LENGTH * size, square)
+
+    rows = np.arange(LENGTH * LENGTH, dtype=dtype).reshape(LENGTH, LENGTH)
+    before = rows.copy()
+    run(body, rows)
+    lanes = register_bytes() // rows.itemsize
+    expected = before.copy()
+    expected[LENGTH // 2 : LENGTH // 2 + lanes, 2 : 2 + lanes] = before[:lanes, 1 : 1 + lanes].T
+    np.testing.assert_array_equal(rows, expected)
+
+
+@DTYPES
+@pytest.mark.parametrize(("count", "columns"), [(1, 1), (3, 200), (16, 64), (33, 5), (40, 37), (100, 50)])
+def test_matrices_of_any_size_transposed(dtype, count, columns):
+    """Nothing beside the matrix is read into it or written over."""
+    zero = dtype(0)
+
+    def body(address):
+        size = size_of(zero)
+        target = Matrix(address + LENGTH * LENGTH // 2 * size, 128, 1)
+        transpose(Matrix(address + 3 * size, LENGTH, 1), count, columns, target, zero)
+
+    rows = np.arange(LENGTH * LENGTH, dtype=dtype).reshape(LENGTH, LENGTH)
+    before = rows.copy()
+    run(body, rows)
+    expected = before.copy()
+    expected[LENGTH // 2 :].reshape(-1, 128)[:columns, :count] = before[:count, 3 : 3 + columns].T
+    np.testing.assert_array_equal(rows, expected)
+
+
+@DTYPES
+@pytest.mark.parametrize("count", [0, 1, 15, 64, 130, 250])
+def test_the_largest_of_rows_of_any_length(dtype, count):
+    zero = dtype(0)
+
+    def body(address):
+        row, result = array_at(address, count, zero), array_at(address + LENGTH * size_of(zero), 2, zero)
+        result[0], result[1] = largest(row), largest_magnitude(row)
+
+    for place in {0, count // 2, max(count - 1, 0)}:
+        for outlier in (50.0, -50.0, -np.inf):
+            rows = np.random.default_rng(0).standard_normal((2, LENGTH)).astype(dtype)
+            rows[0, 2::5] = np.nan
+            rows[0, place] = outlier
+            seen = rows[0, :count][~np.isnan(rows[0, :count])]
+            run(body, rows)
+            assert rows[1, 0] == seen.max(initial=-np.inf)
+            assert rows[1, 1] == np.abs(seen).max(initial=0)
 
 
 @inlined

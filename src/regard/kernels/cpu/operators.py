@@ -42,6 +42,9 @@ _LIBRARY.define(f"readings({_INPUTS}, {_OPTIONS}) -> Tensor[]")
 GRADIENTS = differentiable(KernelInputs)
 """What the backward operator returns, in this order; an empty tensor for an input that is not there."""
 
+_CLEARED = ("key", "value")
+"""The largest of them: the kernel itself sets their sums to zero."""
+
 
 def _exponentials(key: Tensor, relu: bool = False) -> tuple[Tensor, Tensor]:
     """e^{2 key} of an additive score's keys, transposed, and the largest |2 key| of each tile of keys.
@@ -93,14 +96,14 @@ def _attend_backward(grad_output: Tensor, grad_weights: Tensor | None, statistic
     # What a kernel writes: for each row of queries, or sums of each chunk of rows.
     shapes: dict[str, tuple[int, ...]] = dict.fromkeys(GRADIENTS, (B, H, Q))
     shapes["query"] = (B, H, Q, D)
-    shapes["key"] = (B, KV, chunks, even_length(D), padded_length(K)) if additive else (B, KV, chunks, K, D)
+    shapes["key"] = (B, KV, chunks, K, D)
     shapes["value"] = (B, KV, chunks, K, V)
     shapes["weight"] = (B, H, chunks, even_length(D))
     shapes["bias"] = (B, H, chunks, Q + K - 1) if inputs.diagonal else (B, H, Q, K)
-    grads = {
-        name: inputs.query.new_zeros(shape if getattr(inputs, name) is not None else 0)
-        for name, shape in shapes.items()
-    }
+    grads = {}
+    for name, shape in shapes.items():
+        new = inputs.query.new_empty if name in _CLEARED else inputs.query.new_zeros
+        grads[name] = new(shape if getattr(inputs, name) is not None else 0)
     key_transposed, value_transposed = _transposed(inputs, "key"), _transposed(inputs, "value")
     record = fill_arguments(
         inputs,
@@ -116,7 +119,6 @@ def _attend_backward(grad_output: Tensor, grad_weights: Tensor | None, statistic
     launch(kernels.backward(inputs), record, B * KV * chunks, 3.0 * inputs.work)
     grads["key"], grads["value"] = sum_of_chunks(grads["key"]), sum_of_chunks(grads["value"])
     if additive:
-        grads["key"] = grads["key"][..., :D, :K].transpose(-1, -2).contiguous()
         grads["weight"] = grads["weight"][..., :D].sum((0, 2))
     if inputs.bias is not None and inputs.diagonal:
         grads["bias"] = grads["bias"].sum((0, 2))

@@ -8,7 +8,7 @@ from torch import Tensor
 from regard.kernels.cpu import kernels
 from regard.kernels.cpu.kernel_inputs import KernelInputs
 from regard.kernels.cpu.launch import fill_arguments, launch
-from regard.kernels.cpu.sizes import even_length, padded_length
+from regard.kernels.cpu.sizes import even_length
 
 
 def step(inputs: KernelInputs) -> tuple[Tensor, Tensor]:
@@ -32,11 +32,11 @@ def step(inputs: KernelInputs) -> tuple[Tensor, Tensor]:
 
 
 class MemorySums(NamedTuple):
-    """Sums over steps that gradients of an additive score's memory are made of.
+    """Sums over steps: the gradients of an additive score's memory.
 
     Attributes:
-        key: ``[batch, 1, even dim, padded keys]``.
-        weight: ``[batch, even dim]``.
+        key: ``[batch, 1, keys, dim]``.
+        weight: of each batch row, ``[batch, even dim]``.
     """
 
     key: Tensor
@@ -45,14 +45,12 @@ class MemorySums(NamedTuple):
     @classmethod
     def unfilled(cls, inputs: KernelInputs) -> "MemorySums":
         """Memory for the sums, which the first step of a backward pass fills."""
-        batch, _, keys, dim = inputs.key.shape
-        even, new = even_length(dim), inputs.key.new_empty
-        return cls(new(batch, 1, even, padded_length(keys)), new(batch, even))
+        batch, _, _, dim = inputs.key.shape
+        return cls(inputs.key.new_empty(inputs.key.shape), inputs.key.new_empty(batch, even_length(dim)))
 
-    def gradients(self, inputs: KernelInputs) -> tuple[Tensor, Tensor]:
+    def gradients(self) -> tuple[Tensor, Tensor]:
         """The gradients of keys ``[batch, 1, keys, dim]`` and of the weight ``[1, dim]``."""
-        _, _, keys, dim = inputs.key.shape
-        return self.key[:, :, :dim, :keys].transpose(-1, -2), self.weight[:, :dim].sum(0, keepdim=True)
+        return self.key, self.weight[:, : self.key.shape[3]].sum(0, keepdim=True)
 
 
 def step_gradients(

@@ -222,7 +222,7 @@ class _SumTerms(torch.autograd.Function):
 
             if len(found.terms) > 1:
                 add_steps(inputs._replace(query=found.joined("query", 1)), found.joined("grad_scores", 1), found.sums)
-            grad_key, grad_weight = found.sums.gradients(inputs)
+            grad_key, grad_weight = found.sums.gradients()
         return None, None, grad_key, grad_value, grad_weight
 
 

@@ -25,9 +25,11 @@ from regard.kernels.cpu.bodies.block import (
 from regard.kernels.cpu.bodies.block_gradients import (
     DIFFERENTIATIONS,
     GradientScratch,
+    clear_sums,
     differentiate_mixture,
     differentiate_values,
     gradient_memory,
+    write_key_gradient,
 )
 from regard.kernels.cpu.bodies.elementary import exp
 from regard.kernels.cpu.bodies.intrinsics import array_at, copy, fetch_add, release, size_of
@@ -201,6 +203,7 @@ def attention_backward(dtype: str, units: str, normalizer: str) -> Callable[[int
             head, chunk = task // p.chunks, task % p.chunks
             b, group = head // p.kv_heads, head % p.kv_heads
             shared = p.heads // p.kv_heads
+            clear_sums(p, task, gradients.key_sums)
             for h in range(group * shared, (group + 1) * shared):
                 read_weight(p, h, scratch.weight)
                 normalizer = of_head(p, h, zero)
@@ -211,6 +214,8 @@ def attention_backward(dtype: str, units: str, normalizer: str) -> Callable[[int
                     score(p, block, routine, scratch)
                     differentiate_block(p, block, chunk, scratch, gradients, normalizer, routine)
                     differentiate_scores(p, block, chunk, routine, scratch, gradients)
+            if additive:
+                write_key_gradient(p, task, gradients.key_sums)
         limit_threads(p.limit_threads, threads)
         release(p, memory)
 

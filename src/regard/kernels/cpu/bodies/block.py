@@ -14,9 +14,9 @@ import numpy as np
 from regard.kernels.cpu.bodies.intrinsics import array_at, cache_line, copy, is_single, matrix_at, size_of
 from regard.kernels.cpu.bodies.parts import inlined
 from regard.kernels.cpu.bodies.products import Routine, product_with_keys, scores_of_few_rows
-from regard.kernels.cpu.bodies.relu_sum import copy_query, score_rectified
+from regard.kernels.cpu.bodies.relu_sum import copy_row, score_rectified
 from regard.kernels.cpu.bodies.tanh_scores import score_tile, score_tile_directly
-from regard.kernels.cpu.bodies.tanh_sum import Queries, keys_of, part_of_tile, prepare_query, reach, tiles_between
+from regard.kernels.cpu.bodies.tanh_sum import Queries, keys_of, part_of_tile, prepare_row, reach, tiles_between
 from regard.kernels.cpu.bodies.visible_keys import SEGMENTS_LIMIT, KeyRange, find_segments, range_at
 from regard.kernels.cpu.bodies.wide_product import Matrix, Size
 from regard.kernels.cpu.kernel_inputs import FEW_ROWS
@@ -185,9 +185,9 @@ def _score_units(relu: bool) -> Any:
         for r in range(block.rows):
             row = queries.raw[r * queries.stride : r * queries.stride + p.dim]
             if relu:
-                queries.extents[r] = copy_query(row, queries.powers[r])
+                queries.extents[r] = copy_row(row, queries.powers[r])
             else:
-                queries.extents[r] = prepare_query(row, queries.powers[r])
+                queries.extents[r] = prepare_row(row, queries.powers[r])
         for s in range(block.segment_count):
             part = range_at(block.segments, s)
             stop = min(part.first + padded_length(part.keys), keys.padded)

@@ -1,6 +1,7 @@
 """From the gradients of a block's scores and weights to those of its queries, keys and values, segment by segment.
 
-Gradients of keys, values and weights are added to the sums of the block's chunk.
+Gradients of keys, values and weights are added to the sums of the block's chunk. Those of an additive score's keys are
+held transposed, as its kernels read keys, until the chunk ends.
 """
 
 # pyright: reportCallIssue=false, reportAttributeAccessIssue=false
@@ -20,12 +21,13 @@ from regard.kernels.cpu.bodies.block import (
     transposed_matrix,
     value_matrix,
 )
-from regard.kernels.cpu.bodies.intrinsics import allocate, array_at, cache_line, matrix_at, size_of
+from regard.kernels.cpu.bodies.intrinsics import address_of, allocate, array_at, cache_line, matrix_at, size_of
 from regard.kernels.cpu.bodies.parts import inlined
 from regard.kernels.cpu.bodies.products import Routine, product, product_of_transposed, product_with_keys
 from regard.kernels.cpu.bodies.relu_sum import differentiate_rectified
 from regard.kernels.cpu.bodies.tanh_gradients import differentiate_tanh, differentiate_tile_directly, partial_sums
 from regard.kernels.cpu.bodies.tanh_sum import Gradients, any_beyond, keys_of, part_of_tile, tiles_between
+from regard.kernels.cpu.bodies.transposing import transpose
 from regard.kernels.cpu.bodies.visible_keys import KeyRange, range_at
 from regard.kernels.cpu.bodies.wide_product import Matrix, Size
 from regard.kernels.cpu.sizes import LANES, REGISTER, TILE, even_length, padded_length
@@ -39,6 +41,7 @@ class GradientScratch(NamedTuple):
         mixed: weights as they mixed the values: after window and dropout, ``[rows, width]``.
         slopes: of the cap, ``[width]``, or empty.
         sums: of an additive score's query gradients, ``[rows, even dim]``.
+        key_sums: of its keys' gradients, ``[even dim · padded keys]``; they outlast a block.
         partial: `partial_sums`.
         doubled_keys: for `differentiate_tile_directly`, ``[dim, TILE]``.
         end: the address behind it.
@@ -48,6 +51,7 @@ class GradientScratch(NamedTuple):
     mixed: Any
     slopes: Any
     sums: Any
+    key_sums: Any
     partial: Any
     doubled_keys: Any
     end: int
@@ -57,11 +61,12 @@ class GradientScratch(NamedTuple):
 def gradient_scratch_at(p: Any, gradient: int, additive: bool, example: Any) -> GradientScratch:
     """Unfilled memory for the largest block, as `scratch_at`."""
     size, width, even = size_of(example), padded_length(p.keys) + LANES, even_length(p.dim) if additive else 0
-    capped, dim = width if p.cap > 0 else 0, p.dim if additive else 0
+    capped, dim, padded = width if p.cap > 0 else 0, p.dim if additive else 0, padded_length(p.keys)
     mixed = gradient + p.block * width * size
     slopes = mixed + p.block * width * size
     sums = slopes + capped * size
-    partial = cache_line(sums + p.block * even * size)
+    key_sums = cache_line(sums + p.block * even * size)
+    partial = key_sums + even * padded * size
     partials = p.block if additive else 0
     doubled_keys = partial + partials * 2 * REGISTER
     return GradientScratch(
@@ -69,6 +74,7 @@ def gradient_scratch_at(p: Any, gradient: int, additive: bool, example: Any) -> 
         matrix_at(mixed, p.block, width, example),
         array_at(slopes, capped, example),
         matrix_at(sums, p.block, even, example),
+        array_at(key_sums, even * padded, example),
         partial_sums(partial, partials, example),
         matrix_at(doubled_keys, dim, TILE, example),
         cache_line(doubled_keys + dim * TILE * size),
@@ -103,16 +109,14 @@ def _differentiate_units(relu: bool) -> Any:
     def differentiate(
         p: Any, block: Block, chunk: int, routine: Routine, scratch: Scratch, gradients: GradientScratch
     ) -> None:
-        """From the gradient of a block's additive scores to that of its queries, and the chunk's of keys and weight."""
+        """From the gradient of a block's additive scores to that of its queries, and the sums of keys and weight."""
         gradient, weight, rows = gradients.gradient, scratch.weight, block.rows
         example = gradient[0, 0]
         real, size, even = gradient.dtype.type, size_of(gradient[0, 0]), weight.size
         keys, queries = keys_of(p, block.batch, block.group, example), additive_queries(p, block, scratch)
-        head = (block.batch * p.kv_heads + block.group) * p.chunks + chunk
-        grad_keys = array_at(p.grad_key + head * keys.powers.size * size, keys.powers.size, example)
         head = (block.batch * p.heads + block.head) * p.chunks + chunk
         grad_weight = array_at(p.grad_weight + head * even * size, even, example)
-        sums = Gradients(gradients.sums, grad_keys, grad_weight, gradients.partial)
+        sums = Gradients(gradients.sums, gradients.key_sums, grad_weight, gradients.partial)
         sums.query[:rows] = real(0)
         for s in range(block.segment_count):
             part = range_at(block.segments, s)
@@ -137,6 +141,36 @@ def _differentiate_units(relu: bool) -> Any:
                 grad_query[r * p.dim + d] = sums.query[r, d]
 
     return differentiate
+
+
+@inlined
+def clear_sums(p: Any, task: int, key_sums: Any) -> None:
+    """Zeros for a task's sums of keys and values: here and not beforehand, so that they are in cache when added to.
+
+    Args:
+        task: which of ``grad_key [task, keys, dim]`` and ``grad_value [task, keys, value dim]``.
+        key_sums: of an additive score, which stand for those of ``grad_key``; empty for inner products.
+    """
+    zero = key_sums.dtype.type(0)
+    key_sums[:] = zero
+    if key_sums.size == 0:
+        numbers = p.keys * p.dim
+        array_at(p.grad_key + task * numbers * size_of(zero), numbers, zero)[:] = zero
+    numbers = p.keys * p.value_dim
+    array_at(p.grad_value + task * numbers * size_of(zero), numbers, zero)[:] = zero
+
+
+@inlined
+def write_key_gradient(p: Any, head: int, sums: Any) -> None:
+    """The gradient of keys, from an additive score's sums.
+
+    Args:
+        head: which of ``grad_key [head, keys, dim]``.
+        sums: ``[even dim · padded keys]``.
+    """
+    size, padded = sums.itemsize, padded_length(p.keys)
+    target = Matrix(p.grad_key + head * p.keys * p.dim * size, p.dim, 1)
+    transpose(Matrix(address_of(sums), padded, 1), p.dim, p.keys, target, sums.dtype.type(0))
 
 
 @inlined

@@ -3,10 +3,21 @@
 from collections.abc import Callable
 
 from regard.kernels.cpu.bodies.arguments import ZEROS, arguments_at
-from regard.kernels.cpu.bodies.intrinsics import allocate, array_at, cache_line, fetch_add, release, size_of
-from regard.kernels.cpu.bodies.relu_sum import copy_keys
-from regard.kernels.cpu.bodies.tanh_sum import keys_of, prepare_keys
-from regard.kernels.cpu.sizes import TILE, ceil_div, padded_length
+from regard.kernels.cpu.bodies.intrinsics import (
+    address_of,
+    allocate,
+    array_at,
+    cache_line,
+    fetch_add,
+    matrix_at,
+    release,
+    size_of,
+)
+from regard.kernels.cpu.bodies.relu_sum import copy_row
+from regard.kernels.cpu.bodies.tanh_sum import keys_of, prepare_row
+from regard.kernels.cpu.bodies.transposing import transpose
+from regard.kernels.cpu.bodies.wide_product import Matrix
+from regard.kernels.cpu.sizes import LANES, TILE, ceil_div, even_length, padded_length
 
 # pyright: reportCallIssue=false, reportAttributeAccessIssue=false
 # Intrinsics take one argument less than they are defined with: the first one is Numba's.
@@ -21,25 +32,30 @@ def prepare_additive_keys(dtype: str) -> Callable[[int], None]:
 
     def body(address: int) -> None:
         p = arguments_at(address)
-        memory = allocate(p, p.dim * size_of(zero))
+        even, tiles = even_length(p.dim), ceil_div(p.keys, TILE)
+        memory = allocate(p, LANES * even * size_of(zero))
         if memory == 0:
             return
-        scratch = array_at(cache_line(memory), p.dim, zero)
-        tiles = ceil_div(p.keys, TILE)
+        rows = matrix_at(cache_line(memory), LANES, even, zero)
         while True:
             task = fetch_add(address)
             if task >= p.tasks:
                 break
             head, tile = task // tiles, task % tiles
             keys = keys_of(p, head // p.kv_heads, head % p.kv_heads, zero)
-            first = tile * TILE
-            count = min(TILE, p.keys - first)
-            if p.relu != 0:
-                keys.extents[tile] = copy_keys(keys, first, count, p.dim)
-            else:
-                keys.extents[tile] = prepare_keys(keys, first, count, scratch)
+            extent, stop = zero, min((tile + 1) * TILE, p.keys)
+            for first in range(tile * TILE, stop, LANES):
+                count = min(LANES, stop - first)
+                for r in range(count):
+                    at = (first + r) * keys.stride
+                    row = keys.raw[at : at + p.dim]
+                    size = copy_row(row, rows[r]) if p.relu != 0 else prepare_row(row, rows[r])
+                    extent = size if size > extent else extent
+                target = address_of(keys.powers) + first * size_of(zero)
+                transpose(Matrix(address_of(rows), even, 1), count, even, Matrix(target, keys.padded, 1), zero)
+            keys.extents[tile] = extent
             if tile == tiles - 1:
-                for d in range(keys.powers.size // keys.padded):
+                for d in range(even):
                     keys.powers[d * keys.padded + p.keys : (d + 1) * keys.padded] = zero
         release(p, memory)
 
@@ -62,13 +78,10 @@ def transpose_keys(dtype: str) -> Callable[[int], None]:
             b, group = head // p.kv_heads, head % p.kv_heads
             count, stop = min(TILE, p.keys - first), min(first + TILE, padded)
             at = b * p.key_batch + group * p.key_head + first * p.key_row
-            key = array_at(p.key + at * size, (count - 1) * p.key_row + p.dim, zero)
-            output = array_at(p.key_transposed + head * p.dim * padded * size, p.dim * padded, zero)
+            key, output = Matrix(p.key + at * size, p.key_row, 1), p.key_transposed + head * p.dim * padded * size
+            transpose(key, count, p.dim, Matrix(output + first * size, padded, 1), zero)
+            rows = array_at(output, p.dim * padded, zero)
             for d in range(p.dim):
-                row = output[d * padded + first : d * padded + stop]
-                for j in range(count):
-                    row[j] = key[j * p.key_row + d]
-                for j in range(count, row.size):
-                    row[j] = zero
+                rows[d * padded + first + count : d * padded + stop] = zero
 
     return body

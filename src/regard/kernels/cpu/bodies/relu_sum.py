@@ -16,24 +16,11 @@ from regard.kernels.cpu.bodies.tanh_sum import Gradients, Keys, Queries, Tile
 
 
 @inlined
-def copy_keys(keys: Keys, first: int, count: int, dim: int) -> Any:
-    """Write some keys, transposed, in the place of their exponentials; 0, since sums of any size are in reach."""
-    real, padded = keys.powers.dtype.type, keys.padded
-    for j in range(first, first + count):
-        row = keys.raw[j * keys.stride : j * keys.stride + dim]
-        for d in range(dim):
-            keys.powers[d * padded + j] = row[d]
-        if dim % 2:
-            keys.powers[dim * padded + j] = real(0)
-    return real(0)
-
-
-@inlined
-def copy_query(query: Any, even: Any) -> Any:
-    """Write one row ``[dim]`` to ``[even dim]``; 0, as for keys."""
-    real, dim = even.dtype.type, query.size
+def copy_row(row: Any, even: Any) -> Any:
+    """Write a query or a key, ``[dim]``, to ``[even dim]``; 0, since sums of any size are in reach."""
+    real, dim = even.dtype.type, row.size
     for d in range(dim):
-        even[d] = query[d]
+        even[d] = row[d]
     for d in range(dim, even.size):
         even[d] = real(0)
     return real(0)

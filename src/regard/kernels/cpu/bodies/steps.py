@@ -23,8 +23,9 @@ from regard.kernels.cpu.bodies.block import (
     read_weight,
     value_matrix,
 )
-from regard.kernels.cpu.bodies.block_gradients import DIFFERENTIATIONS, gradient_memory
+from regard.kernels.cpu.bodies.block_gradients import DIFFERENTIATIONS, gradient_memory, write_key_gradient
 from regard.kernels.cpu.bodies.intrinsics import (
+    address_of,
     allocate,
     array_at,
     cache_line,
@@ -51,10 +52,11 @@ from regard.kernels.cpu.bodies.tanh_sum import (
     any_beyond,
     keys_of,
     part_of_tile,
-    prepare_query,
+    prepare_row,
     reach,
     tiles_between,
 )
+from regard.kernels.cpu.bodies.transposing import transpose
 from regard.kernels.cpu.bodies.visible_keys import KeyRange, clear_hidden, fill_gaps, find_runs, hull, range_at
 from regard.kernels.cpu.bodies.wide_product import Matrix, Size
 from regard.kernels.cpu.sizes import TILE, even_length, padded_length
@@ -123,7 +125,7 @@ def prepare_queries(p: Any, block: Block, scratch: Scratch) -> Queries:
     queries = additive_queries(p, block, scratch)
     for row in range(block.rows):
         query = queries.raw[row * queries.stride : row * queries.stride + p.dim]
-        queries.extents[row] = prepare_query(query, queries.powers[row])
+        queries.extents[row] = prepare_row(query, queries.powers[row])
     return queries
 
 
@@ -169,17 +171,14 @@ def query_gradients(p: Any, block: Block, routine: Routine, gradient: Any) -> No
 
 
 @inlined
-def clear_sums(p: Any, b: int, weight: Any) -> None:
-    """Zeros for the gradients of a batch row's keys and weight: not beforehand, so that they are in cache."""
-    zero = weight[0]
-    real, numbers = type(zero), weight.size * padded_length(p.keys)
-    array_at(p.grad_key + b * numbers * size_of(zero), numbers, zero)[:] = real(0)
-    array_at(p.grad_weight + b * weight.size * size_of(zero), weight.size, zero)[:] = real(0)
+def grad_weight_of(p: Any, b: int, weight: Any) -> Any:
+    """A batch row's part of the weight's gradient."""
+    return array_at(p.grad_weight + b * weight.size * weight.itemsize, weight.size, weight[0])
 
 
 def attention_step_backward(dtype: str, units: str, normalizer: str) -> Callable[[int], None]:
     """The body of one step, a batch row for each task, for a dtype, a score's units (no relu) and a normalizer. With an
-    additive score it begins the sums of `additive_keys_backward` where these are wanted."""
+    additive score it begins the gradients of `additive_keys_backward` where these are wanted."""
     zero, of_head = ZEROS[dtype], normalizer_of_head(normalizer)
     additive, differentiate_units = units != "product", DIFFERENTIATIONS[units]
 
@@ -200,8 +199,10 @@ def attention_step_backward(dtype: str, units: str, normalizer: str) -> Callable
             if additive:
                 queries = prepare_queries(p, block, scratch)
                 if p.grad_key != 0:
-                    clear_sums(p, b, weight)
+                    gradients.key_sums[:] = zero
+                    grad_weight_of(p, b, weight)[:] = zero
                     differentiate_units(p, block, 0, routine, scratch, gradients)
+                    write_key_gradient(p, b, gradients.key_sums)
                 else:
                     additive_query_gradients(p, block, queries, gradient, weight, gradients.sums[0])
             else:
@@ -215,8 +216,8 @@ def attention_step_backward(dtype: str, units: str, normalizer: str) -> Callable
 def additive_keys_backward(dtype: str) -> Callable[[int], None]:
     """The body of all steps' gradient of an additive score's keys and weight, a batch row for each task.
 
-    ``queries`` are those of all steps, ``grad_score`` theirs; they are added to ``grad_key [batch, even dim, padded
-    keys]`` and ``grad_weight [batch, even dim]``, which the first step began.
+    ``queries`` are those of all steps, ``grad_score`` theirs; their terms are added to ``grad_key [batch, keys, dim]``
+    and ``grad_weight [batch, even dim]``, which the first step began.
     """
     zero = ZEROS[dtype]
 
@@ -225,13 +226,16 @@ def additive_keys_backward(dtype: str) -> Callable[[int], None]:
         size = size_of(zero)
         even, padded = even_length(p.dim), padded_length(p.keys)
         rows, columns = p.queries * even, p.queries * padded
-        memory = allocate(p, (columns + 2 * rows + p.dim * TILE + p.queries + even) * size)
+        memory = allocate(p, (columns + even * padded + 2 * rows + p.dim * TILE + p.queries + even) * size)
         if memory == 0:
             return
         at = cache_line(memory)
         array_at(at, columns, zero)[:] = zero
         gradient = matrix_at(at, p.queries, padded, zero)
         at += columns * size
+        key_sums = array_at(at, even * padded, zero)
+        key_sums[:] = zero
+        at += even * padded * size
         powers = matrix_at(at, p.queries, even, zero)
         at += rows * size
         sums = matrix_at(at, p.queries, even, zero)
@@ -246,12 +250,16 @@ def additive_keys_backward(dtype: str) -> Callable[[int], None]:
                 break
             raw = array_at(p.query + b * p.query_batch * size, (p.queries - 1) * p.query_row + p.dim, zero)
             queries, keys = Queries(powers, extents, raw, p.query_row), keys_of(p, b, 0, zero)
-            grad_keys = array_at(p.grad_key + b * even * padded * size, even * padded, zero)
-            grad_weight = array_at(p.grad_weight + b * even * size, even, zero)
-            gradients = Gradients(sums, grad_keys, grad_weight, sums[:0])
+            begun, transposed = (
+                Matrix(p.grad_key + b * p.keys * p.dim * size, p.dim, 1),
+                Matrix(address_of(key_sums), padded, 1),
+            )
+            transpose(begun, p.keys, p.dim, transposed, zero)
+            grad_weight = grad_weight_of(p, b, weight)
+            gradients = Gradients(sums, key_sums, grad_weight, sums[:0])
             for row in range(p.queries):
                 query = raw[row * p.query_row : row * p.query_row + p.dim]
-                extents[row] = prepare_query(query, powers[row])
+                extents[row] = prepare_row(query, powers[row])
                 given = array_at(p.grad_score + (b * p.queries + row) * p.keys * size, p.keys, zero)
                 copy(given, gradient[row, : p.keys])
                 total = zero
@@ -265,6 +273,7 @@ def additive_keys_backward(dtype: str) -> Callable[[int], None]:
                 if any_beyond(queries, keys, tile):
                     known = part_of_tile(index, 0, p.keys, 0)
                     differentiate_tile_directly(queries, keys, known, weight, gradient, gradients, doubled_keys)
+            write_key_gradient(p, b, key_sums)
         release(p, memory)
 
     return body

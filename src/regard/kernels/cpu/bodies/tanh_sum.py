@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 from regard.kernels.cpu.bodies.elementary import exp
 from regard.kernels.cpu.bodies.intrinsics import array_at, size_of
+from regard.kernels.cpu.bodies.max_reduce import largest_magnitude
 from regard.kernels.cpu.bodies.parts import inlined
 from regard.kernels.cpu.sizes import TILE, ceil_div, even_length, padded_length
 
@@ -119,50 +120,18 @@ def reach(example: Any) -> float:
 
 
 @inlined
-def prepare_keys(keys: Keys, first: int, count: int, scratch: Any) -> Any:
-    """Write e^{2 key} of some keys, transposed; the largest |2 key| of them. NaN is passed over: it stays NaN anyway.
-
-    Args:
-        keys: of a head, whose ``powers`` are written.
-        first, count: which keys.
-        scratch: ``[dim]``.
-    """
-    dim, padded, exponentials = scratch.size, keys.padded, keys.powers
-    real = scratch.dtype.type
-    limit = real(reach(scratch[0]) * 2)
-    extent = real(0)
-    for j in range(first, first + count):
-        row = keys.raw[j * keys.stride : j * keys.stride + dim]
-        for d in range(dim):
-            twice = real(2) * row[d]
-            size = abs(twice)
-            extent = size if size > extent else extent
-            twice = limit if twice > limit else twice
-            twice = -limit if twice < -limit else twice
-            scratch[d] = exp(twice)
-        for d in range(dim):
-            exponentials[d * padded + j] = scratch[d]
-        if dim % 2:
-            exponentials[dim * padded + j] = real(0)
-    return extent
-
-
-@inlined
-def prepare_query(query: Any, exponentials: Any) -> Any:
-    """Write e^{2 query} of one row, ``[even dim]``; the largest |2 query| of it. NaN is passed over."""
-    real, dim = exponentials.dtype.type, query.size
+def prepare_row(row: Any, exponentials: Any) -> Any:
+    """Write e^{2x} of a query or a key x, ``[even dim]``; the largest |2x|. NaN is passed over: it stays NaN anyway."""
+    real, dim = exponentials.dtype.type, row.size
     limit = real(reach(exponentials[0]) * 2)
-    extent = real(0)
     for d in range(dim):
-        twice = real(2) * query[d]
-        size = abs(twice)
-        extent = size if size > extent else extent
+        twice = real(2) * row[d]
         twice = limit if twice > limit else twice
         twice = -limit if twice < -limit else twice
         exponentials[d] = exp(twice)
     for d in range(dim, exponentials.size):
         exponentials[d] = real(0)
-    return extent
+    return real(2) * largest_magnitude(row)
 
 
 @inlined

@@ -158,6 +158,37 @@ def store(typing: Any, vector: Any, address: Any) -> Any:
     return types.void(vector, types.int64), generate
 
 
+@intrinsic
+def store_transposed(typing: Any, source: Any, source_row: Any, target: Any, target_row: Any, like: Any) -> Any:
+    """Write a square of numbers transposed: as many rows and columns as ``like`` has lanes.
+
+    Args:
+        source, target: addresses of the first number.
+        source_row, target_row: bytes from a row to the next.
+    """
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        kind, align, lanes = arguments[4].type, like.number.bitwidth // 8, like.lanes
+
+        def row(address: Any, distance: Any, index: int) -> Any:
+            at = builder.add(address, builder.mul(distance, ir.Constant(ir.IntType(64), index)))
+            return builder.inttoptr(at, kind.as_pointer())
+
+        rows = [builder.load(row(*arguments[:2], index), align=align) for index in range(lanes)]
+        # Numbers of a row and of the one that is half of all rows behind it, in turn: after log2 of the lanes such
+        # rounds each row is a column.
+        pairs = [n + lanes * other for n in range(lanes) for other in range(2)]
+        halves = [ir.Constant(ir.VectorType(_INDEX, lanes), half) for half in (pairs[:lanes], pairs[lanes:])]
+        for _ in range(lanes.bit_length() - 1):
+            both = zip(rows[: lanes // 2], rows[lanes // 2 :], strict=True)
+            rows = [builder.shuffle_vector(*two, half) for two in both for half in halves]
+        for index, column in enumerate(rows):
+            builder.store(column, row(*arguments[2:4], index), align=align)
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64, types.int64, types.int64, like), generate
+
+
 def _part(builder: Any, vector: Any, first: int, lanes: int) -> Any:
     """Some lanes of a vector."""
     chosen = ir.Constant(ir.VectorType(_INDEX, lanes), list(range(first, first + lanes)))
@@ -175,15 +206,40 @@ def folded(typing: Any, vector: Any, like: Any) -> Any:
     return like(vector, like), generate
 
 
+def _reduction(builder: Any, operation: str, kind: Any, *start: Any) -> Any:
+    """LLVM's function from all lanes of a vector to one number; some are told a number to start from."""
+    name = f"llvm.vector.reduce.{operation}.v{kind.count}f{32 if kind.element == ir.FloatType() else 64}"
+    function = ir.FunctionType(kind.element, [*start, kind])
+    return cgutils.get_or_insert_function(builder.module, function, name)
+
+
 @intrinsic
 def sum_of(typing: Any, vector: Any) -> Any:
     """The sum of all lanes."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        kind = arguments[0].type
-        name = f"llvm.vector.reduce.fadd.v{kind.count}f{vector.number.bitwidth}"
-        function = ir.FunctionType(kind.element, [kind.element, kind])
-        reduction = cgutils.get_or_insert_function(builder.module, function, name)
-        return builder.call(reduction, [ir.Constant(kind.element, -0.0), arguments[0]], fastmath=("reassoc",))
+        number = arguments[0].type.element
+        reduction = _reduction(builder, "fadd", arguments[0].type, number)
+        return builder.call(reduction, [ir.Constant(number, -0.0), arguments[0]], fastmath=("reassoc",))
+
+    return vector.number(vector), generate
+
+
+@intrinsic
+def larger(typing: Any, new: Any, old: Any) -> Any:
+    """The larger number in each lane; NaN in the first vector is passed over."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.select(builder.fcmp_ordered(">", *arguments), *arguments)
+
+    return new(new, old), generate
+
+
+@intrinsic
+def largest_of(typing: Any, vector: Any) -> Any:
+    """The largest number of all lanes, of which none is NaN."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.call(_reduction(builder, "fmax", arguments[0].type), arguments)
 
     return vector.number(vector), generate
