@@ -11,11 +11,12 @@ from rich.console import Console
 from regard.bench import cells, record
 from regard.bench.limits import Peaks
 from regard.bench.measurement import Measurement, Spread
-from regard.bench.page import page
+from regard.bench.page import NOT_EXPLAINED, page
 from regard.bench.quantity import in_bytes, in_count, in_seconds, three_digits
 from regard.bench.record import CurveRecord, Record, TaskRecord
 from regard.bench.report import comparison, report
 from regard.bench.task import Work
+from regard.bench.tasks import find
 from regard.errors import DataError
 
 PEAKS = Peaks(2e11, 1e10, 4e9, 3e10)
@@ -140,6 +141,22 @@ def test_the_page_is_well_formed():
         widths = {line.replace("\\|", "").count("|") for line in rows if line.startswith("|")}
         assert len(widths) == 1
     assert "{" not in text
+
+
+def test_the_page_says_how_far_what_is_short_and_why():
+    given = make_record()
+    found = page(given)
+    section = found[found.index("### Requirements that are not met") :]
+    wanted = "- **additive**: 17.0× times as fast as eager PyTorch, required ≥ 20.0×: 15 % below; 30 % of the physical"
+    assert wanted in section
+    assert find(["additive"])[0].limited_by in section
+    row = given.tasks[0]
+    results = {**row.results, "eager": replace(row.results["eager"], ratio=20.0)}
+    met = make_record(tasks=[replace(row, results=results, limit=0.006)])
+    assert "not met" not in page(met)
+    # A task that is short without a known reason is there as well.
+    unknown = replace(row, name="window", results={**row.results, "sdpa": replace(row.results["eager"], ratio=2.0)})
+    assert NOT_EXPLAINED in page(make_record(tasks=[unknown]))
 
 
 def test_a_comparison_divides_new_by_old():

@@ -45,8 +45,20 @@ def test_a_bar_is_met_or_not(requirement, met, aim_met, shown):
 
 def test_what_is_short_says_how_far():
     assert Requirement("faster", 26, "eager").check(RESULTS).shortfall == "50 % below"
+    assert Requirement("faster", 13.02, "eager").check(RESULTS).shortfall == "0.2 % below"
     assert Requirement("slower", 1.0, "sdpa").check(RESULTS).shortfall == "25.0 % above"
     assert Requirement("overhead", 0.1, "sdpa").check(RESULTS).shortfall == "300 ms above"
+
+
+def test_a_share_of_the_physical_limit():
+    requirement = Requirement("limit", 0.6, aim=0.8)
+    outcome = requirement.check(RESULTS, limit=1.5)
+    assert (outcome.met, outcome.aim_met, outcome.shown) == (True, False, "75 %")
+    assert requirement.check(RESULTS, limit=0.9).shortfall == "25 % below"
+    assert requirement.limit(0.6) == "≥ 60 %"
+    # A task without a limit, or one that was not timed, is not judged.
+    assert requirement.check(RESULTS).met is None
+    assert requirement.check({"regard": replace(RESULTS["regard"], seconds=None)}, limit=1.0).met is None
 
 
 @pytest.mark.parametrize(

@@ -206,26 +206,34 @@ def test_the_demands_are_those_that_were_set():
 
     faster = "faster"
     assert requirements("additive") == {
-        (faster, "eager"): (20, 30), (faster, "keras"): (28, 45), (faster, "compile"): (7, 11)
+        (faster, "eager"): (20, 30), (faster, "keras"): (28, 45), (faster, "compile"): (7, 11),
+        ("limit", ""): (0.6, 0.7),
     }  # fmt: skip
-    assert requirements("additive-backward") == {(faster, "eager"): (8, 14)}
+    assert requirements("additive-backward") == {(faster, "eager"): (8, 14), ("limit", ""): (0.4, 0.55)}
     assert requirements("additive-memory") == {("memory", ""): (64 * 2**20, None)}
     assert requirements("decoder") == requirements("decoder-backward") == {(faster, "eager"): (3, 5)}
     for normalizer in ("sparsemax", "entmax15"):
         assert requirements(f"{normalizer}-rows")[faster, "entmax"] == (15, 30)
         assert requirements(f"{normalizer}-rows-backward")[faster, "entmax"][0] == 10
-    assert requirements("entmax15-attention") == {(faster, "entmax"): (5, 8)}
+    assert requirements("entmax15-attention") == {(faster, "entmax"): (5, 8), ("limit", ""): (0.7, 0.8)}
     assert requirements("window") == {(faster, "sdpa"): (10, 16)}
     assert requirements("ragged") == {(faster, "sdpa"): (1.8, 2.2)}
     assert requirements("observe") == {
-        ("slower", "sdpa"): (2.2, 1.7), (faster, "eager"): (4, 6), ("memory share", "eager"): (0.05, None)
+        ("slower", "sdpa"): (2.2, 1.7), (faster, "eager"): (4, 6), ("memory share", "eager"): (0.05, None),
+        ("memory", ""): (15 * 2**20, None),
     }  # fmt: skip
     assert requirements("bahdanau-400") == {(faster, OWN_COLUMNS["reference"]): (1.6, 2.2)}
     assert requirements("bahdanau-14") == {(faster, OWN_COLUMNS["reference"]): (1.0, None)}
     assert requirements("observe-long") == {("resident", ""): (2**30, None)}
     assert requirements("tiny") == {("overhead", "sdpa"): (15e-6, None)}
     for name in ("dot-128", "dot-1024", "dot-4096", "dot-batch", "dot-causal", "dot-backward"):
-        assert requirements(name) == {("slower", "sdpa"): (1.03, None)}
+        assert requirements(name).pop(("slower", "sdpa")) == (1.03, None)
+    for name in ("dot-1024", "dot-4096"):
+        assert requirements(name)["limit", ""] == (0.7, 0.8)
+    assert requirements("window-prefix") == {(faster, "sdpa"): (10, 20)}
+    assert requirements("layer") == {("memory", ""): (30 * 2**20, None)}
+    for name in ("normalizer-entmax13", "normalizer-learned-alpha"):
+        assert requirements(name) == {(faster, "eager"): (15, None)}
 
 
 def test_tasks_are_found_by_name_and_pattern():

@@ -59,7 +59,25 @@ def requirements_of(record: Record, task: TaskRecord) -> list[tuple[Requirement,
     """The requirements of a task, each with its outcome. They are those of this version, also for older records."""
     known = {task.name: task for task in TASKS}
     requirements = known[task.name].requirements if task.name in known else ()
-    return [(requirement, requirement.check(task.results, quick=record.quick)) for requirement in requirements]
+    return [
+        (requirement, requirement.check(task.results, limit=task.limit, quick=record.quick))
+        for requirement in requirements
+    ]
+
+
+def shortfalls(record: Record) -> list[tuple[TaskRecord, list[str], str]]:
+    """Of each task that is short of a requirement: how far, for each such requirement, and what limits it."""
+    known = {task.name: task for task in TASKS}
+    found = []
+    for task in record.tasks:
+        short = [
+            f"{outcome.shown} {requirement}, required {requirement.limit(requirement.threshold)}: {outcome.shortfall}"
+            for requirement, outcome in requirements_of(record, task)
+            if outcome.met is False
+        ]
+        if short:
+            found.append((task, short, known[task.name].limited_by))
+    return found
 
 
 def outcome_text(outcome: Outcome) -> str:

@@ -11,11 +11,15 @@ from regard.bench.cells import (
     notes,
     outcome_text,
     requirements_of,
+    shortfalls,
     time_cell,
 )  # fmt: skip
 from regard.bench.columns import COLUMNS
 from regard.bench.quantity import in_bytes, in_count, in_seconds
 from regard.bench.record import Record, TaskRecord
+
+NOT_EXPLAINED = "What limits it was not profiled."
+"""Where a task has no text on what limits it."""
 
 INTRODUCTION = """\
 # Performance and physical limits
@@ -36,6 +40,11 @@ reciprocals, exponentials and bytes are divided by the peaks above, and the larg
 machine can do these operations at the same time, but a task that needs several kinds rarely reaches its limit. The
 peaks are the best of many runs of PyTorch's own operations (a large matrix product, a convolution, `exp`, `exp2`,
 `reciprocal`, a large copy) and of compiled loops on numbers in the L1 cache.
+"""
+
+SHORTFALLS = """\
+How far each task is short in this run, what limits it, and what was tried. The shares of the time come from profiles on
+an AMD EPYC with two CPUs; they are about the same on other machines.
 """
 
 REPEAT = """\
@@ -63,7 +72,7 @@ def page(record: Record, pictures: Sequence[tuple[str, str]] = ()) -> str:
     parts = [INTRODUCTION, _machine(record)]
     rows = [task for task in record.tasks if requirements_of(record, task)]
     if rows:
-        parts += ["## Requirements\n", _requirements(record, rows)]
+        parts += ["## Requirements\n", _requirements(record, rows), *_shortfalls(record)]
     for group, found in groupby(record.tasks, key=lambda task: task.group):
         tasks = list(found)
         parts += [f"## {group}\n", _times(tasks), _memory(tasks), *_remarks(tasks)]
@@ -110,6 +119,17 @@ def _requirements(record: Record, tasks: Sequence[TaskRecord]) -> str:
         for requirement, outcome in requirements_of(record, task)
     ]  # fmt: skip
     return _table(("task", "regard", "at least", "aim", "measured", ""), rows)
+
+
+def _shortfalls(record: Record) -> list[str]:
+    """The section on requirements that are not met; nothing if all are."""
+    by_words: dict[str, list[str]] = {}
+    for task, short, words in shortfalls(record):
+        by_words.setdefault(words, []).append(f"- **{task.name}**: {'; '.join(short)}.")
+    if not by_words:
+        return []
+    parts = ["\n".join(lines) + f"\n\n{words or NOT_EXPLAINED}\n" for words, lines in by_words.items()]
+    return ["### Requirements that are not met\n", SHORTFALLS, *parts]
 
 
 def _times(tasks: Sequence[TaskRecord]) -> str:

@@ -8,7 +8,10 @@ from regard.bench.columns import COLUMNS
 from regard.bench.measurement import Measurement
 from regard.bench.quantity import in_bytes, in_seconds
 
-Kind = Literal["faster", "slower", "time", "overhead", "memory", "memory share", "resident"]
+Kind = Literal["faster", "slower", "limit", "time", "overhead", "memory", "memory share", "resident"]
+
+AT_LEAST = ("faster", "limit")
+"""Kinds whose threshold is the least value; the others' is the largest."""
 
 
 @dataclass(frozen=True)
@@ -36,9 +39,11 @@ class Requirement:
 
     Attributes:
         kind: the meaning of the threshold. ``faster``: least ratio of the other's time to regard's. ``slower``: largest
-            ratio of regard's time to the other's. ``time``: largest time in seconds. ``overhead``: largest difference
-            of the times of a call, in seconds. ``memory``: largest extra memory in bytes. ``memory share``: largest
-            ratio of regard's extra memory to the other's. ``resident``: largest memory of the process in bytes.
+            ratio of regard's time to the other's. ``limit``: least share of the physical limit, which is the least time
+            of the task's operations on this machine, divided by regard's time. ``time``: largest time in seconds.
+            ``overhead``: largest difference of the times of a call, in seconds. ``memory``: largest extra memory in
+            bytes. ``memory share``: largest ratio of regard's extra memory to the other's. ``resident``: largest memory
+            of the process in bytes.
         threshold: the value that must be reached.
         against: column of the implementation that regard is compared with; empty: none.
         aim: a stricter threshold, which is not required.
@@ -52,13 +57,14 @@ class Requirement:
     def __str__(self) -> str:
         other = f" {COLUMNS[self.against]}" if self.against else ""
         words = {"faster": f"times as fast as{other}", "slower": f"times the time of{other}",
-                 "time": "of time", "overhead": f"a call above{other}", "memory": "of extra memory",
+                 "limit": "of the physical limit", "time": "of time", "overhead": f"a call above{other}",
+                 "memory": "of extra memory",
                  "memory share": f"of the extra memory of{other}", "resident": "resident"}  # fmt: skip
         return words[self.kind].strip()
 
     def limit(self, number: float) -> str:
         """A threshold as text, e.g. ``≥ 20×``."""
-        return f"{'≥' if self.kind == 'faster' else '≤'} {self.show(number)}"
+        return f"{'≥' if self.kind in AT_LEAST else '≤'} {self.show(number)}"
 
     def show(self, number: float) -> str:
         """A value as text."""
@@ -67,18 +73,21 @@ class Requirement:
                 return f"{number:.2f}×" if number < 10 else f"{number:.1f}×"
             case "time" | "overhead":
                 return in_seconds(number)
+            case "limit":
+                return f"{100 * number:.0f} %"
             case "memory share":
                 return f"{100 * number:.1f} %"
         return in_bytes(number)
 
-    def check(self, results: Mapping[str, Measurement], *, quick: bool = False) -> Outcome:
+    def check(self, results: Mapping[str, Measurement], *, limit: float = 0.0, quick: bool = False) -> Outcome:
         """Check the measurements of the task.
 
         Args:
             results: column → measurement.
+            limit: the least seconds of the task's operations on this machine.
             quick: whether small sizes were measured: then the value is given but not checked.
         """
-        value = self._value(results)
+        value = self._value(results, limit)
         if value is None:
             return Outcome(None, None, None, "not measured", self._why_not(results))
         if quick:
@@ -88,16 +97,17 @@ class Requirement:
         return Outcome(value, met, aim_met, self.show(value), "" if met else self._shortfall(value))
 
     def _reaches(self, value: float, threshold: float) -> bool:
-        return value >= threshold if self.kind == "faster" else value <= threshold
+        return value >= threshold if self.kind in AT_LEAST else value <= threshold
 
     def _shortfall(self, value: float) -> str:
-        if self.kind == "faster":
-            return f"{100 * (1 - value / self.threshold):.0f} % below"
+        if self.kind in AT_LEAST:
+            percent = 100 * (1 - value / self.threshold)
+            return f"{percent:.0f} % below" if percent >= 1 else f"{percent:.1g} % below"
         if self.kind in ("time", "overhead"):
             return f"{in_seconds(value - self.threshold)} above"
         return f"{100 * (value / self.threshold - 1):.1f} % above" if value < 10 * self.threshold else "far above"
 
-    def _value(self, results: Mapping[str, Measurement]) -> float | None:
+    def _value(self, results: Mapping[str, Measurement], limit: float) -> float | None:
         own, other = results.get("regard"), results.get(self.against)
         if own is None:
             return None
@@ -107,6 +117,8 @@ class Requirement:
             return own.resident_bytes
         if self.kind == "time":
             return own.seconds.median if own.seconds else None
+        if self.kind == "limit":
+            return limit / own.seconds.median if limit and own.seconds else None
         if other is None:
             return None
         if self.kind == "memory share":

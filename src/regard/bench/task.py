@@ -94,6 +94,7 @@ class Task:
         timed: whether it is timed; otherwise only its memory is measured, in separate processes.
         long: whether it takes minutes and runs only with ``--long``.
         about: a sentence for the report.
+        limited_by: what limits the task and what was tried, for the page of a run that is short of a requirement.
         counted: name and number of the items of a call, for a rate, e.g. ``("target words", count)``.
     """
 
@@ -111,6 +112,7 @@ class Task:
     timed: bool = True
     long: bool = False
     about: str = ""
+    limited_by: str = ""
     counted: tuple[str, Callable[[Sizes], float]] | None = None
 
     def sized(self, quick: bool) -> Sizes:

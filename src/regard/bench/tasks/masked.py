@@ -27,11 +27,32 @@ from regard.bench.task import Inputs, Sizes, Task, Work
 WINDOW = 512
 """Keys before its own key that a query of the window task sees."""
 
+NARROW, PREFIX = 128, 4
+"""The same of the task with a prefix, and the first keys, which every query sees."""
+
 
 def _window(inputs: Inputs) -> Tensor:
     query = torch.arange(inputs["query"].shape[2])[:, None]
     key = torch.arange(inputs["key"].shape[2])[None, :]
     return ((key <= query) & (key >= query - WINDOW))[None, None]
+
+
+def _window_and_prefix(inputs: Inputs) -> Tensor:
+    query = torch.arange(inputs["query"].shape[2])[:, None]
+    key = torch.arange(inputs["key"].shape[2])[None, :]
+    return (((key <= query) & (key >= query - NARROW)) | (key < PREFIX))[None, None]
+
+
+def _windowed_with_prefix(inputs: Inputs) -> dict[str, Any]:
+    return {"mask": masks.window(NARROW, 0) | masks.prefix(PREFIX)}
+
+
+def _window_and_prefix_work(sizes: Sizes) -> Work:
+    width = min(NARROW + 1, sizes["keys"])
+    seen = sizes["queries"] * width - width * (width - 1) / 2
+    seen += sum(max(0, min(PREFIX, row - NARROW) if row > NARROW else 0) for row in range(sizes["queries"]))
+    seen += sum(max(0, PREFIX - 1 - row) for row in range(PREFIX))
+    return _work(sizes, sizes["batch"] * sizes["heads"] * seen)
 
 
 def _windowed(inputs: Inputs) -> dict[str, Any]:
@@ -131,6 +152,23 @@ TASKS = (
         oracle=by_rows(eager.attention, QKV, keep=_window, per_pair=2),
         requirements=(Requirement("faster", 10, "sdpa", 16),),
         about="Each query sees its own key and the 512 before it.",
+    ),
+    Task(
+        name="window-prefix",
+        title=f"window of {NARROW} and the first {PREFIX} keys, {{batch}}×{{heads}}×{{queries}}×{{dim}}",
+        group="Masks",
+        sizes=sizes(1, 4, 8192),
+        quick=sizes(1, 2, 1024),
+        inputs=make_inputs,
+        implementations=(
+            regard(_windowed_with_prefix),
+            *plain(eager.attention, keep=_window_and_prefix, matrices=3.0, compiled_matrices=3.0),
+            sdpa(keep=_window_and_prefix, note="a dense mask"),
+        ),
+        work=_window_and_prefix_work,
+        oracle=by_rows(eager.attention, QKV, keep=_window_and_prefix, per_pair=2),
+        requirements=(Requirement("faster", 10, "sdpa", 20),),
+        about=f"Each query sees its own key, the {NARROW} before it, and the first {PREFIX} keys as sinks.",
     ),
     _ragged(
         "ragged", "unequal lengths", keys_only=False,

@@ -92,6 +92,7 @@ TASKS = (
             Requirement("slower", 2.2, "sdpa", 1.7),
             Requirement("faster", 4, "eager", 6),
             Requirement("memory share", 0.05, "eager"),
+            Requirement("memory", 15 << 20),
         ),
     ),
     Task(
