@@ -44,7 +44,7 @@ peaks are the best of many runs of PyTorch's own operations (a large matrix prod
 
 SHORTFALLS = """\
 How far each task is short in this run, what limits it, and what was tried. The shares of the time come from profiles on
-an AMD EPYC with two CPUs; they are about the same on other machines.
+an AMD EPYC with two CPUs.
 """
 
 REPEAT = """\
