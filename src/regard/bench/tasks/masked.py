@@ -50,8 +50,9 @@ def _windowed_with_prefix(inputs: Inputs) -> dict[str, Any]:
 def _window_and_prefix_work(sizes: Sizes) -> Work:
     width = min(NARROW + 1, sizes["keys"])
     seen = sizes["queries"] * width - width * (width - 1) / 2
-    seen += sum(max(0, min(PREFIX, row - NARROW) if row > NARROW else 0) for row in range(sizes["queries"]))
-    seen += sum(max(0, PREFIX - 1 - row) for row in range(PREFIX))
+    # Of the first keys, those before a row's window, and those behind the first rows.
+    seen += sum(min(PREFIX, max(0, row - NARROW)) for row in range(sizes["queries"]))
+    seen += sum(PREFIX - 1 - row for row in range(PREFIX))
     return _work(sizes, sizes["batch"] * sizes["heads"] * seen)
 
 
