@@ -70,7 +70,7 @@ def test_operators_take_the_fields_of_their_records():
     assert tuple(argument.name for argument in operators.attend._schema.arguments) == inputs
     assert tuple(argument.name for argument in operators.read._schema.arguments) == (*inputs, *options)
     backward = tuple(argument.name for argument in operators.attend_backward._schema.arguments)
-    assert backward == ("grad_output", "grad_weights", "statistics", *inputs)
+    assert backward == ("grad_output", "grad_weights", "statistics", "kept_weights", *inputs)
 
 
 def test_the_record_has_every_field():

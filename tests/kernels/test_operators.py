@@ -51,6 +51,7 @@ def variants(dtype):
         "sigmoid": {"shift": extra["offset"][:1], "normalizer": SIGMOID, **window},
         "window": {**window, **rows},
         "weights": {"return_weights": True, **rows},
+        "kept weights": {"return_weights": True, "additive": True, **rows},
         "dropout": {"dropout": 0.4, "seed": 12345, "scale": 0.3},
     }
 
@@ -71,7 +72,8 @@ def test_backward_and_readings_are_registered_as_they_should_be(name, dtype):
     call = call_of(dtype, **variants(dtype)[name])
     output, statistics, weights = operators.attend(*call)
     by_weights = torch.randn_like(weights) if call.return_weights else None
-    torch.library.opcheck(operators.attend_backward, (torch.randn_like(output), by_weights, statistics, *call))
+    kept = weights if call.return_weights and call.keeps_weights else None
+    torch.library.opcheck(operators.attend_backward, (torch.randn_like(output), by_weights, statistics, kept, *call))
     if not call.dropout:
         every = ReadingOptions(
             entropy=True, peak=True, top_k=3, received=True, distance=True, pooled=[2, 3], all_rows=Q,

@@ -39,7 +39,7 @@ def exactly(inputs: KernelInputs):
 
 def by_kernel(inputs: KernelInputs):
     output, statistics, weights = operators.attend(*inputs._replace(return_weights=True))
-    gradients = operators.attend_backward(torch.ones_like(output).cumsum(-1), None, statistics, *inputs)
+    gradients = operators.attend_backward(torch.ones_like(output).cumsum(-1), None, statistics, None, *inputs)
     every = ReadingOptions(
         entropy=True, row_slots=torch.arange(Q), stored_rows=Q, stored_keys=inputs.key.shape[2], all_rows=Q
     )
@@ -78,7 +78,7 @@ def test_a_temperature_that_tells_large_scores_apart(large, queries):
     inputs["query"] = torch.zeros_like(inputs["query"])
     call = KernelInputs(**inputs, bias=large + steps, temperature=64.0)
     output, statistics, *_ = operators.attend(*call)
-    gradients = operators.attend_backward(torch.ones_like(output).cumsum(-1), None, statistics, *call)
+    gradients = operators.attend_backward(torch.ones_like(output).cumsum(-1), None, statistics, None, *call)
     exact = exactly(call)
     torch.testing.assert_close(output.double(), exact[0].detach(), rtol=0, atol=1e-5)
     for got, expected in zip(gradients[:3], exact[3:], strict=True):
@@ -126,7 +126,7 @@ def test_a_shared_bias_gets_the_sum_of_all_gradients(shape):
     call = KernelInputs(**inputs, scale=0.3)
     output, statistics, *_ = operators.attend(*call)
     target = torch.randint(-3, 4, output.shape).float()
-    got = operators.attend_backward(target, None, statistics, *call)[operators.GRADIENTS.index("bias")]
+    got = operators.attend_backward(target, None, statistics, None, *call)[operators.GRADIENTS.index("bias")]
     bias = inputs["bias"].double().requires_grad_()
     scores = inputs["query"].double() @ inputs["key"].double().repeat_interleave(2, 1).mT * 0.3 + bias
     exact = scores.softmax(-1) @ inputs["value"].double().repeat_interleave(2, 1)
@@ -141,7 +141,7 @@ def test_shared_diagonals_get_the_sum_of_all_gradients(heads):
     call = KernelInputs(**inputs, diagonal=True)
     output, statistics, *_ = operators.attend(*call)
     target = torch.randint(-3, 4, output.shape).float()
-    got = operators.attend_backward(target, None, statistics, *call)[operators.GRADIENTS.index("bias")]
+    got = operators.attend_backward(target, None, statistics, None, *call)[operators.GRADIENTS.index("bias")]
     bias = inputs["bias"].double().requires_grad_()
     place = torch.arange(K) - torch.arange(Q)[:, None] + Q - 1
     scores = inputs["query"].double() @ inputs["key"].double().repeat_interleave(2, 1).mT + bias[:, place]

@@ -22,6 +22,9 @@ SUMS_LIMIT = 1 << 22
 """Numbers that the separate sums of chunks may take: 16 MiB of float32."""
 
 
+KEPT_WEIGHTS = 1 << 22
+"""Weights that are kept for the backward pass at most: 16 MiB of float32."""
+
 ADDITIVE_WORK = 4.0
 """Elementary operations for each query, key and feature of an additive score: half a division and what it divides."""
 
@@ -103,6 +106,17 @@ class KernelInputs(NamedTuple):
     def transposes(self) -> bool:
         """Whether there are rows enough to make it worth while to transpose keys and values for wide vectors."""
         return self.query.shape[2] >= TRANSPOSED_ROWS
+
+    @property
+    def keeps_weights(self) -> bool:
+        """Whether weights that are returned are kept for the backward pass.
+
+        An additive score takes longer to make again than to read; the weights of longer inputs would take more than a
+        linear pass may. Where scores were capped or weights multiplied by a window, weights alone are not enough.
+        """
+        batch, heads, queries, _ = self.query.shape
+        few = batch * heads * queries * self.key.shape[2] <= KEPT_WEIGHTS
+        return self.weight is not None and few and not self.cap and self.center is None
 
     @property
     def runs(self) -> int:

@@ -36,7 +36,10 @@ _ASKED = Writer(ReadingOptions, POSITIONS)
 _LIBRARY = Library("regard_cpu", "DEF")
 _LIBRARY.define("exponentials(Tensor key, bool relu=False) -> (Tensor exponentials, Tensor extents)")
 _LIBRARY.define(f"attend({_INPUTS}) -> (Tensor output, Tensor statistics, Tensor weights)")
-_LIBRARY.define(f"attend_backward(Tensor grad_output, Tensor? grad_weights, Tensor statistics, {_INPUTS}) -> Tensor[]")
+_LIBRARY.define(
+    "attend_backward(Tensor grad_output, Tensor? grad_weights, Tensor statistics, Tensor? kept_weights, "
+    f"{_INPUTS}) -> Tensor[]"
+)
 _LIBRARY.define(f"readings({_INPUTS}, {_OPTIONS}) -> Tensor[]")
 
 GRADIENTS = differentiable(KernelInputs)
@@ -85,7 +88,9 @@ def _attend_shapes(*given: Any) -> tuple[Tensor, Tensor, Tensor]:
     return new(*rows, inputs.value.shape[3]), new(*rows, 2), weights
 
 
-def _attend_backward(grad_output: Tensor, grad_weights: Tensor | None, statistics: Tensor, *given: Any) -> list[Tensor]:
+def _attend_backward(
+    grad_output: Tensor, grad_weights: Tensor | None, statistics: Tensor, kept_weights: Tensor | None, *given: Any
+) -> list[Tensor]:
     inputs = readable(KernelInputs(*given))
     B, H, Q, D = inputs.query.shape
     KV, K, V = inputs.key.shape[1], inputs.key.shape[2], inputs.value.shape[3]
@@ -112,6 +117,7 @@ def _attend_backward(grad_output: Tensor, grad_weights: Tensor | None, statistic
         key_transposed=_address(key_transposed),
         value_transposed=_address(value_transposed),
         statistics=statistics.data_ptr(),
+        returned_weights=_address(kept_weights),
         grad_output=grad_output.data_ptr(),
         grad_weights=_address(grad_weights),
         **{f"grad_{name}": tensor.data_ptr() for name, tensor in grads.items()},
@@ -133,7 +139,7 @@ def _attend_backward(grad_output: Tensor, grad_weights: Tensor | None, statistic
 
 
 def _attend_backward_shapes(
-    grad_output: Tensor, grad_weights: Tensor | None, statistics: Tensor, *given: Any
+    grad_output: Tensor, grad_weights: Tensor | None, statistics: Tensor, kept_weights: Tensor | None, *given: Any
 ) -> list[Tensor]:
     inputs = KernelInputs(*given)
     new, tensors = inputs.query.new_empty, [getattr(inputs, name) for name in GRADIENTS]
@@ -174,10 +180,12 @@ def _readings_shapes(*given: Any) -> list[Tensor]:
 
 
 def _save_inputs(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
-    given = KernelInputs(*inputs)._asdict()
+    called = KernelInputs(*inputs)
+    given = called._asdict()
     ctx.tensors = [name for name, value in given.items() if isinstance(value, Tensor)]
     ctx.others = {name: value for name, value in given.items() if not isinstance(value, Tensor)}
-    ctx.save_for_backward(output[1], *(given[name] for name in ctx.tensors))
+    kept = output[2] if called.return_weights and called.keeps_weights else None
+    ctx.save_for_backward(output[1], kept, *(given[name] for name in ctx.tensors))
     ctx.mark_non_differentiable(output[1])
     ctx.set_materialize_grads(False)
 
@@ -186,12 +194,12 @@ def _differentiate(
     ctx: Any, grad_output: Tensor | None, _: Any, grad_weights: Tensor | None
 ) -> tuple[Tensor | None, ...]:
     refuse_batched_gradients(grad_output, grad_weights)
-    statistics, *tensors = ctx.saved_tensors
+    statistics, kept, *tensors = ctx.saved_tensors
     inputs = KernelInputs(**dict(zip(ctx.tensors, tensors, strict=True)), **ctx.others)
     if grad_output is None:
         grad_output = inputs.query.new_zeros(*inputs.query.shape[:3], inputs.value.shape[3])
     grad_weights = grad_weights if inputs.return_weights else None
-    found = torch.ops.regard_cpu.attend_backward(grad_output, grad_weights, statistics, *inputs)
+    found = torch.ops.regard_cpu.attend_backward(grad_output, grad_weights, statistics, kept, *inputs)
     grads = dict(zip(GRADIENTS, found, strict=True))
     return tuple(grads[name] if name in grads and name in ctx.tensors else None for name in KernelInputs._fields)
 

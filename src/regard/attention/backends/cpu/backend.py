@@ -40,6 +40,8 @@ class Fused(Backend):
         mask = problem.lowered.dense_mask
         if mask is None:
             dispatched = problem.wants_gradient or not can_branch_on(problem.query)
+            if problem.wants_gradient and inputs.keeps_weights:
+                inputs = inputs._replace(return_weights=True)
             attend = operators.attend if dispatched else operators.attend_now
             output = attend(*with_heads_as_rows(inputs))[0].view(*problem.query.shape[:3], -1)
         else:

@@ -94,7 +94,7 @@ class DenseRows(torch.autograd.Function):
         tensors_by_name = {name: getattr(inputs, name) for name in GRADIENTS}
         sums = {name: torch.zeros_like(tensor) for name, tensor in tensors_by_name.items() if tensor is not None}
         for (part, rows), statistic in zip(row_slices(inputs, ctx.mask, ctx.grid), statistics, strict=True):
-            passed = attend_backward(gradients[0][:, :, rows.start : rows.stop], None, statistic, *part)
+            passed = attend_backward(gradients[0][:, :, rows.start : rows.stop], None, statistic, None, *part)
             for name, gradient in zip(GRADIENTS, passed, strict=True):
                 if name in sums:
                     _part_of(sums[name], name, inputs, rows).add_(gradient)

@@ -1,4 +1,5 @@
 """Attention backward: a block's weights are made again from its scores and statistics, and its gradients from them.
+Weights of an additive score that the forward pass kept are taken instead.
 
 Query rows of one key-and-value head are cut into chunks. A task is one chunk; it sums the gradients that its rows give
 to keys, values, weights and biases in sums of its own, which the caller adds up. So no two threads write to one place,
@@ -15,6 +16,7 @@ import numpy as np
 
 from regard.kernels.cpu.bodies.arguments import ZEROS, arguments_at
 from regard.kernels.cpu.bodies.block import (
+    PREPARATIONS,
     SCORES,
     Block,
     Scratch,
@@ -141,10 +143,21 @@ def differentiate_dropout(p: Any, block: Block, r: int, runs: Any, mixed: Any, g
 
 
 @inlined
+def take_weights(p: Any, block: Block, weights: Any) -> None:
+    """Copy a block's weights from those that the forward pass returned."""
+    real = weights.dtype.type
+    for r in range(block.rows):
+        row = array_at(p.returned_weights + (block.at + r) * p.keys * size_of(real(0)), p.keys, real(0))
+        for s in range(block.segment_count):
+            part = range_at(block.segments, s)
+            copy(row[part.first :], weights[r, part.column : part.column + part.keys])
+
+
+@inlined
 def differentiate_block(
     p: Any, block: Block, chunk: int, scratch: Scratch, gradients: GradientScratch, normalizer: Any, routine: Routine
 ) -> None:
-    """From a block's scores to its weights, the gradient that they give to the values, and that of the scores."""
+    """From a block's scores, or its weights, to the gradient that these give to the values, and that of the scores."""
     weights, gradient, mixed = scratch.scores, gradients.gradient, gradients.mixed
     example = gradient[0, 0]
     statistics = array_at(p.statistics + block.at * 2 * size_of(example), 2 * block.rows, example)
@@ -160,8 +173,10 @@ def differentiate_block(
         slopes, passed, mix = gradients.slopes[:n], gradient[r, low:high], mixed[r, low:high]
         if p.cap > 0:
             cap_slopes(p, weights[r, low:high], slopes)
-        seen = adjust_row(p, block, r, runs, weights[r])
-        normalize_again(normalizer, seen, own[0], own[1])
+        seen = weights[r, low:high]
+        if p.returned_weights == 0:
+            adjust_row(p, block, r, runs, weights[r])
+            normalize_again(normalizer, seen, own[0], own[1])
         fill_gaps(runs, weights[r], seen.dtype.type(0))
         copy(seen, mix)
         window = scratch.gauss[:0]
@@ -189,6 +204,7 @@ def attention_backward(dtype: str, units: str, normalizer: str) -> Callable[[int
     """The body for a dtype, float32 or float64, a score's units and a normalizer."""
     zero, of_head = ZEROS[dtype], normalizer_of_head(normalizer)
     additive, score, differentiate_scores = units != "product", SCORES[units], DIFFERENTIATIONS[units]
+    prepare = PREPARATIONS[units]
 
     def body(address: int) -> None:
         p = arguments_at(address)
@@ -211,7 +227,11 @@ def attention_backward(dtype: str, units: str, normalizer: str) -> Callable[[int
                     block = block_of(p, b, h, index, scratch.segments)
                     if block.segment_count == 0:
                         continue
-                    score(p, block, routine, scratch)
+                    if p.returned_weights == 0:
+                        score(p, block, routine, scratch)
+                    else:
+                        prepare(p, block, scratch)
+                        take_weights(p, block, scratch.scores)
                     differentiate_block(p, block, chunk, scratch, gradients, normalizer, routine)
                     differentiate_scores(p, block, chunk, routine, scratch, gradients)
             if additive:

@@ -164,30 +164,52 @@ def _score_product(p: Any, block: Block, routine: Routine, scratch: Scratch) -> 
 
 @inlined
 def additive_queries(p: Any, block: Block, scratch: Scratch) -> Queries:
-    """The queries of a block for an additive score, of whose exponentials there is only the memory."""
+    """The queries of a block for an additive score; their exponentials are those that were prepared last."""
     example = scratch.extents[0]
     raw = array_at(query_matrix(p, block, example).address, (block.rows - 1) * p.query_row + p.dim, example)
     return Queries(scratch.powers, scratch.extents[: block.rows], raw, p.query_row)
 
 
+def _prepare_units(relu: bool) -> Any:
+    """Of rectified units, or of tanh."""
+    write = copy_row if relu else prepare_row
+
+    @inlined
+    def prepare(p: Any, block: Block, scratch: Scratch) -> Queries:
+        """The queries of a block for an additive score, with their exponentials."""
+        queries = additive_queries(p, block, scratch)
+        for r in range(block.rows):
+            row = queries.raw[r * queries.stride : r * queries.stride + p.dim]
+            queries.extents[r] = write(row, queries.powers[r])
+        return queries
+
+    return prepare
+
+
+@inlined
+def _prepare_nothing(p: Any, block: Block, scratch: Scratch) -> None:
+    """Inner products take queries as they are."""
+
+
+PREPARATIONS = {
+    "product": _prepare_nothing, "tanh": _prepare_units(relu=False), "relu": _prepare_units(relu=True),
+}  # fmt: skip
+"""How the queries of a block are prepared, for a score's units: ``(arguments, block, scratch)``."""
+
+
 def _score_units(relu: bool) -> Any:
     """Of rectified units, or of tanh."""
+    prepare = PREPARATIONS["relu" if relu else "tanh"]
 
     @inlined
     def score(p: Any, block: Block, routine: Routine, scratch: Scratch) -> None:
         """Scores of a block that are sums of units; before cap, bias and mask. Leaves the queries prepared."""
         scores, weight = scratch.scores, scratch.weight
         example = scores[0, 0]
-        keys, queries = keys_of(p, block.batch, block.group, example), additive_queries(p, block, scratch)
+        keys, queries = keys_of(p, block.batch, block.group, example), prepare(p, block, scratch)
         total = type(example)(0)
         for d in range(weight.size):
             total += weight[d]
-        for r in range(block.rows):
-            row = queries.raw[r * queries.stride : r * queries.stride + p.dim]
-            if relu:
-                queries.extents[r] = copy_row(row, queries.powers[r])
-            else:
-                queries.extents[r] = prepare_row(row, queries.powers[r])
         for s in range(block.segment_count):
             part = range_at(block.segments, s)
             stop = min(part.first + padded_length(part.keys), keys.padded)

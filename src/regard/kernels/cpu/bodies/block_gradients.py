@@ -91,15 +91,15 @@ def gradient_memory(p: Any, additive: bool, example: Any) -> tuple[int, Scratch,
 
 
 @inlined
-def add_row_sums(p: Any, gradient: Any, grad_weight: Any) -> None:
-    """Σ gradient, which each unit's weight gets once for each row."""
-    real = gradient.dtype.type
-    for r in range(gradient.shape[0]):
-        total = real(0)
-        for j in range(gradient.shape[1]):
-            total += gradient[r, j]
-        for d in range(p.dim):
-            grad_weight[d] += total
+def add_sum(p: Any, rows: int, columns: KeyRange, gradient: Any, grad_weight: Any) -> None:
+    """Add Σ gradient of a segment, which each unit's weight gets once."""
+    total = gradient.dtype.type(0)
+    for r in range(rows):
+        row = gradient[r]
+        for j in range(columns.column, columns.column + columns.keys):
+            total += row[j]
+    for d in range(p.dim):
+        grad_weight[d] += total
 
 
 def _differentiate_units(relu: bool) -> Any:
@@ -125,7 +125,7 @@ def _differentiate_units(relu: bool) -> Any:
             # Zeros up to whole vectors.
             gradient[:rows, end : part.column + stop - part.first] = real(0)
             if not relu:
-                add_row_sums(p, gradient[:rows, part.column : end], grad_weight)
+                add_sum(p, rows, part, gradient, grad_weight)
                 whole = KeyRange(part.first, stop - part.first, part.column)
                 differentiate_tanh(queries, keys, whole, weight, gradient, sums)
             for index in tiles_between(part.first, stop):

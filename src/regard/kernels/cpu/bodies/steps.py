@@ -14,9 +14,8 @@ from typing import Any
 
 from regard.kernels.cpu.bodies.arguments import ZEROS, arguments_at
 from regard.kernels.cpu.bodies.block import (
+    PREPARATIONS,
     Block,
-    Scratch,
-    additive_queries,
     block_of,
     column_matrix,
     key_matrix,
@@ -120,16 +119,6 @@ def differentiate_scores(
 
 
 @inlined
-def prepare_queries(p: Any, block: Block, scratch: Scratch) -> Queries:
-    """The queries of a step with their exponentials."""
-    queries = additive_queries(p, block, scratch)
-    for row in range(block.rows):
-        query = queries.raw[row * queries.stride : row * queries.stride + p.dim]
-        queries.extents[row] = prepare_row(query, queries.powers[row])
-    return queries
-
-
-@inlined
 def additive_query_gradients(p: Any, block: Block, queries: Queries, gradient: Any, weight: Any, sums: Any) -> None:
     """The gradient of a step's queries from that of its additive scores.
 
@@ -180,7 +169,7 @@ def attention_step_backward(dtype: str, units: str, normalizer: str) -> Callable
     """The body of one step, a batch row for each task, for a dtype, a score's units (no relu) and a normalizer. With an
     additive score it begins the gradients of `additive_keys_backward` where these are wanted."""
     zero, of_head = ZEROS[dtype], normalizer_of_head(normalizer)
-    additive, differentiate_units = units != "product", DIFFERENTIATIONS[units]
+    additive, prepare, differentiate_units = units != "product", PREPARATIONS[units], DIFFERENTIATIONS[units]
 
     def body(address: int) -> None:
         p = arguments_at(address)
@@ -197,7 +186,7 @@ def attention_step_backward(dtype: str, units: str, normalizer: str) -> Callable
             block = block_of(p, b, 0, 0, scratch.segments)
             differentiate_scores(p, block, routine, of_head(p, 0, zero), gradient, scratch.scores[0], scratch.runs)
             if additive:
-                queries = prepare_queries(p, block, scratch)
+                queries = prepare(p, block, scratch)
                 if p.grad_key != 0:
                     gradients.key_sums[:] = zero
                     grad_weight_of(p, b, weight)[:] = zero
