@@ -21,6 +21,8 @@ LEAST_TASKS = 8
 SUMS_LIMIT = 1 << 22
 """Numbers that the separate sums of chunks may take: 16 MiB of float32."""
 
+READING_ROWS = 24
+"""Rows of a block at most whose weights are only read: with more, that takes as long and more memory."""
 
 KEPT_WEIGHTS = 1 << 22
 """Weights that are kept for the backward pass at most: 16 MiB of float32."""
@@ -133,4 +135,4 @@ class KernelInputs(NamedTuple):
         """Into how many chunks the rows of one head are cut, where each has ``numbers_per_key`` sums for each key."""
         blocks = ceil_div(self.query.shape[2], self.block)
         affordable = max(1, SUMS_LIMIT // max(tasks * self.key.shape[2] * numbers_per_key, 1))
-        return min(blocks, affordable, max(1, ceil_div(2 * LEAST_TASKS, max(tasks, 1))))
+        return min(blocks, affordable, ceil_div(LEAST_TASKS, max(tasks, 1)))

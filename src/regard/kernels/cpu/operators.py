@@ -12,7 +12,7 @@ from torch.library import Library, register_autocast, register_autograd
 from regard.kernels.cpu import kernels
 from regard.kernels.cpu.fields import Writer, differentiable, fields_of, schema_of
 from regard.kernels.cpu.kernel import Kernel
-from regard.kernels.cpu.kernel_inputs import KernelInputs
+from regard.kernels.cpu.kernel_inputs import READING_ROWS, KernelInputs
 from regard.kernels.cpu.launch import (
     as_matrix,
     check_inputs,
@@ -151,7 +151,7 @@ def _readings(*given: Any) -> list[Tensor]:
     inputs, asked = readable(KernelInputs(*given[:split])), ReadingOptions(*given[split:])
     check_inputs(inputs)
     B, H, Q, _ = inputs.query.shape
-    block = inputs.block
+    block = min(inputs.block, READING_ROWS)
     chunks = min(ceil_div(Q, block), inputs.chunks(1, B * H) * 4)
     taken = asked.tensors(inputs, chunks)
     for reading in READINGS:
