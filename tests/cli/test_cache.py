@@ -14,7 +14,7 @@ import torch
 import regard as package
 from regard.cli import cache as command
 from regard.kernels import availability
-from regard.kernels.cpu import cache, kernel, kernels
+from regard.kernels.cpu import cache, kernel, kernels, lstm_sequence
 
 
 @pytest.fixture(autouse=True)
@@ -156,8 +156,10 @@ def test_compiling_in_advance_goes_on_where_it_was_interrupted(regard, monkeypat
     assert all(path.stat().st_mtime_ns == time for path, time in before.items())
 
 
-def test_training_has_its_kernels_warmed(monkeypatch):
+@pytest.mark.parametrize("one_kernel", [True, False])
+def test_training_has_its_kernels_warmed(monkeypatch, one_kernel):
     asked, kernel = set(), kernels._kernel
+    monkeypatch.setattr(lstm_sequence, "microkernel_is_faster", lambda: one_kernel)
 
     def ask(module, maker, *words):
         asked.add(maker)
@@ -167,7 +169,10 @@ def test_training_has_its_kernels_warmed(monkeypatch):
     *_, (name, run) = command.problems("float32")
     run()
     assert name == "float32 training"
-    assert asked == {"drop_numbers", "gate_numbers", "class_exponentials", "lstm_step", "lstm_step_gradients"}
+    expected = {"drop_numbers", "gate_numbers", "class_exponentials", "lstm_step", "lstm_step_gradients"}
+    if one_kernel:
+        expected |= {"lstm_sequence", "lstm_sequence_gradients", "transpose_keys", "multiply"}
+    assert asked == expected
 
 
 def test_dtypes_are_compiled_as_asked(regard, monkeypatch):

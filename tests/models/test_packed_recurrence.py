@@ -6,7 +6,7 @@ from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from regard.models import packed_recurrence
+from regard.models import packed_lstm, packed_recurrence
 from regard.models.packed_recurrence import run_packed
 
 LENGTHS = torch.tensor([3, 7, 1, 5, 5, 2, 7, 1, 4, 3, 6])
@@ -50,6 +50,79 @@ def test_equal_to_pytorch(kind, layers, bidirectional, lengths, dtype, bfloat16)
         # Under autocast PyTorch's dtype depends on the number of rows.
         assert one.dtype == (dtype if bfloat16 else other.dtype)
         torch.testing.assert_close(one, other.to(one.dtype), atol=tolerance * float(other.abs().max()), rtol=0)
+
+
+@pytest.fixture
+def in_one_kernel(monkeypatch):
+    """An LSTM's steps in one kernel, also where the processor's own products would be chosen."""
+    pytest.importorskip("numba", reason="kernels are compiled by Numba")
+    from regard.kernels.cpu import lstm_sequence
+
+    launched = []
+    run = lstm_sequence._run
+    monkeypatch.setattr(
+        lstm_sequence, "_run", lambda kernel, *given: launched.append(kernel.name) or run(kernel, *given)
+    )
+    monkeypatch.setattr(lstm_sequence, "microkernel_is_faster", lambda: True)
+    monkeypatch.setattr(packed_lstm, "COMPILED", 0)
+    return launched
+
+
+@pytest.mark.parametrize("layers", [1, 2])
+@pytest.mark.parametrize("bidirectional", [True, False])
+@pytest.mark.parametrize("lengths", [LENGTHS, LENGTHS[:1], torch.tensor([4, 4, 4])], ids=["ragged", "one", "equal"])
+@pytest.mark.parametrize("bfloat16", [False, True])
+@pytest.mark.usefixtures("processor")
+def test_one_kernel_gives_what_pytorch_does(in_one_kernel, layers, bidirectional, lengths, bfloat16):
+    ours = results(nn.LSTM, layers, torch.float32, bfloat16, run_packed, bidirectional, lengths)
+    names = ["lstm_sequence_float32", "lstm_sequence_gradients_float32"]
+    assert sorted(in_one_kernel) == sorted(names * layers * (1 + bidirectional))
+    theirs = results(nn.LSTM, layers, torch.float32, False, lambda rnn, packed: rnn(packed), bidirectional, lengths)
+    tolerance = TOLERANCES[torch.bfloat16 if bfloat16 else torch.float32]
+    for one, other in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(one, other, atol=tolerance * float(other.abs().max()), rtol=0)
+
+
+def trained(layer, packed, outer):
+    """Outputs, last states and gradients, where the outputs' gradient is ``outer``."""
+    outputs, last = run_packed(layer, packed)
+    gradients = torch.autograd.grad((outputs.data, *last), list(layer.parameters()), (outer, *last))
+    return [outputs.data, *last, *gradients]
+
+
+def test_one_kernel_gives_the_same_bits_on_any_number_of_threads(in_one_kernel):
+    rnn = nn.LSTM(64, 96, batch_first=True)
+    lengths = torch.randint(1, 12, (37,), generator=torch.Generator().manual_seed(2))
+    packed = pack_padded_sequence(torch.randn(37, 11, 64), lengths, batch_first=True, enforce_sorted=False)
+    outer = torch.randn(len(packed.data), 96)
+    threads, found = torch.get_num_threads(), []
+    try:
+        for number in (1, 3):
+            torch.set_num_threads(number)
+            found.append(trained(rnn, packed, outer)[:3])
+    finally:
+        torch.set_num_threads(threads)
+    assert in_one_kernel
+    assert all(torch.equal(one, other) for one, other in zip(*found, strict=True))
+
+
+@pytest.mark.usefixtures("in_one_kernel")
+def test_one_kernel_takes_a_gradient_however_its_numbers_lie():
+    rnn = nn.LSTM(3, 8, batch_first=True)
+    packed = pack_padded_sequence(
+        torch.randn(4, 6, 3), torch.tensor([6, 2, 5, 2]), batch_first=True, enforce_sorted=False
+    )
+    plain = torch.randn(8, len(packed.data)).t()
+    expected = trained(rnn, packed, plain.contiguous())
+    spaced = torch.stack([plain, plain], dim=-1)[..., 0]
+    wide = torch.cat([plain, plain], dim=1)[:, 8:]
+    for outer in (plain, spaced, wide):
+        for one, other in zip(trained(rnn, packed, outer), expected, strict=True):
+            assert torch.equal(one, other)
+    row = torch.randn(8)
+    expected = trained(rnn, packed, row.repeat(len(packed.data), 1))
+    for one, other in zip(trained(rnn, packed, row.expand(len(packed.data), 8)), expected, strict=True):
+        assert torch.equal(one, other)
 
 
 @pytest.mark.usefixtures("processor")
@@ -102,7 +175,7 @@ def test_the_backward_pass_is_linear_in_the_steps():
 
 
 def test_without_a_gradient_pytorch_runs_it(monkeypatch):
-    monkeypatch.setattr(packed_recurrence, "_LSTMDirection", None)
+    monkeypatch.setattr(packed_recurrence, "LSTMDirection", None)
     rnn = nn.LSTM(3, 5, batch_first=True, bidirectional=True)
     packed = pack_padded_sequence(torch.randn(2, 4, 3), torch.tensor([4, 2]), batch_first=True, enforce_sorted=False)
     with torch.no_grad():

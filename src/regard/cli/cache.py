@@ -195,8 +195,9 @@ def problems(dtype: Precision) -> Iterator[tuple[str, Callable[[], None]]]:
         target = torch.zeros(len(numbers), dtype=torch.int64)
         vocabulary_loss(numbers, numbers, None, target).total.backward()
         rnn = torch.nn.LSTM(dim, 1024, batch_first=True, dtype=kind)
-        packed = torch.nn.utils.rnn.pack_sequence([torch.zeros(2, dim, dtype=kind)], enforce_sorted=False)
-        run_packed(rnn, packed)[0].data.sum().backward()
+        for steps in (2, 4):  # each by itself, and all in one kernel
+            packed = torch.nn.utils.rnn.pack_sequence([torch.zeros(steps, dim, dtype=kind)], enforce_sorted=False)
+            run_packed(rnn, packed)[0].data.sum().backward()
 
     for additive in (False, True):
         for normalizer in NORMALIZERS:

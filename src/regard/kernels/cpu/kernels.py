@@ -109,6 +109,16 @@ def lstm_step_gradients(dtype: torch.dtype) -> Kernel:
     return _kernel("lstm_cell", "lstm_step_gradients", _name(dtype))
 
 
+def lstm_sequence(dtype: torch.dtype) -> Kernel:
+    """Of all LSTM steps over packed rows, some sequences for each task; float32."""
+    return _kernel("lstm_sequence", "lstm_sequence", _name(dtype))
+
+
+def lstm_sequence_gradients(dtype: torch.dtype) -> Kernel:
+    """Of their gradients, likewise."""
+    return _kernel("lstm_sequence", "lstm_sequence_gradients", _name(dtype))
+
+
 def class_exponentials(dtype: torch.dtype) -> Kernel:
     """Of cross-entropy's rows, a row for each task."""
     return _kernel("cross_entropy", "class_exponentials", _name(dtype))

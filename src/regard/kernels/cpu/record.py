@@ -76,6 +76,20 @@ CELL_MATRICES = tuple(
 CELL = np.dtype([(name, np.int64) for name in ("counter", "rows", "size", *CELL_MATRICES)])
 """What kernels of one LSTM step are told, as `lstm_cell` has it."""
 
+SEQUENCE_MATRICES = (
+    "gates", "cells", "tanh_cells", "hidden", "grad_outputs", "grad_hidden", "grad_cell", "grad_gates",
+)  # fmt: skip
+
+SEQUENCE = np.dtype(
+    [
+        *((name, np.int64) for name in ("counter", "sequences", "steps", "units", "starts", "counts")),
+        *((name, np.int64) for name in ("zeros", "weight", "weight_row", "multiply", "grad_outputs_row")),
+        *((name, np.int64) for name in SEQUENCE_MATRICES),
+    ]
+)
+"""What kernels of all LSTM steps are told, as `lstm_sequence` has it: addresses of matrices, whose rows lie side by
+side but for those of ``grad_outputs``, and of ``zeros``, as many as there are units."""
+
 CLASSES = np.dtype(
     [
         *((name, np.int64) for name in ("counter", "rows", "classes", "logits", "bias", "target", "statistics")),

@@ -12,6 +12,9 @@ REGISTER = 64
 TILE = 128
 """Keys whose largest exponent is known together."""
 
+SEQUENCES = 8
+"""Sequences that a task takes through all steps of a recurrence."""
+
 PART = 1 << 15
 """Numbers of a task that looks at each by itself."""
 

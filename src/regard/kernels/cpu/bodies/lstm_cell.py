@@ -24,13 +24,13 @@ def _apply_sigmoid(row: Any) -> None:
 
 
 @inlined
-def _row_at(address: int, distance: int, row: int, units: int, example: Any) -> Any:
+def row_at(address: int, distance: int, row: int, units: int, example: Any) -> Any:
     """A row of a matrix at an address; so many numbers lie between its rows."""
     return array_at(address + row * distance * size_of(example), units, example)
 
 
 @inlined
-def _gates_at(address: int, distance: int, row: int, units: int, example: Any) -> Any:
+def gates_at(address: int, distance: int, row: int, units: int, example: Any) -> Any:
     """The four parts i, f, g and o of a row of gates, or of their gradients."""
     first, part = address + row * distance * size_of(example), units * size_of(example)
     return (
@@ -39,6 +39,43 @@ def _gates_at(address: int, distance: int, row: int, units: int, example: Any) -
         array_at(first + 2 * part, units, example),
         array_at(first + 3 * part, units, example),
     )
+
+
+@inlined
+def step_row(gates: Any, cell: Any, after: Any, tanh_after: Any, hidden: Any) -> None:
+    """One step of a row: its sums become gates, and the states after it are written."""
+    i, f, g, o = gates
+    for gate in (i, f, o):
+        _apply_sigmoid(gate)
+    for j in range(g.size):
+        g[j] = tanh(g[j])
+    for j in range(g.size):
+        after[j] = f[j] * cell[j] + i[j] * g[j]
+    for j in range(g.size):
+        tanh_after[j] = tanh(after[j])
+    for j in range(g.size):
+        hidden[j] = o[j] * tanh_after[j]
+
+
+@inlined
+def differentiate_row(
+    gates: Any, grad_gates: Any, cell: Any, tanh_after: Any, grad_hidden: Any, grad_cell: Any
+) -> None:
+    """The gradients of one step of a row; that of the cell state after it becomes that of the one before."""
+    (i, f, g, o), (grad_i, grad_f, grad_g, grad_o) = gates, grad_gates
+    one = cell.dtype.type(1)
+    for j in range(g.size):
+        grad_cell[j] += grad_hidden[j] * o[j] * (one - tanh_after[j] * tanh_after[j])
+    for j in range(g.size):
+        grad_o[j] = grad_hidden[j] * tanh_after[j] * o[j] * (one - o[j])
+    for j in range(g.size):
+        grad_i[j] = grad_cell[j] * g[j] * i[j] * (one - i[j])
+    for j in range(g.size):
+        grad_f[j] = grad_cell[j] * cell[j] * f[j] * (one - f[j])
+    for j in range(g.size):
+        grad_g[j] = grad_cell[j] * i[j] * (one - g[j] * g[j])
+    for j in range(g.size):
+        grad_cell[j] *= f[j]
 
 
 def lstm_step(dtype: str) -> Callable[[int], None]:
@@ -52,21 +89,13 @@ def lstm_step(dtype: str) -> Callable[[int], None]:
             row = fetch_add(address)
             if row >= p.rows:
                 break
-            i, f, g, o = _gates_at(p.gates, p.gates_row, row, units, zero)
-            cell = _row_at(p.cell, p.cell_row, row, units, zero)
-            after = _row_at(p.after, p.after_row, row, units, zero)
-            tanh_after = _row_at(p.tanh_after, p.tanh_after_row, row, units, zero)
-            hidden = _row_at(p.hidden, p.hidden_row, row, units, zero)
-            for gate in (i, f, o):
-                _apply_sigmoid(gate)
-            for j in range(units):
-                g[j] = tanh(g[j])
-            for j in range(units):
-                after[j] = f[j] * cell[j] + i[j] * g[j]
-            for j in range(units):
-                tanh_after[j] = tanh(after[j])
-            for j in range(units):
-                hidden[j] = o[j] * tanh_after[j]
+            step_row(
+                gates_at(p.gates, p.gates_row, row, units, zero),
+                row_at(p.cell, p.cell_row, row, units, zero),
+                row_at(p.after, p.after_row, row, units, zero),
+                row_at(p.tanh_after, p.tanh_after_row, row, units, zero),
+                row_at(p.hidden, p.hidden_row, row, units, zero),
+            )
 
     return body
 
@@ -77,28 +106,18 @@ def lstm_step_gradients(dtype: str) -> Callable[[int], None]:
 
     def body(address: int) -> None:
         p = cell_at(address)
-        units, one = p.size, type(zero)(1)
+        units = p.size
         while True:
             row = fetch_add(address)
             if row >= p.rows:
                 break
-            i, f, g, o = _gates_at(p.gates, p.gates_row, row, units, zero)
-            grad_i, grad_f, grad_g, grad_o = _gates_at(p.grad_gates, p.grad_gates_row, row, units, zero)
-            cell = _row_at(p.cell, p.cell_row, row, units, zero)
-            tanh_after = _row_at(p.tanh_after, p.tanh_after_row, row, units, zero)
-            grad_hidden = _row_at(p.grad_hidden, p.grad_hidden_row, row, units, zero)
-            grad_cell = _row_at(p.grad_cell, p.grad_cell_row, row, units, zero)
-            for j in range(units):
-                grad_cell[j] += grad_hidden[j] * o[j] * (one - tanh_after[j] * tanh_after[j])
-            for j in range(units):
-                grad_o[j] = grad_hidden[j] * tanh_after[j] * o[j] * (one - o[j])
-            for j in range(units):
-                grad_i[j] = grad_cell[j] * g[j] * i[j] * (one - i[j])
-            for j in range(units):
-                grad_f[j] = grad_cell[j] * cell[j] * f[j] * (one - f[j])
-            for j in range(units):
-                grad_g[j] = grad_cell[j] * i[j] * (one - g[j] * g[j])
-            for j in range(units):
-                grad_cell[j] *= f[j]
+            differentiate_row(
+                gates_at(p.gates, p.gates_row, row, units, zero),
+                gates_at(p.grad_gates, p.grad_gates_row, row, units, zero),
+                row_at(p.cell, p.cell_row, row, units, zero),
+                row_at(p.tanh_after, p.tanh_after_row, row, units, zero),
+                row_at(p.grad_hidden, p.grad_hidden_row, row, units, zero),
+                row_at(p.grad_cell, p.grad_cell_row, row, units, zero),
+            )
 
     return body

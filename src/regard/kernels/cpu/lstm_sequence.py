@@ -1,0 +1,82 @@
+"""All steps of one direction of an LSTM layer over packed rows, and their gradients, each in one launch.
+
+The products of a step have few rows: called one by one, PyTorch's take a third longer than a kernel's microkernel, and
+its threads wait for each other after each.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from regard.kernels.availability import microkernel_is_faster
+from regard.kernels.cpu import kernels
+from regard.kernels.cpu.kernel import Kernel
+from regard.kernels.cpu.launch import transposed
+from regard.kernels.cpu.own_record import OwnRecord
+from regard.kernels.cpu.record import SEQUENCE, SEQUENCE_MATRICES
+from regard.kernels.cpu.sizes import SEQUENCES, ceil_div
+
+_RECORD = OwnRecord(SEQUENCE)
+
+WORK = 2.0
+"""Elementary operations of a product's term, roughly."""
+
+
+def runs(dtype: torch.dtype) -> bool:
+    """Whether the kernels are there for a dtype, and faster than steps one by one."""
+    return dtype == torch.float32 and microkernel_is_faster()
+
+
+def lstm_sequence(starts: Sequence[int], counts: Sequence[int], weight: Tensor, **matrices: Tensor) -> None:
+    """All steps, in place; states begin with zeros.
+
+    Args:
+        starts: the first packed row of each step, in the order of the loop.
+        counts: rows of each step, likewise. Those that have a step before come first.
+        weight: of the hidden state, ``[4 · units, units]``.
+        matrices: packed rows, contiguous: ``gates [rows, 4 · units]``, the sums without the hidden state's products,
+            which become the gates; ``cells``, ``tanh_cells`` and ``hidden [rows, units]``, which receive the cell state
+            after each step, its tanh, and the hidden state.
+    """
+    _run(
+        kernels.lstm_sequence(weight.dtype), starts, counts, transposed(weight.contiguous()[None, None])[0, 0], matrices
+    )
+
+
+def lstm_sequence_gradients(starts: Sequence[int], counts: Sequence[int], weight: Tensor, **matrices: Tensor) -> None:
+    """The gradients of all steps, in place.
+
+    Args:
+        starts, counts, weight: as for `lstm_sequence`.
+        matrices: contiguous: ``gates``, ``cells`` and ``tanh_cells`` after `lstm_sequence`; ``grad_gates [rows, 4 ·
+            units]``, which receives the gradient of the sums; ``grad_hidden`` and ``grad_cell [sequences, units]``,
+            those of the last states, which are used up. With neighbouring numbers: ``grad_outputs [rows, units]``.
+    """
+    _run(kernels.lstm_sequence_gradients(weight.dtype), starts, counts, weight.contiguous(), matrices)
+
+
+def _run(
+    kernel: Kernel, starts: Sequence[int], counts: Sequence[int], weight: Tensor, matrices: dict[str, Tensor]
+) -> None:
+    rows, units = matrices["cells"].shape
+    zeros, places = weight.new_zeros(units), torch.tensor([starts, counts])
+    addresses = dict.fromkeys(SEQUENCE_MATRICES, 0)
+    addresses |= {name: matrix.data_ptr() for name, matrix in matrices.items()}
+    outer = matrices.get("grad_outputs")
+    _RECORD.launch(
+        kernel,
+        ceil_div(max(counts), SEQUENCES),
+        WORK * rows * weight.numel(),
+        sequences=max(counts),
+        steps=len(starts),
+        units=units,
+        starts=places[0].data_ptr(),
+        counts=places[1].data_ptr(),
+        zeros=zeros.data_ptr(),
+        weight=weight.data_ptr(),
+        weight_row=weight.stride(0),
+        multiply=kernels.multiply(weight.dtype).address,
+        grad_outputs_row=0 if outer is None else outer.stride(0),
+        **addresses,
+    )

@@ -1,0 +1,150 @@
+"""One direction of an LSTM layer over packed rows.
+
+On a CPU whose float32 products the compiled microkernel makes, a kernel takes each sequence through all steps: its
+products are float32, under autocast too, where they take no longer than PyTorch's in bfloat16. Elsewhere the steps run
+one by one, each with a product of PyTorch's and a kernel for the gates.
+"""
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from regard.kernels.availability import why_missing
+from regard.models.cell_equations import lstm_step, lstm_step_gradients
+from regard.models.matrix_products import grad_input, grad_weight, product
+from regard.models.packed_dtypes import as_given, keep_dtypes
+from regard.models.packed_steps import Step, last_rows, states_before, steps_of
+from regard.transforms import lies_in_memory
+
+COMPILED = 1 << 14
+"""Gates of all steps from which on one kernel runs them all; for less it need not be compiled."""
+
+
+class _Trace(NamedTuple):
+    """What the steps leave for the backward pass, of all packed rows.
+
+    Attributes:
+        gates: ``[rows, 4 · hidden_size]``; before a row's step, the sums of its other products.
+        cells, tanh_cells, hidden: the cell state after the step, its tanh, the hidden state, ``[rows, hidden_size]``.
+    """
+
+    gates: Tensor
+    cells: Tensor
+    tanh_cells: Tensor
+    hidden: Tensor
+
+
+class LSTMDirection(torch.autograd.Function):
+    """Hidden states of all packed rows, and each sequence's last hidden and cell state; the first ones are zeros."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        data: Tensor,
+        input_weight: Tensor,
+        hidden_weight: Tensor,
+        input_bias: Tensor,
+        hidden_bias: Tensor,
+        sizes: list[int],
+        backwards: bool,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        inputs, input_weight, short_weight = keep_dtypes(ctx, data, input_weight, hidden_weight)
+        sums = product(inputs, input_weight, (input_bias + hidden_bias).to(inputs.dtype))
+        gates = sums if sums.dtype == ctx.real else torch.empty_like(sums, dtype=ctx.real)
+        states = (gates.new_empty(len(data), hidden_weight.shape[1]) for _ in range(3))
+        trace, ctx.steps = _Trace(gates, *states), list(steps_of(sizes, backwards))
+        ctx.compiled = _is_compiled(gates, hidden_weight)
+        hidden_weight = hidden_weight.to(ctx.real) if ctx.compiled else short_weight
+        run = _run_compiled if ctx.compiled else _run_each
+        hidden, cell = run(ctx.steps, hidden_weight, sums, trace)
+        ctx.save_for_backward(inputs, input_weight, hidden_weight, *trace)
+        return trace.hidden.to(data.dtype), hidden.to(data.dtype), cell.to(data.dtype)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad_outputs: Tensor, grad_last: Tensor, grad_cell: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        inputs, input_weight, hidden_weight, *saved = ctx.saved_tensors
+        trace = _Trace(*saved)
+        # Of the last states; they become those of earlier ones.
+        grads = tuple(torch.empty_like(grad, dtype=ctx.real).copy_(grad) for grad in (grad_last, grad_cell))
+        differentiate = _differentiate_compiled if ctx.compiled else _differentiate_each
+        grad_sums = differentiate(ctx.steps, hidden_weight, trace, grad_outputs, *grads).to(inputs.dtype)
+        before = states_before(trace.hidden, ctx.steps).to(inputs.dtype)
+        grad_bias = grad_sums.sum(0, dtype=ctx.given[1])
+        grad_input_weight, grad_hidden_weight = grad_weight(grad_sums, inputs), grad_weight(grad_sums, before)
+        found = grad_input(grad_sums, input_weight), grad_input_weight, grad_hidden_weight
+        return *as_given(ctx, found), grad_bias, grad_bias, None, None
+
+
+def _is_compiled(gates: Tensor, weight: Tensor) -> bool:
+    """Whether one kernel runs all steps."""
+    if gates.numel() < COMPILED or why_missing() is not None or not all(map(lies_in_memory, (gates, weight))):
+        return False
+    from regard.kernels.cpu.lstm_sequence import runs
+
+    return runs(gates.dtype)
+
+
+def _run_compiled(steps: list[Step], weight: Tensor, sums: Tensor, trace: _Trace) -> tuple[Tensor, Tensor]:
+    """Run all steps in one kernel; the last hidden and cell states."""
+    from regard.kernels.cpu.lstm_sequence import lstm_sequence
+
+    if trace.gates is not sums:
+        trace.gates.copy_(sums)
+    lstm_sequence(*_places(steps), weight, **trace._asdict())
+    last = last_rows(steps)
+    return trace.hidden[last], trace.cells[last]
+
+
+def _differentiate_compiled(
+    steps: list[Step], weight: Tensor, trace: _Trace, grad_outputs: Tensor, grad_hidden: Tensor, grad_cell: Tensor
+) -> Tensor:
+    """The gradient of all sums."""
+    from regard.kernels.cpu.lstm_sequence import lstm_sequence_gradients
+
+    readable = grad_outputs.stride(1) == 1 and grad_outputs.dtype == trace.gates.dtype and lies_in_memory(grad_outputs)
+    if not readable:
+        grad_outputs = torch.empty_like(trace.hidden).copy_(grad_outputs)
+    grad_gates = torch.empty_like(trace.gates)
+    lstm_sequence_gradients(
+        *_places(steps), weight, gates=trace.gates, cells=trace.cells, tanh_cells=trace.tanh_cells,
+        grad_outputs=grad_outputs, grad_hidden=grad_hidden, grad_cell=grad_cell, grad_gates=grad_gates,
+    )  # fmt: skip
+    return grad_gates
+
+
+def _places(steps: Iterable[Step]) -> tuple[list[int], list[int]]:
+    """The first row of each step, and how many it has."""
+    return [step.rows.start for step in steps], [step.number for step in steps]
+
+
+def _run_each(steps: list[Step], weight: Tensor, sums: Tensor, trace: _Trace) -> tuple[Tensor, Tensor]:
+    """Run the steps one by one; the last hidden and cell states."""
+    gates, cells, tanh_cells, outputs = trace
+    hidden, cell = (gates.new_zeros(max(step.number for step in steps), weight.shape[1]) for _ in range(2))
+    for step in steps:
+        known = sums[step.rows]
+        own = product(hidden[: step.number].to(sums.dtype), weight, known, reuses=True)
+        if gates is not sums or own is not known:
+            own = gates[step.rows].copy_(own)
+        lstm_step(own, cell[: step.number], cells[step.rows], tanh_cells[step.rows], outputs[step.rows])
+        hidden[: step.number] = outputs[step.rows]
+        cell[: step.number] = cells[step.rows]
+    return hidden, cell
+
+
+def _differentiate_each(
+    steps: list[Step], weight: Tensor, trace: _Trace, grad_outputs: Tensor, grad_hidden: Tensor, grad_cell: Tensor
+) -> Tensor:
+    """The gradient of all sums."""
+    cells, grad_gates = states_before(trace.cells, steps), torch.empty_like(trace.gates)
+    for step in reversed(steps):
+        own = grad_gates[step.rows]
+        grad = grad_hidden[: step.number].add_(grad_outputs[step.rows])
+        state = trace.gates[step.rows], cells[step.rows], trace.tanh_cells[step.rows]
+        lstm_step_gradients(*state, grad, grad_cell[: step.number], own)
+        grad_hidden[: step.going_on] = grad_input(own[: step.going_on].to(weight.dtype), weight)
+    return grad_gates
