@@ -117,12 +117,12 @@ def _task(name: str, title: str, length: int, quick: int, **more: Any) -> Task:
 
 
 LIMITED_BY = """\
-The limit counts three multiply-adds for each query, key and unit in each direction, and the products. Backward, a kernel
-makes each unit again and adds its gradient to a sum for the query, to one for the key and to one for the weight: that is
-seven operations for a unit and half a division. Done: one division for two reciprocals; sums of a query in vector
-registers over all features; sums of a key in the thread's own memory, transposed once; exponentials of keys in vectors;
-weights that are kept in place of scores that are made again. Tried without a gain: approximate reciprocals with a step
-of Newton's method; one division for four reciprocals; smaller blocks of rows."""
+The limit counts three multiply-adds for each query, key and unit in each direction, and the products. Backward, a
+kernel makes each unit again and adds its gradient to a sum for the query, to one for the key and to one for the
+weight: that is seven operations for a unit and half a division. Done: one division for two reciprocals; sums of a
+query in vector registers over all features; sums of a key in the thread's own memory, transposed once; exponentials
+of keys in vectors; weights that are kept in place of scores that are made again. Tried without a gain: approximate
+reciprocals with a step of Newton's method; one division for four reciprocals; smaller blocks of rows."""
 
 TASKS = (
     _task(

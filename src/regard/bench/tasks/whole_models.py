@@ -265,16 +265,18 @@ def _work(model: WholeModel, sizes: Sizes) -> Work:
 
 
 LIMITED_BY = """\
-PyTorch's matrix products take 74 to 80 % of regard's step (56 % of the classifier's) and 61 to 67 % of plain PyTorch's.
-They are the same products, at 73 to 90 % of the processor's peak: if all else took no time, a step would be 1.5 to 1.6
-times as fast as plain PyTorch's. Done: all steps of an LSTM over an encoder's tokens are one kernel; a decoder's LSTM step,
-its attention and the loss on a vocabulary are one each; products of a decoder's steps run on the faster of PyTorch's two
-libraries; the gradient of the query's projection is one product for all steps; padding is not computed."""
+PyTorch's matrix products take 74 to 80 % of regard's step (56 % of the classifier's) and 61 to 67 % of plain
+PyTorch's. They are the same products, at 73 to 90 % of the processor's peak: if all else took no time, a
+Transformer's step would be 1.55 times as fast as plain PyTorch's. Done: all steps of an LSTM over an encoder's tokens
+are one kernel; a decoder's LSTM step, its attention and the loss on a vocabulary are one each; products of a
+decoder's steps run on the faster of PyTorch's two libraries; the gradient of the query's projection is one product
+for all steps; padding is not computed."""
 
 LIMITED_BY_IN_BFLOAT16 = """\
 PyTorch's matrix products take 58 % of regard's step (38 % of the classifier's), and its copies between bfloat16 and
-float32 6 to 7 %. Where the processor has no instructions for bfloat16, PyTorch's products of it are slower than those of
-float32. Done: as in float32; on such processors the products of recurrent layers and of the loss are made in float32."""
+float32 6 to 7 %. Where the processor has no instructions for bfloat16, PyTorch's products of it are slower than those
+of float32. Done: as in float32; on such processors the products of recurrent layers and of the loss are made in
+float32."""
 
 
 def _task(name: str, model: WholeModel, half: bool) -> Task:
