@@ -5,7 +5,7 @@ from functools import partial
 
 import pytest
 
-from regard.bench import runner
+from regard.bench import task_process
 from regard.bench.limits import Peaks
 from regard.bench.measurement import Measurement, Spread
 from regard.bench.record import CurveRecord, TaskRecord
@@ -24,7 +24,7 @@ def measured(monkeypatch):
     """Nothing is measured: tasks and curves give the same numbers at once. Gives the names that were asked for."""
     asked = []
 
-    def run_task(task, options, peaks, on_progress):
+    def run_alone(task, options, peaks, on_progress):
         asked.append((task.name, options))
         results = {
             implementation.column: Measurement("measured", seconds=Spread(0.02, 0.02, 0.02, 3), ratio=1.0)
@@ -33,7 +33,7 @@ def measured(monkeypatch):
         sizes = task.sized(options.quick)
         return TaskRecord(task.name, task.title.format(**sizes), task.group, "", sizes, Work(1.0), 0.01, results)
 
-    monkeypatch.setattr(runner, "run_task", run_task)
+    monkeypatch.setattr(task_process, "run_alone", run_alone)
     monkeypatch.setattr("regard.bench.limits.measure_peaks", lambda quick: Peaks(1e11, 1e10, 1e9, 1e10))
     monkeypatch.setattr(
         "regard.bench.curves.measure_curve",
@@ -97,14 +97,14 @@ def test_comparing_prints_ratios(regard, measured, tmp_path):
 
 
 def test_an_interrupt_keeps_what_was_measured(regard, measured, tmp_path, monkeypatch):
-    whole = runner.run_task
+    whole = task_process.run_alone
 
     def interrupted(task, *rest):
         if task.name == "decoder":
             raise KeyboardInterrupt
         return whole(task, *rest)
 
-    monkeypatch.setattr(runner, "run_task", interrupted)
+    monkeypatch.setattr(task_process, "run_alone", interrupted)
     code, output, error = regard("--quick", "--json", tmp_path / "bench.json", "--page", tmp_path / "page.md")
     assert code == 130
     assert "kept" in error

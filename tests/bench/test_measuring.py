@@ -83,7 +83,7 @@ def test_memory_of_processes_of_their_own_is_recorded(nobody, monkeypatch):
 
     def measured(name, column, *, quick, threads, limit, progress):
         asked.append((name, column, quick, threads))
-        progress(3, 7)
+        progress("3 of 7")
         return Footprint(5 * MIB, 90 * MIB, 0.7) if column == "regard" else Footprint(reason="was ended")
 
     monkeypatch.setattr(runner, "measure_memory", measured)
@@ -190,10 +190,8 @@ def test_a_process_of_its_own_says_why_it_failed():
 @pytest.mark.slow
 def test_a_process_of_its_own_tells_its_progress():
     parts = []
-    found = measure_memory(
-        "observe-long", "regard", quick=True, threads=1, limit=300, progress=lambda *pair: parts.append(pair)
-    )
-    assert parts == [(1, 3), (2, 3), (3, 3)]
+    found = measure_memory("observe-long", "regard", quick=True, threads=1, limit=300, progress=parts.append)
+    assert parts == ["1 of 3", "2 of 3", "3 of 3"]
     assert not found.reason
 
 

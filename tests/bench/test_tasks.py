@@ -256,6 +256,6 @@ def test_the_long_task_says_how_far_it_is(capfd, monkeypatch):
     inputs = task.inputs({**small(task), "batch": 1, "heads": 1})
     prepared = task.implementations[0].build(inputs)
     found = prepared.read(prepared.call())
-    assert capfd.readouterr().err.splitlines() == [f"progress {n} 4" for n in (1, 2, 3, 4)]
+    assert capfd.readouterr().err.splitlines() == [f"progress {n} of 4" for n in (1, 2, 3, 4)]
     truth = BY_NAME["observe"].oracle(inputs)
     assert all(error < 3e-5 for error in errors(found, truth).values())

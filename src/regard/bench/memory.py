@@ -10,9 +10,7 @@ import ctypes
 import gc
 import json
 import os
-import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,6 +18,7 @@ from pathlib import Path
 
 import torch
 
+from regard.bench.own_process import run_process
 from regard.bench.task import Implementation, Task
 from regard.bench.tasks import TASKS
 
@@ -46,7 +45,7 @@ class Footprint:
 
 def measure_memory(
     task: str, column: str, *, quick: bool, threads: int, limit: float,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Callable[[str], object] | None = None,
 ) -> Footprint:  # fmt: skip
     """Run one implementation of one task in a separate process.
 
@@ -56,56 +55,22 @@ def measure_memory(
         quick: whether to use the small sizes.
         threads: number of threads.
         limit: seconds after which the process is killed.
-        progress: called with the number of finished parts and of all parts, if the task prints them.
+        progress: called with what the task tells of its progress.
 
     Returns:
         the memory, or the reason why it was not measured.
     """
-    command = [sys.executable, "-m", "regard.bench.memory", task, column, "--threads", str(threads)]
-    with subprocess.Popen(
-        command + ["--quick"] * quick,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, **ENVIRONMENT, "OMP_NUM_THREADS": str(threads)},
-    ) as process:
-        overdue = threading.Event()
-
-        def end() -> None:
-            overdue.set()
-            process.kill()
-
-        timer = threading.Timer(limit, end)
-        timer.start()
-        try:
-            last, output = _read_output(process, progress)
-        except BaseException:
-            process.kill()
-            raise
-        finally:
-            timer.cancel()
-    if overdue.is_set():
-        return Footprint(reason=f"took longer than {limit:.0f} s")
-    if process.returncode < 0:
-        return Footprint(reason=f"was ended by signal {-process.returncode} (out of memory?)")
-    if process.returncode:
-        return Footprint(reason=last)
-    return Footprint(**json.loads(output.strip().splitlines()[-1]))
-
-
-def _read_output(process: "subprocess.Popen[str]", progress: Callable[[int, int], None] | None) -> tuple[str, str]:
-    """The last line of the standard error of the process, and its whole standard output."""
-    assert process.stderr is not None
-    assert process.stdout is not None
-    last = ""
-    for line in process.stderr:
-        if line.startswith("progress "):
-            if progress is not None:
-                done, parts = map(int, line.split()[1:3])
-                progress(done, parts)
-        elif line.strip():
-            last = line.strip()
-    return last, process.stdout.read()
+    ended = run_process(
+        __name__,
+        *(task, column, "--threads", str(threads)),
+        *["--quick"] * quick,
+        environment={**ENVIRONMENT, "OMP_NUM_THREADS": str(threads)},
+        limit=limit,
+        progress=progress,
+    )
+    if ended.reason:
+        return Footprint(reason=ended.reason)
+    return Footprint(**json.loads(ended.output.splitlines()[-1]))
 
 
 def footprint(task: Task, implementation: Implementation, *, quick: bool) -> Footprint:

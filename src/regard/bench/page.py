@@ -24,14 +24,14 @@ NOT_EXPLAINED = "What limits it was not profiled."
 INTRODUCTION = """\
 # Performance and physical limits
 
-`regard bench --page` generated this page from one run, which measured every number on it. All implementations get the
-same float32 numbers and the same number of threads, and run in turn, in another order in each round. A cell gives the
-median time of a call, half the interquartile range in percent of the median, and the ratio to regard's time (the median
-over the rounds in which both ran). Regard's column names the backend that `regard.plan` gives. The error is the largest
-difference from the same formula in float64, over outputs, readings and gradients. Extra memory is the peak resident
-memory of a fresh process minus its memory before the call. {dash} marks an operation that an implementation does not
-have. The columns "regard on …" are regard's own backends, selected by name; they show whether the choice of `auto` in
-regard's column is right.
+`regard bench --page` generated this page from one run, which measured every number on it. Each task runs in a process
+of its own. All implementations get the same float32 numbers and the same number of threads, and run in turn, in another
+order in each round. A cell gives the median time of a call, half the interquartile range in percent of the median, and
+the ratio to regard's time (the median over the rounds in which both ran). Regard's column names the backend that
+`regard.plan` gives. The error is the largest difference from the same formula in float64, over outputs, readings and
+gradients. Extra memory is the peak resident memory of a fresh process minus its memory before the call. {dash} marks an
+operation that an implementation does not have. The columns "regard on …" are regard's own backends, selected by name;
+they show whether the choice of `auto` in regard's column is right.
 """.replace("{dash}", NOT_OFFERED)
 
 LIMITS = """\

@@ -47,6 +47,16 @@ class TaskRecord:
     limit: float
     results: Mapping[str, Measurement]
 
+    def to_json(self) -> str:
+        """The results as JSON, in a line; infinite numbers and NaN become null."""
+        return json.dumps(_finite(asdict(self)), allow_nan=False)
+
+    @classmethod
+    def from_json(cls, found: Mapping[str, Any]) -> "TaskRecord":
+        """The inverse of `to_json`, once the text is read."""
+        results = {column: Measurement.from_json(result) for column, result in found["results"].items()}
+        return cls(**{**found, "work": Work(**found["work"]), "results": results})
+
     def fraction(self, column: str) -> float | None:
         """The physical limit divided by the implementation's time; None if it was not timed."""
         found = self.results.get(column)
@@ -118,7 +128,7 @@ class Record:
                 **{
                     **found,
                     "peaks": Peaks(**found["peaks"]),
-                    "tasks": [_task(task) for task in found["tasks"]],
+                    "tasks": [TaskRecord.from_json(task) for task in found["tasks"]],
                     "curves": [_curve(curve) for curve in found["curves"]],
                 }
             )
@@ -170,11 +180,6 @@ def describe_absent() -> dict[str, str]:
     """Column → why the peer cannot run."""
     reasons = {column: absence(column) for column in PEERS}
     return {column: reason for column, reason in reasons.items() if reason is not None}
-
-
-def _task(found: dict[str, Any]) -> TaskRecord:
-    results = {column: Measurement.from_json(result) for column, result in found["results"].items()}
-    return TaskRecord(**{**found, "work": Work(**found["work"]), "results": results})
 
 
 def _curve(found: dict[str, Any]) -> CurveRecord:

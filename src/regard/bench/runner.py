@@ -21,8 +21,11 @@ from regard.bench.timing import TimingBudget, time_interleaved
 MEMORY_SECONDS = {"compile": 7.0, "keras": 6.0, "jax": 4.0}
 """Estimated seconds of a memory measurement, if it takes more than two seconds, mostly for imports."""
 
-BUILD_SECONDS = {"compile": 5.0, "keras": 1.0}
-"""Estimated seconds to prepare an implementation, if that takes long."""
+BUILD_SECONDS = {"compile": 5.0, "keras": 4.0, "jax": 2.0}
+"""Estimated seconds to import and to prepare an implementation, if that takes long."""
+
+START_SECONDS = 1.5
+"""Estimated seconds until a task's process has started."""
 
 OnProgress = Callable[[str], None]
 
@@ -57,7 +60,8 @@ def estimate(task: Task, options: Options) -> float:
         implementation for implementation in task.implementations if absence(implementation.column) is None
     ]
     # Small sizes end after the largest number of rounds, large sizes after each implementation's share of the time.
-    seconds = min(options.budget.seconds * 1.2, len(implementations) * options.budget.share) if task.timed else 0.0
+    seconds = START_SECONDS
+    seconds += min(options.budget.seconds * 1.2, len(implementations) * options.budget.share) if task.timed else 0.0
     seconds += (
         sum(BUILD_SECONDS.get(implementation.column, 0.3) for implementation in implementations) if task.timed else 0.0
     )
@@ -103,10 +107,16 @@ def run_task(task: Task, options: Options, peaks: Peaks, on_progress: OnProgress
     if options.memory or not task.timed:
         _measure_memory(task, wanted, options, results, on_progress)
     _rate(task, sizes, results)
-    work = task.work(sizes)
     in_order = {implementation.column: results[implementation.column] for implementation in task.implementations}
+    return record_of(task, options, peaks, in_order)
+
+
+def record_of(task: Task, options: Options, peaks: Peaks, results: dict[str, Measurement]) -> TaskRecord:
+    """The record of a task with these results."""
+    sizes = task.sized(options.quick)
+    work = task.work(sizes)
     return TaskRecord(
-        task.name, task.title.format(**sizes), task.group, task.about, dict(sizes), work, peaks.limit(work), in_order
+        task.name, task.title.format(**sizes), task.group, task.about, dict(sizes), work, peaks.limit(work), results
     )
 
 
@@ -184,8 +194,8 @@ def _measure_memory(
         name = implementation.column
         on_progress(f"memory of {name}")
 
-        def progress(done: int, parts: int, name: str = name) -> None:
-            on_progress(f"{name}: {done} of {parts}")
+        def progress(text: str, name: str = name) -> None:
+            on_progress(f"{name}: {text}")
 
         found = measure_memory(
             task.name,

@@ -142,7 +142,8 @@ def _run(tasks: "list[Task]", options: "Options", curves: bool, record: "Record"
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     from regard.bench.curves import all_curves, measure_curve
-    from regard.bench.runner import estimate, run_task
+    from regard.bench.runner import estimate
+    from regard.bench.task_process import run_alone
 
     selected_curves = all_curves() if curves else ()
     console = Console(stderr=True)
@@ -167,7 +168,7 @@ def _run(tasks: "list[Task]", options: "Options", curves: bool, record: "Record"
                 print(f"{name} done; {budget.left()}", file=sys.stderr, flush=True)
 
         for task in tasks:
-            record.tasks.append(run_task(task, options, record.peaks, on_progress(task.name)))
+            record.tasks.append(run_alone(task, options, record.peaks, on_progress(task.name)))
             done(task.name)
             if json is not None:
                 # Saved after every task, so that a crash does not lose the results.

@@ -1,7 +1,5 @@
 """Attention with readings: output, entropy, the largest weights and the column sums."""
 
-import sys
-
 import torch
 from torch import Tensor
 
@@ -9,6 +7,7 @@ from regard.attention import Readings, observe, plan
 from regard.bench import eager
 from regard.bench.inner_product import QKV, make_inputs, pairs, plain, sdpa, sizes
 from regard.bench.oracle import by_rows
+from regard.bench.own_process import tell_progress
 from regard.bench.prepared_call import FunctionAndArguments, torch_builder
 from regard.bench.requirement import Requirement
 from regard.bench.task import Implementation, Inputs, Outputs, PreparedCall, Sizes, Task, Work
@@ -55,7 +54,7 @@ def _regard_in_slices() -> Implementation:
                 output[:, :, number * SLICE : number * SLICE + part.shape[2]] = found.output
                 entropy.append(found.entropy)
                 received += found.received
-                print(f"progress {number + 1} {len(slices)}", file=sys.stderr, flush=True)
+                tell_progress(f"{number + 1} of {len(slices)}")
             return {"output": output, "entropy": torch.cat(entropy, 2), "received": received}
 
         return PreparedCall(call, lambda raw: raw)
