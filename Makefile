@@ -9,7 +9,7 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN     = $(VENV)/bin
 DEMO_OPTIONS ?= --overwrite
-TEST_OPTIONS ?= -n 2
+TEST_OPTIONS ?= -n 2 --dist worksteal
 BENCH_OPTIONS ?=
 CONSTRAINTS ?= constraints.txt
 

@@ -1,5 +1,6 @@
 """What every test gets: one thread a worker, a fixed seed, and memory that was never written is NaN."""
 
+import gc
 import os
 import signal
 import sys
@@ -9,12 +10,15 @@ import torch
 from hypothesis import settings
 
 from browsers import chromium  # noqa: F401
+from regard.kernels.cpu import compiling_process
 
 settings.register_profile("regard", deadline=None, max_examples=30, print_blob=True)
 settings.load_profile("regard")
 
 if "PYTEST_XDIST_WORKER" in os.environ:
     torch.set_num_threads(1)
+    # The workers take all processors: further processes that compile kernels would only wait for them.
+    compiling_process._processors = lambda: 1
 
 
 # A shell that starts the tests in the background lets them ignore these, and the commands that they start too.
@@ -22,6 +26,12 @@ for name, handler in {"SIGINT": signal.default_int_handler, "SIGHUP": signal.SIG
     number = getattr(signal, name, None)
     if number is not None and signal.getsignal(number) is signal.SIG_IGN:
         signal.signal(number, handler)
+
+
+def pytest_collection_finish():
+    """Modules and the tests themselves are never garbage: the collector need not look at them again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)
