@@ -166,15 +166,15 @@ def _bisected(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
 MODIFIED_BY = """\
 The function is the user's, and only PyTorch can run it. PyTorch's two matrix products take 66 % of regard's time,
 softmax 13 %, the function and the scale 13 %. Plain PyTorch does the same on whole matrices, regard on blocks of
-rows: that saves memory, and no operation. Where each call maps its memory anew, regard is 1.0 to 1.2 times as fast;
-where the process holds that memory already, it is 0.9 times as fast. Tried: blocks of 1, 2 and 4 MiB, without a
-difference; a kernel that normalizes a block's scores and mixes its values, 1.3 times as fast as plain PyTorch here,
-but 1.7 times slower in training and 1.35 times slower at 1×8×4096×64 than what there is."""
+rows: that saves memory, and no operation. Where each call maps its memory anew, regard is 1.1 to 1.25
+times as fast; in a process that keeps this memory from call to call, the two take the same time. Tried: blocks of 1, 2
+and 4 MiB, without a difference; a kernel that normalizes a block's scores and mixes its values, 1.3 times as fast as
+plain PyTorch here, but 1.7 times slower in training and 1.35 times slower at 1×8×4096×64 than what there is."""
 
 MLP_BY = """\
 Plain PyTorch's time decides: its hidden layer takes 512 MiB. Where each call maps this memory anew, plain PyTorch
-takes 220 to 250 ms and regard is 21 to 28 times as fast; where the process holds it already, it takes 48 ms and
-regard is 6 to 7 times as fast. Regard takes 7 to 9 ms in both."""
+takes 220 to 250 ms and regard is 21 to 28 times as fast; in a process that keeps it from call to call, it takes 48 ms
+and regard is 6 to 7 times as fast. Regard takes 7 to 9 ms in both."""
 
 
 def _learned_alpha(inputs: Inputs) -> dict[str, Any]:

@@ -270,13 +270,17 @@ PyTorch's. They are the same products, at 73 to 90 % of the processor's peak: if
 Transformer's step would be 1.55 times as fast as plain PyTorch's. Done: all steps of an LSTM over an encoder's tokens
 are one kernel; a decoder's LSTM step, its attention and the loss on a vocabulary are one each; products of a
 decoder's steps run on the faster of PyTorch's two libraries; the gradient of the query's projection is one product
-for all steps; padding is not computed."""
+for all steps; padding is not computed. Tried: a kernel of our own for the large products, at most as fast as PyTorch's
+oneDNN (83 to 103 against 86 to 106 thousand million multiply-adds a second); oneDNN in place of MKL for every linear
+layer, 3 to 4 % faster on an AMD processor, but it needs a forward pass of our own in place of `torch.nn.Linear`'s,
+which hooks and other libraries would no longer see."""
 
 LIMITED_BY_IN_BFLOAT16 = """\
 PyTorch's matrix products take 58 % of regard's step (38 % of the classifier's), and its copies between bfloat16 and
 float32 6 to 7 %. Where the processor has no instructions for bfloat16, PyTorch's products of it are slower than those
 of float32. Done: as in float32; on such processors the products of recurrent layers and of the loss are made in
-float32."""
+float32. Where it has them, plain PyTorch's products of an LSTM's steps use them, at twice the rate of the float32
+that regard's kernel of a whole sequence computes in: that limits the classifier."""
 
 
 def _task(name: str, model: WholeModel, half: bool) -> Task:
