@@ -18,6 +18,9 @@ from pathlib import Path
 SPAN = 0.01
 """Seconds of one measurement, at least: short calls are repeated."""
 
+WAITING = {"OMP_WAIT_POLICY": "PASSIVE"}
+"""Threads that wait leave the processors to the other checkout, whose turn it is."""
+
 
 def serve(threads: int) -> None:
     """The process of one checkout: answers each line ``task calls`` with the seconds of a call."""
@@ -48,7 +51,7 @@ class Checkout:
     def __init__(self, source: Path, threads: int):
         self.process = subprocess.Popen(
             [sys.executable, __file__, "--serve", "--threads", str(threads)], stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE, text=True, env=os.environ | {"PYTHONPATH": str(source)},
+            stdout=subprocess.PIPE, text=True, env=os.environ | {"PYTHONPATH": str(source)} | WAITING,
         )  # fmt: skip
 
     def seconds(self, task: str, calls: int) -> float:
