@@ -21,7 +21,7 @@ from torch import Tensor
 from regard.attention.dropout import dropout
 from regard.attention.problem import Problem
 from regard.axes import Float
-from regard.scores.score import Prepared
+from regard.scores.score import InnerProduct, Prepared, UnitSum
 from regard.shapes import Grid, accurate, spread_heads
 
 
@@ -59,23 +59,31 @@ def whole(problem: Problem) -> Inputs:
 
 def weigh(problem: Problem, inputs: Inputs) -> Weights:
     """Scores and weights of one tile."""
-    return Weights(*_calculation(problem, inputs))
+    return Weights(*_calculation(problem, inputs, kept=True))
 
 
 def weights_alone(problem: Problem, inputs: Inputs) -> Float[Tensor, "batch heads queries keys"]:
     """The weights of one tile as `weigh` gives them, without keeping the steps before: their memory is used again."""
-    return deque(_calculation(problem, inputs), maxlen=1).pop()
+    return deque(_calculation(problem, inputs, kept=False), maxlen=1).pop()
 
 
-def _calculation(problem: Problem, inputs: Inputs) -> Iterator[Tensor]:
-    """Scores, scaled, capped, biased and masked scores, and weights: each is made when it is asked for."""
+def _calculation(problem: Problem, inputs: Inputs, kept: bool) -> Iterator[Tensor]:
+    """Scores, scaled, capped, biased and masked scores, and weights: each is made when it is asked for.
+
+    Args:
+        problem: what to calculate.
+        inputs: of which tile.
+        kept: whether the steps before the weights are wanted. Where they are not, scores are scaled in their memory.
+    """
     prepared, grid = inputs.prepared, inputs.grid
     scores = prepared.primitive(prepared.query, prepared.key)
     yield scores
     if isinstance(prepared.scale, Tensor):
         scores = scores * accurate(grid.cut(prepared.scale))
     elif prepared.scale != 1.0:
-        scores = scores * prepared.scale
+        # Those of another primitive may lie in memory of the user's.
+        in_place = not kept and isinstance(prepared.primitive, InnerProduct | UnitSum)
+        scores = scores.mul_(prepared.scale) if in_place else scores * prepared.scale
     yield scores
     for modifier in prepared.modifiers:
         scores = modifier(scores, grid)
