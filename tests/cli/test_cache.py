@@ -15,6 +15,7 @@ import regard as package
 from regard.cli import cache as command
 from regard.kernels import availability
 from regard.kernels.cpu import cache, kernel, kernels, lstm_sequence
+from regard.models import matrix_products
 
 
 @pytest.fixture(autouse=True)
@@ -157,21 +158,30 @@ def test_compiling_in_advance_goes_on_where_it_was_interrupted(regard, monkeypat
 
 
 @pytest.mark.parametrize("one_kernel", [True, False])
-def test_training_has_its_kernels_warmed(monkeypatch, one_kernel):
+@pytest.mark.parametrize("short", [True, False])
+def test_training_has_its_kernels_warmed(monkeypatch, one_kernel, short):
     asked, kernel = set(), kernels._kernel
+    if short and one_kernel and not availability.multiplies_bfloat16():
+        pytest.skip("this processor does not multiply bfloat16")
     monkeypatch.setattr(lstm_sequence, "microkernel_is_faster", lambda: one_kernel)
+    monkeypatch.setattr(lstm_sequence, "multiplies_bfloat16", lambda: short)
+    monkeypatch.setattr(matrix_products, "_has_no_bfloat16", lambda: not short)
 
     def ask(module, maker, *words):
-        asked.add(maker)
+        asked.add("_".join((maker, *words)).removesuffix("_float32"))
         return kernel(module, maker, *words)
 
     monkeypatch.setattr(kernels, "_kernel", ask)
     *_, (name, run) = command.problems("float32")
     run()
     assert name == "float32 training"
-    expected = {"drop_numbers", "gate_numbers", "class_exponentials", "lstm_step", "lstm_step_gradients"}
+    dropping = {"drop_numbers_float32_plain", "drop_numbers_float32_relu", "drop_numbers_float32_residual"}
+    expected = {*dropping, "gate_numbers", "class_exponentials", "lstm_step", "lstm_step_gradients"}
+    sequence = {"lstm_sequence", "lstm_sequence_gradients"}
     if one_kernel:
-        expected |= {"lstm_sequence", "lstm_sequence_gradients", "transpose_keys", "multiply"}
+        expected |= {*sequence, "transpose_keys", "multiply"}
+    if one_kernel and short:
+        expected |= {f"{name}_float32_bfloat16" for name in sequence} | {"multiply_bfloat16"}
     assert asked == expected
 
 

@@ -6,7 +6,8 @@ from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from regard.models import packed_lstm, packed_recurrence
+from regard.kernels import availability
+from regard.models import matrix_products, packed_lstm, packed_recurrence
 from regard.models.packed_recurrence import run_packed
 
 LENGTHS = torch.tensor([3, 7, 1, 5, 5, 2, 7, 1, 4, 3, 6])
@@ -15,11 +16,11 @@ LENGTHS = torch.tensor([3, 7, 1, 5, 5, 2, 7, 1, 4, 3, 6])
 TOLERANCES = {torch.float64: 1e-12, torch.float32: 2e-6, torch.bfloat16: 0.03}
 
 
-def results(kind, layers, dtype, bfloat16, run, bidirectional=True, lengths=LENGTHS):
+def results(kind, layers, dtype, bfloat16, run, bidirectional=True, lengths=LENGTHS, units=17):
     """Outputs, last states, and the gradients of input and parameters."""
     torch.manual_seed(5)
     options = {"bidirectional": bidirectional, "dropout": 0.3 if layers > 1 else 0.0, "dtype": dtype}
-    rnn = kind(13, 17, layers, batch_first=True, **options)
+    rnn = kind(13, units, layers, batch_first=True, **options)
     inputs = torch.randn(len(lengths), int(lengths.max()), 13, dtype=dtype, requires_grad=True)
     with torch.autocast("cpu", torch.bfloat16, enabled=bfloat16):
         packed = pack_padded_sequence(inputs, lengths, batch_first=True, enforce_sorted=False)
@@ -83,6 +84,56 @@ def test_one_kernel_gives_what_pytorch_does(in_one_kernel, layers, bidirectional
         torch.testing.assert_close(one, other, atol=tolerance * float(other.abs().max()), rtol=0)
 
 
+@pytest.fixture
+def multiplies_bfloat16(in_one_kernel, monkeypatch):
+    """The kernels that multiply bfloat16; what is launched."""
+    if not availability.multiplies_bfloat16():
+        pytest.skip("this processor does not multiply bfloat16")
+    monkeypatch.setattr(matrix_products, "_has_no_bfloat16", lambda: False)
+    return in_one_kernel
+
+
+@pytest.mark.parametrize("layers", [1, 2])
+@pytest.mark.parametrize("bidirectional", [True, False])
+@pytest.mark.parametrize("lengths", [LENGTHS, LENGTHS[:1], torch.tensor([4, 4, 4])], ids=["ragged", "one", "equal"])
+@pytest.mark.parametrize("units", [16, 48, 80, 24])
+def test_one_kernel_multiplies_bfloat16(multiplies_bfloat16, layers, bidirectional, lengths, units):
+    given = layers, torch.float32
+    ours = results(nn.LSTM, *given, True, run_packed, bidirectional, lengths, units)
+    words = "float32_bfloat16" if units % 16 == 0 else "float32"
+    names = [f"lstm_sequence_{words}", f"lstm_sequence_gradients_{words}"]
+    assert sorted(multiplies_bfloat16) == sorted(names * layers * (1 + bidirectional))
+    theirs = results(nn.LSTM, *given, False, lambda rnn, packed: rnn(packed), bidirectional, lengths, units)
+    for one, other in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(one, other, atol=0.03 * float(other.abs().max()), rtol=0)
+
+
+def test_a_layer_of_bfloat16_gives_and_takes_it(multiplies_bfloat16):
+    rnn = nn.LSTM(24, 32, batch_first=True, dtype=torch.bfloat16)
+    lengths = torch.tensor([6, 2, 5, 2])
+    inputs = torch.randn(4, 6, 24, dtype=torch.bfloat16, requires_grad=True)
+    packed = pack_padded_sequence(inputs, lengths, batch_first=True, enforce_sorted=False)
+    found = trained(rnn, packed, torch.randn(15, 32, dtype=torch.bfloat16))
+    assert "lstm_sequence_float32_bfloat16" in multiplies_bfloat16
+    assert all(tensor.dtype == torch.bfloat16 and tensor.isfinite().all() for tensor in found)
+    outputs, _ = rnn(packed)
+    torch.testing.assert_close(found[0], outputs.data, atol=0.02, rtol=0)
+
+
+def test_numbers_that_are_not_finite_stay_so_in_bfloat16(multiplies_bfloat16):
+    rnn = nn.LSTM(3, 32, batch_first=True)
+    inputs = torch.zeros(2, 5, 3)
+    inputs[0, 1, 2] = torch.nan
+    packed = pack_padded_sequence(inputs, torch.tensor([5, 3]), batch_first=True, enforce_sorted=False)
+    with torch.autocast("cpu", torch.bfloat16):
+        outputs, _ = run_packed(rnn, packed)
+    assert multiplies_bfloat16
+    padded, _ = nn.utils.rnn.pad_packed_sequence(outputs, batch_first=True)
+    assert padded[0, 1:].isnan().all()
+    assert padded[0, 0].isfinite().all()
+    assert padded[1].isfinite().all()
+
+
 def trained(layer, packed, outer):
     """Outputs, last states and gradients, where the outputs' gradient is ``outer``."""
     outputs, last = run_packed(layer, packed)
@@ -90,7 +141,10 @@ def trained(layer, packed, outer):
     return [outputs.data, *last, *gradients]
 
 
-def test_one_kernel_gives_the_same_bits_on_any_number_of_threads(in_one_kernel):
+@pytest.mark.parametrize("short", [False, True])
+def test_one_kernel_gives_the_same_bits_on_any_number_of_threads(in_one_kernel, request, short):
+    if short:
+        request.getfixturevalue("multiplies_bfloat16")
     rnn = nn.LSTM(64, 96, batch_first=True)
     lengths = torch.randint(1, 12, (37,), generator=torch.Generator().manual_seed(2))
     packed = pack_padded_sequence(torch.randn(37, 11, 64), lengths, batch_first=True, enforce_sorted=False)
@@ -99,7 +153,8 @@ def test_one_kernel_gives_the_same_bits_on_any_number_of_threads(in_one_kernel):
     try:
         for number in (1, 3):
             torch.set_num_threads(number)
-            found.append(trained(rnn, packed, outer)[:3])
+            with torch.autocast("cpu", torch.bfloat16, enabled=short):
+                found.append(trained(rnn, packed, outer)[:3])
     finally:
         torch.set_num_threads(threads)
     assert in_one_kernel

@@ -71,7 +71,7 @@ def shortfalls(record: Record) -> list[tuple[TaskRecord, list[str], str]]:
     found = []
     for task in record.tasks:
         short = [
-            f"{outcome.shown} {requirement}, required {requirement.limit(requirement.threshold)}: {outcome.shortfall}"
+            f"{requirement}: {outcome.shown}, required {requirement.limit(requirement.threshold)}, {outcome.shortfall}"
             for requirement, outcome in requirements_of(record, task)
             if outcome.met is False
         ]

@@ -40,6 +40,15 @@ def is_slow_for_mkl() -> bool:
     return is_made_by_amd()
 
 
+def multiplies_bfloat16() -> bool:
+    """Whether compiled kernels may multiply bfloat16 here."""
+    if why_missing() is not None:
+        return False
+    from regard.kernels.cpu import target
+
+    return target.multiplies_bfloat16()
+
+
 _FASTER: bool | None = None
 _LOCK = threading.RLock()
 

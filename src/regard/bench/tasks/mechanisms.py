@@ -164,12 +164,13 @@ def _bisected(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
 
 
 MODIFIED_BY = """\
-The function is the user's, and only PyTorch can run it. PyTorch's two matrix products take 66 % of regard's time,
-softmax 13 %, the function and the scale 13 %. Plain PyTorch does the same on whole matrices, regard on blocks of
-rows: that saves memory, and no operation. Where each call maps its memory anew, regard is 1.1 to 1.25
-times as fast; in a process that keeps this memory from call to call, the two take the same time. Tried: blocks of 1, 2
-and 4 MiB, without a difference; a kernel that normalizes a block's scores and mixes its values, 1.3 times as fast as
-plain PyTorch here, but 1.7 times slower in training and 1.35 times slower at 1×8×4096×64 than what there is."""
+The function is the user's, and only PyTorch can run it. PyTorch's two matrix products take 61 % of regard's time,
+softmax 15 %, the function 14 %. Plain PyTorch does the same on whole matrices, regard on blocks of rows: that saves
+memory, and no operation. How much time it saves depends on what the C library does with freed memory: a call maps 0 to
+20 MiB anew, plain PyTorch's 0 to 50 MiB, and a MiB takes 0.2 to 0.7 ms. Done: scores are scaled in their memory.
+Tried: blocks of 1, 2 and 4 MiB, without a difference; a kernel that normalizes a block's scores and mixes its values,
+1.3 times as fast as plain PyTorch here, but 1.7 times slower in training and 1.35 times slower at 1×8×4096×64 than what
+there is."""
 
 MLP_BY = """\
 Plain PyTorch's time decides: its hidden layer takes 512 MiB. Where each call maps this memory anew, plain PyTorch

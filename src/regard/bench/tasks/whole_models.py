@@ -276,11 +276,10 @@ layer, 3 to 4 % faster on an AMD processor, but it needs a forward pass of our o
 which hooks and other libraries would no longer see."""
 
 LIMITED_BY_IN_BFLOAT16 = """\
-PyTorch's matrix products take 58 % of regard's step (38 % of the classifier's), and its copies between bfloat16 and
-float32 6 to 7 %. Where the processor has no instructions for bfloat16, PyTorch's products of it are slower than those
+PyTorch's matrix products take 58 % of regard's step (46 % of the classifier's), and its copies between bfloat16 and
+float32 6 to 10 %. Where the processor has no instructions for bfloat16, PyTorch's products of it are slower than those
 of float32. Done: as in float32; on such processors the products of recurrent layers and of the loss are made in
-float32. Where it has them, plain PyTorch's products of an LSTM's steps use them, at twice the rate of the float32
-that regard's kernel of a whole sequence computes in: that limits the classifier."""
+float32; on others the kernel of all steps of an LSTM multiplies bfloat16 too."""
 
 
 def _task(name: str, model: WholeModel, half: bool) -> Task:

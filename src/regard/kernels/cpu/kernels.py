@@ -109,14 +109,18 @@ def lstm_step_gradients(dtype: torch.dtype) -> Kernel:
     return _kernel("lstm_cell", "lstm_step_gradients", _name(dtype))
 
 
-def lstm_sequence(dtype: torch.dtype) -> Kernel:
-    """Of all LSTM steps over packed rows, some sequences for each task; float32."""
-    return _kernel("lstm_sequence", "lstm_sequence", _name(dtype))
+def lstm_sequence(products: torch.dtype) -> Kernel:
+    """Of all LSTM steps over packed rows, some sequences for each task; float32, with products of a dtype."""
+    return _kernel("lstm_sequence", "lstm_sequence", *_sequence_words(products))
 
 
-def lstm_sequence_gradients(dtype: torch.dtype) -> Kernel:
+def lstm_sequence_gradients(products: torch.dtype) -> Kernel:
     """Of their gradients, likewise."""
-    return _kernel("lstm_sequence", "lstm_sequence_gradients", _name(dtype))
+    return _kernel("lstm_sequence", "lstm_sequence_gradients", *_sequence_words(products))
+
+
+def _sequence_words(products: torch.dtype) -> tuple[str, ...]:
+    return ("float32",) if products == torch.float32 else ("float32", _name(products))
 
 
 def class_exponentials(dtype: torch.dtype) -> Kernel:
@@ -125,7 +129,7 @@ def class_exponentials(dtype: torch.dtype) -> Kernel:
 
 
 def multiply(dtype: torch.dtype) -> Kernel:
-    """Of one product, for other kernels."""
+    """Of one product, for other kernels; of bfloat16 on processors that multiply it."""
     return _kernel("multiply", "multiply", _name(dtype))
 
 

@@ -9,13 +9,13 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from regard.kernels.availability import microkernel_is_faster
+from regard.kernels.availability import microkernel_is_faster, multiplies_bfloat16
 from regard.kernels.cpu import kernels
 from regard.kernels.cpu.kernel import Kernel
 from regard.kernels.cpu.launch import transposed
 from regard.kernels.cpu.own_record import OwnRecord
 from regard.kernels.cpu.record import SEQUENCE, SEQUENCE_MATRICES
-from regard.kernels.cpu.sizes import SEQUENCES, ceil_div
+from regard.kernels.cpu.sizes import LANES, SEQUENCES, ceil_div
 
 _RECORD = OwnRecord(SEQUENCE)
 
@@ -28,20 +28,28 @@ def runs(dtype: torch.dtype) -> bool:
     return dtype == torch.float32 and microkernel_is_faster()
 
 
+def product_dtype(dtype: torch.dtype, units: int) -> torch.dtype:
+    """What the kernels multiply where products are wanted in a dtype."""
+    return dtype if dtype == torch.bfloat16 and units % LANES == 0 and multiplies_bfloat16() else torch.float32
+
+
 def lstm_sequence(starts: Sequence[int], counts: Sequence[int], weight: Tensor, **matrices: Tensor) -> None:
     """All steps, in place; states begin with zeros.
 
     Args:
         starts: the first packed row of each step, in the order of the loop.
         counts: rows of each step, likewise. Those that have a step before come first.
-        weight: of the hidden state, ``[4 · units, units]``.
+        weight: of the hidden state, ``[4 · units, units]``; products are of its dtype, which `product_dtype` gave.
         matrices: packed rows, contiguous: ``gates [rows, 4 · units]``, the sums without the hidden state's products,
             which become the gates; ``cells``, ``tanh_cells`` and ``hidden [rows, units]``, which receive the cell state
-            after each step, its tanh, and the hidden state.
+            after each step, its tanh, and the hidden state. Where products are of bfloat16, ``short`` receives the
+            hidden state in it.
     """
-    _run(
-        kernels.lstm_sequence(weight.dtype), starts, counts, transposed(weight.contiguous()[None, None])[0, 0], matrices
-    )
+    if weight.dtype == torch.bfloat16:
+        pairs = weight.contiguous().view(torch.int32).t().contiguous()
+    else:
+        pairs = transposed(weight.contiguous()[None, None])[0, 0]
+    _run(kernels.lstm_sequence(weight.dtype), weight.dtype, starts, counts, pairs, matrices)
 
 
 def lstm_sequence_gradients(starts: Sequence[int], counts: Sequence[int], weight: Tensor, **matrices: Tensor) -> None:
@@ -50,17 +58,22 @@ def lstm_sequence_gradients(starts: Sequence[int], counts: Sequence[int], weight
     Args:
         starts, counts, weight: as for `lstm_sequence`.
         matrices: contiguous: ``gates``, ``cells`` and ``tanh_cells`` after `lstm_sequence`; ``grad_gates [rows, 4 ·
-            units]``, which receives the gradient of the sums; ``grad_hidden`` and ``grad_cell [sequences, units]``,
-            those of the last states, which are used up. With neighbouring numbers: ``grad_outputs [rows, units]``.
+            units]``, which receives the gradient of the sums, and so does ``short`` where products are of bfloat16;
+            ``grad_hidden`` and ``grad_cell [sequences, units]``, those of the last states, which are used up. With
+            neighbouring numbers: ``grad_outputs [rows, units]``.
     """
-    _run(kernels.lstm_sequence_gradients(weight.dtype), starts, counts, weight.contiguous(), matrices)
+    pairs = weight.contiguous()
+    if weight.dtype == torch.bfloat16:
+        pairs = pairs.view(-1, 2, weight.shape[1]).transpose(1, 2).contiguous().view(torch.int32)[..., 0]
+    _run(kernels.lstm_sequence_gradients(weight.dtype), weight.dtype, starts, counts, pairs, matrices)
 
 
 def _run(
-    kernel: Kernel, starts: Sequence[int], counts: Sequence[int], weight: Tensor, matrices: dict[str, Tensor]
-) -> None:
+    kernel: Kernel, products: torch.dtype, starts: Sequence[int], counts: Sequence[int], weight: Tensor,
+    matrices: dict[str, Tensor],
+) -> None:  # fmt: skip
     rows, units = matrices["cells"].shape
-    zeros, places = weight.new_zeros(units), torch.tensor([starts, counts])
+    zeros, places = matrices["cells"].new_zeros(units), torch.tensor([starts, counts])
     addresses = dict.fromkeys(SEQUENCE_MATRICES, 0)
     addresses |= {name: matrix.data_ptr() for name, matrix in matrices.items()}
     outer = matrices.get("grad_outputs")
@@ -76,7 +89,7 @@ def _run(
         zeros=zeros.data_ptr(),
         weight=weight.data_ptr(),
         weight_row=weight.stride(0),
-        multiply=kernels.multiply(weight.dtype).address,
+        multiply=kernels.multiply(products).address,
         grad_outputs_row=0 if outer is None else outer.stride(0),
         **addresses,
     )

@@ -77,7 +77,7 @@ CELL = np.dtype([(name, np.int64) for name in ("counter", "rows", "size", *CELL_
 """What kernels of one LSTM step are told, as `lstm_cell` has it."""
 
 SEQUENCE_MATRICES = (
-    "gates", "cells", "tanh_cells", "hidden", "grad_outputs", "grad_hidden", "grad_cell", "grad_gates",
+    "gates", "cells", "tanh_cells", "hidden", "grad_outputs", "grad_hidden", "grad_cell", "grad_gates", "short",
 )  # fmt: skip
 
 SEQUENCE = np.dtype(
@@ -88,7 +88,9 @@ SEQUENCE = np.dtype(
     ]
 )
 """What kernels of all LSTM steps are told, as `lstm_sequence` has it: addresses of matrices, whose rows lie side by
-side but for those of ``grad_outputs``, and of ``zeros``, as many as there are units."""
+side but for those of ``grad_outputs``, and of ``zeros``, as many as there are units. Where products are of bfloat16,
+``weight`` holds pairs, which ``weight_row`` counts, and ``short`` is what they multiply: it receives the hidden states,
+or the gradients of gates, in bfloat16."""
 
 CLASSES = np.dtype(
     [

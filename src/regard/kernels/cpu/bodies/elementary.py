@@ -173,6 +173,14 @@ def _log64(x):
     return x if x != x else result
 
 
+@exact
+def bfloat16_of(x):  # type: ignore[no-untyped-def]
+    """The bits of the bfloat16 nearest to a float32, of two the even one; NaN for NaN."""
+    bits = bits_of(x)
+    rounded = (bits + np.int32(0x7FFF) + ((bits >> np.int32(16)) & np.int32(1))) >> np.int32(16)
+    return np.int16(rounded) if x == x else np.int16(0x7FC0)
+
+
 @chosen_for(exp)
 def _(x):  # type: ignore[no-untyped-def]
     return {types.float32: lambda x: _exp32(x), types.float64: lambda x: _exp64(x)}.get(x)

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from regard.kernels.cpu.bodies.arguments import ZEROS, sequence_at
+from regard.kernels.cpu.bodies.elementary import bfloat16_of
 from regard.kernels.cpu.bodies.intrinsics import array_at, fetch_add, size_of
 from regard.kernels.cpu.bodies.lstm_cell import differentiate_row, gates_at, row_at, step_row
 from regard.kernels.cpu.bodies.parts import inlined
@@ -62,13 +63,28 @@ def rows_from(address: int, row: int, width: int, example: Any) -> Matrix:
     return Matrix(address + row * width * size_of(example), width, 1)
 
 
-def lstm_sequence(dtype: str) -> Callable[[int], None]:
-    """The body of all steps, some sequences for each task; float32."""
-    zero = ZEROS[dtype]
+@inlined
+def shorten(row: Any, address: int) -> None:
+    """Write a row of float32 to an address, in bfloat16."""
+    rounded = array_at(address, row.size, np.int16(0))
+    for j in range(row.size):
+        rounded[j] = bfloat16_of(row[j])
+
+
+def lstm_sequence(dtype: str, products: str = "float32") -> Callable[[int], None]:
+    """The body of all steps, some sequences for each task.
+
+    Args:
+        dtype: float32.
+        products: float32, or bfloat16, of an even number of units.
+    """
+    zero, short = ZEROS[dtype], products == "bfloat16"
 
     def body(address: int) -> None:
         p = sequence_at(address)
         units, one, routine = p.units, type(zero)(1), Routine(WIDE, 0, p.multiply)
+        # What the weight multiplies, and its numbers in a row; pairs of bfloat16 are as large as a float32.
+        factors, terms = (p.short, units // 2) if short else (p.hidden, units)
         while True:
             task = fetch_add(address)
             if task * SEQUENCES >= p.sequences:
@@ -77,30 +93,34 @@ def lstm_sequence(dtype: str) -> Callable[[int], None]:
                 step = step_of(p, task, number)
                 if step.going_on > 0:
                     product(
-                        routine, Size(step.going_on, 4 * units, units), one,
-                        rows_from(p.hidden, step.before, units, zero), Matrix(p.weight, p.weight_row, 1),
+                        routine, Size(step.going_on, 4 * units, terms), one,
+                        rows_from(factors, step.before, terms, zero), Matrix(p.weight, p.weight_row, 1),
                         rows_from(p.gates, step.at, 4 * units, zero), 1,
                     )  # fmt: skip
                 for r in range(step.rows):
                     at = step.at + r
+                    hidden = row_at(p.hidden, units, at, units, zero)
                     step_row(
                         gates_at(p.gates, 4 * units, at, units, zero),
                         state_before(p, p.cells, step, r, zero),
                         row_at(p.cells, units, at, units, zero),
                         row_at(p.tanh_cells, units, at, units, zero),
-                        row_at(p.hidden, units, at, units, zero),
+                        hidden,
                     )
+                    if short:
+                        shorten(hidden, p.short + at * units * 2)
 
     return body
 
 
-def lstm_sequence_gradients(dtype: str) -> Callable[[int], None]:
-    """The body of all steps' gradients, some sequences for each task; float32."""
-    zero = ZEROS[dtype]
+def lstm_sequence_gradients(dtype: str, products: str = "float32") -> Callable[[int], None]:
+    """The body of all steps' gradients, some sequences for each task; arguments as for `lstm_sequence`."""
+    zero, short = ZEROS[dtype], products == "bfloat16"
 
     def body(address: int) -> None:
         p = sequence_at(address)
         units, one, routine = p.units, type(zero)(1), Routine(WIDE, 0, p.multiply)
+        factors, terms = (p.short, 2 * units) if short else (p.grad_gates, 4 * units)
         while True:
             task = fetch_add(address)
             if task * SEQUENCES >= p.sequences:
@@ -124,10 +144,12 @@ def lstm_sequence_gradients(dtype: str) -> Callable[[int], None]:
                         grad_hidden,
                         row_at(p.grad_cell, units, first + r, units, zero),
                     )
+                    if short:
+                        shorten(row_at(p.grad_gates, 4 * units, at, 4 * units, zero), p.short + at * 4 * units * 2)
                 if step.going_on > 0:
                     product(
-                        routine, Size(step.going_on, units, 4 * units), one,
-                        rows_from(p.grad_gates, step.at, 4 * units, zero), Matrix(p.weight, p.weight_row, 1),
+                        routine, Size(step.going_on, units, terms), one,
+                        rows_from(factors, step.at, terms, zero), Matrix(p.weight, p.weight_row, 1),
                         rows_from(p.grad_hidden, first, units, zero), 0,
                     )  # fmt: skip
 
