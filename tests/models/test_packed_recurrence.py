@@ -120,6 +120,26 @@ def test_a_layer_of_bfloat16_gives_and_takes_it(multiplies_bfloat16):
     torch.testing.assert_close(found[0], outputs.data, atol=0.02, rtol=0)
 
 
+@pytest.mark.parametrize("layout", ["odd offset", "spaced", "transposed"])
+def test_a_weight_of_bfloat16_may_lie_anywhere(multiplies_bfloat16, layout):
+    rnn = nn.LSTM(3, 16, batch_first=True, dtype=torch.bfloat16)
+    inputs, lengths = torch.randn(4, 6, 3, dtype=torch.bfloat16), torch.tensor([6, 2, 5, 2])
+    packed = pack_padded_sequence(inputs, lengths, batch_first=True, enforce_sorted=False)
+    outer = torch.randn(len(packed.data), 16).bfloat16()
+    expected = trained(rnn, packed, outer)
+    weight = rnn.weight_hh_l0.detach()
+    if layout == "odd offset":
+        moved = torch.zeros(1 + weight.numel(), dtype=torch.bfloat16)[1:].view_as(weight)
+    elif layout == "spaced":
+        moved = torch.zeros(*weight.shape, 3, dtype=torch.bfloat16)[..., 1]
+    else:
+        moved = torch.zeros_like(weight).t().contiguous().t()
+    rnn.weight_hh_l0.data = moved.copy_(weight)
+    assert "lstm_sequence_float32_bfloat16" in multiplies_bfloat16
+    for one, other in zip(trained(rnn, packed, outer), expected, strict=True):
+        assert torch.equal(one, other)
+
+
 def test_numbers_that_are_not_finite_stay_so_in_bfloat16(multiplies_bfloat16):
     rnn = nn.LSTM(3, 32, batch_first=True)
     inputs = torch.zeros(2, 5, 3)

@@ -45,11 +45,9 @@ def lstm_sequence(starts: Sequence[int], counts: Sequence[int], weight: Tensor, 
             after each step, its tanh, and the hidden state. Where products are of bfloat16, ``short`` receives the
             hidden state in it.
     """
-    if weight.dtype == torch.bfloat16:
-        pairs = weight.contiguous().view(torch.int32).t().contiguous()
-    else:
-        pairs = transposed(weight.contiguous()[None, None])[0, 0]
-    _run(kernels.lstm_sequence(weight.dtype), weight.dtype, starts, counts, pairs, matrices)
+    short = weight.dtype == torch.bfloat16
+    factors = _pairs(weight).t().contiguous() if short else transposed(weight.contiguous()[None, None])[0, 0]
+    _run(kernels.lstm_sequence(weight.dtype), weight.dtype, starts, counts, factors, matrices)
 
 
 def lstm_sequence_gradients(starts: Sequence[int], counts: Sequence[int], weight: Tensor, **matrices: Tensor) -> None:
@@ -62,10 +60,16 @@ def lstm_sequence_gradients(starts: Sequence[int], counts: Sequence[int], weight
             ``grad_hidden`` and ``grad_cell [sequences, units]``, those of the last states, which are used up. With
             neighbouring numbers: ``grad_outputs [rows, units]``.
     """
-    pairs = weight.contiguous()
+    factors = weight.contiguous()
     if weight.dtype == torch.bfloat16:
-        pairs = pairs.view(-1, 2, weight.shape[1]).transpose(1, 2).contiguous().view(torch.int32)[..., 0]
-    _run(kernels.lstm_sequence_gradients(weight.dtype), weight.dtype, starts, counts, pairs, matrices)
+        factors = _pairs(weight.unflatten(0, (-1, 2)).transpose(1, 2))[..., 0]
+    _run(kernels.lstm_sequence_gradients(weight.dtype), weight.dtype, starts, counts, factors, matrices)
+
+
+def _pairs(weight: Tensor) -> Tensor:
+    """Each two neighbours of the last axis, of bfloat16, as one number."""
+    weight = weight.contiguous()
+    return (weight.clone() if weight.storage_offset() % 2 else weight).view(torch.int32)
 
 
 def _run(
