@@ -2,7 +2,6 @@
 
 import copy
 import pickle
-import sys
 
 import pytest
 import torch
@@ -11,7 +10,7 @@ from torch.nn import functional as F
 
 import regard
 from regard.errors import ArgumentError
-from regard.watching import joined_calls
+from regard.watching import call_reader, joined_calls
 
 EVERYTHING = regard.Readings(
     entropy=True, peak=True, top_k=3, received=True, distance=True, pooled=(2, 3), rows=[1, 0],
@@ -92,7 +91,7 @@ def test_memory_of_copies_grows_and_is_used_again():
     with regard.watch(model, read=EVERYTHING) as together:
         model()
         together.calls[-1].settle()
-        (joined,) = together._groups.values()
+        (joined,) = together._reader._groups.values()
         memory = [copies.data_ptr() for copies in joined.copies]
         model()  # written to where the first calls' numbers were
         together.calls[-1].settle()
@@ -104,12 +103,13 @@ def test_memory_of_copies_grows_and_is_used_again():
 
 
 def test_many_sizes_keep_no_memory(monkeypatch):
-    monkeypatch.setattr(sys.modules["regard.watching.watch"], "KEPT_NUMBERS", 2000)
+    monkeypatch.setattr(call_reader, "KEPT_NUMBERS", 2000)
     model = Heads([each for keys in range(5, 13) for each in tensors(2, keys=keys)])
-    with regard.watch(model) as seen:
+    with regard.watch(model, read=EVERYTHING) as seen:
         model()
-        assert sum(len(joined.copies) > 0 for joined in seen._groups.values()) < 6
-        assert len(seen._groups) == 8
+        groups = seen._reader._groups
+        assert sum(len(joined.copies) > 0 for joined in groups.values()) < 6
+        assert len(groups) == 8
 
 
 def test_copies_of_a_call_have_its_readings():
@@ -136,21 +136,21 @@ def test_numbers_of_one_call_do_not_reach_another():
 
 
 def test_copies_of_numbers_stay_below_a_limit(monkeypatch):
-    monkeypatch.setattr(sys.modules["regard.watching.watch"], "KEPT_NUMBERS", 2000)
+    monkeypatch.setattr(call_reader, "KEPT_NUMBERS", 2000)
     model = Heads(tensors(11))
-    with regard.watch(model) as seen:
+    with regard.watch(model, read=EVERYTHING) as seen:
         model()
-        waiting = sum("_joined" in vars(call) for call in seen.calls)
+        waiting = sum("_postponed" in vars(call) for call in seen.calls)
     assert 0 < waiting < 4
-    assert not any("_joined" in vars(call) for call in seen.calls)
+    assert not any("_postponed" in vars(call) for call in seen.calls)
 
 
 def test_tensors_of_the_model_are_not_kept():
     model = Heads(tensors(2))
-    with regard.watch(model) as seen:
+    with regard.watch(model, read=EVERYTHING) as seen:
         model()
         seen.calls[0].settle()
-        (joined,) = seen._groups.values()
+        (joined,) = seen._reader._groups.values()
         assert not joined.calls
         own = {tensor.data_ptr() for tensors in model.inputs for tensor in tensors}
         assert not own & {copies.data_ptr() for copies in joined.copies}

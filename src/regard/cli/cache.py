@@ -167,6 +167,9 @@ def problems(dtype: Precision) -> Iterator[tuple[str, Callable[[], None]]]:
         read = regard.Readings(entropy=True, peak=True, top_k=2, received=True, distance=True, weights=True)
         score = score_of(additive)
         regard.observe(*inputs(), read=read, score=score, normalizer=normalizer, backend="cpu")
+        # Statistics alone of more queries than a few have a kernel of their own.
+        many = [torch.ones(1, heads, 17, dim, dtype=kind)] * 3
+        regard.observe(*many, read=regard.Readings(entropy=True), score=score, normalizer=normalizer, backend="cpu")
 
     def look(additive: bool, normalizer: str) -> None:
         layer = regard.nn.Attention(normalizer=normalizer)

@@ -17,14 +17,14 @@ Kind = Literal["self", "causal", "cross"]
 
 
 class Postponed(Protocol):
-    """What takes the readings of calls later."""
+    """What has the readings of calls, or takes them later."""
 
-    def settle(self) -> None:
-        """Take them now, and give them to the calls."""
+    def settle(self, call: "AttentionCall") -> None:
+        """Give a call its readings, and others theirs if they are taken together."""
 
 
 class _Reading:
-    """A reading that is taken when it is asked for, if it was not yet: see `regard.watching.joined_calls`.
+    """A reading that is taken when it is asked for, if it was not yet: see `regard.watching.call_reader`.
 
     A value in the call itself comes before this.
     """
@@ -110,30 +110,37 @@ class AttentionCall:
     visible_mask: Mask | None = None
     """The pairs that the call could see, where weights or tiles were asked for; None: all."""
 
-    def postpone(self, joined: Postponed) -> None:
-        """Leave the readings to calls that are read together; `receive` gets them."""
+    def postpone(self, postponed: Postponed) -> None:
+        """Leave the readings to what has them; `receive` gets them."""
         own = vars(self)
-        for name in READ:
-            own.pop(name, None)
-        own["_joined"] = joined
+        if "lse" in own:
+            for name in READ:
+                own.pop(name, None)
+        own["_postponed"] = postponed
 
-    def another(self, layer: int, kind: Kind, forward: int, number: int) -> "AttentionCall":
-        """A call that differs from this one in what is given, and in its readings, which it does not have yet."""
+    def pattern(self) -> "AttentionCall":
+        """The same call without readings."""
         made = object.__new__(AttentionCall)
-        vars(made).update(vars(self), layer=layer, kind=kind, forward=forward, number=number)
+        vars(made).update((name, value) for name, value in vars(self).items() if name not in _READINGS)
+        return made
+
+    def another(self, name: str, layer: int, kind: Kind, forward: int, number: int) -> "AttentionCall":
+        """Of a pattern: a call that differs from it in what is given, and has no readings yet."""
+        made = object.__new__(AttentionCall)
+        vars(made).update(vars(self), name=name, layer=layer, kind=kind, forward=forward, number=number)
         return made
 
     def receive(self, readings: dict[str, Tensor | None]) -> None:
         """Take over readings that were postponed."""
         own = vars(self)
-        own.pop("_joined", None)
+        own.pop("_postponed", None)
         own.update(readings)
 
     def settle(self) -> None:
         """Take the readings now if they were postponed. Reading one of them does the same."""
-        joined = vars(self).get("_joined")
-        if joined is not None:
-            joined.settle()
+        postponed = vars(self).get("_postponed")
+        if postponed is not None:
+            postponed.settle(self)
 
     def __getstate__(self) -> dict[str, Any]:
         self.settle()
@@ -181,3 +188,6 @@ class AttentionCall:
 
 for _name in READ:
     setattr(AttentionCall, _name, _Reading(_name))
+
+_READINGS = frozenset({*READ, "_postponed"})
+"""What the record of a call has of its readings."""

@@ -1,6 +1,6 @@
 """An attention call as it was found, and what is read of it: the same for every way in which PyTorch computes one."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -82,6 +82,17 @@ class Intercepted:
         seen = last.reshape(-1, last.shape[-1]).any(0).expand(grid.keys).nonzero()
         return int(seen[-1]) + 1 if len(seen) else grid.keys
 
+    def without_numbers(self) -> "Intercepted":
+        """The call with tensors of its sizes that have one number, so that those of the model may be freed."""
+        problem = self.problem
+        if problem is not None:
+            query, key, value = (_one_number(tensor) for tensor in (problem.query, problem.key, problem.value))
+            problem = replace(problem, query=query, key=key, value=value)
+        scores, weights, value = (
+            None if tensor is None else _one_number(tensor) for tensor in (self.scores, self.weights, self.value)
+        )
+        return replace(self, problem=problem, scores=scores, weights=weights, value=value)
+
     @torch.no_grad()
     def output(self) -> Tensor | None:
         """Each head's output before dropout, ``[batch, heads, queries, value_dim]``; None where values are unknown."""
@@ -117,6 +128,10 @@ class Intercepted:
         if self.weights is not None and self.scores is None:
             taken["lse"] = None
         return taken
+
+
+def _one_number(tensor: Tensor) -> Tensor:
+    return tensor.new_zeros(()).expand(tensor.shape)
 
 
 def _empty_problem(weights: Tensor) -> Problem:

@@ -57,7 +57,7 @@ class JoinedCalls:
         found, problem = self.found, self.found.problem
         check_readings(self.read, found.grid)
         self._mask = None if problem is None or problem.mask is None else _copied(problem.mask, found.grid)
-        self.found = _without_numbers(found)
+        self.found = found.without_numbers()
 
     def add(self, call: AttentionCall, tensors: tuple[Tensor, ...]) -> int:
         """Take a call in; its readings are taken later.
@@ -89,17 +89,21 @@ class JoinedCalls:
         for copies, old in zip(self.copies, former, strict=False):
             copies[:place] = old
 
-    def settle(self) -> None:
+    def settle(self, call: AttentionCall) -> None:
+        """Take the readings of all calls, of which this is one, and give them to the calls."""
+        self.take()
+
+    def take(self) -> None:
         """Take the readings of all calls, and give them to the calls."""
         if self.calls:
             STATE.inside += 1
             try:
-                without_mode(self._settle)
+                without_mode(self._take)
             finally:
                 STATE.inside -= 1
 
     @torch.no_grad()
-    def _settle(self) -> None:
+    def _take(self) -> None:
         calls, count = self.calls, len(self.calls)
         taken = self._joined(count).read(self.read)
         found: dict[str, Any] = dict.fromkeys(READ, (None,) * count)
@@ -156,21 +160,6 @@ def numbers_of(found: Intercepted) -> tuple[Tensor, ...]:
         return found.problem.query, found.problem.key
     assert found.weights is not None
     return (found.weights,) if found.scores is None else (found.weights, found.scores)
-
-
-def _without_numbers(found: Intercepted) -> Intercepted:
-    """The call with tensors of its sizes that have one number, so that those of the model may be freed."""
-
-    def one(tensor: Tensor | None) -> Tensor | None:
-        return None if tensor is None else tensor.new_zeros(()).expand(tensor.shape)
-
-    problem = found.problem
-    if problem is not None:
-        query, key, value = (
-            tensor.new_zeros(()).expand(tensor.shape) for tensor in (problem.query, problem.key, problem.value)
-        )
-        problem = replace(problem, query=query, key=key, value=value)
-    return replace(found, problem=problem, scores=one(found.scores), weights=one(found.weights), value=one(found.value))
 
 
 def _is_constant(mask: Mask | None) -> bool:

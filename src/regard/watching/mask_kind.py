@@ -43,6 +43,12 @@ class MaskReading:
     has_bias: bool = False
     causal: bool = False
 
+    @property
+    def content(self) -> object:
+        """What readings of equal masks agree in, where that is told at once; else the reading itself."""
+        is_plain = self.bias is None and (self.mask is None or type(self.mask) is Band)
+        return (self.kind, self.mask, self.causal) if is_plain else self
+
 
 NO_MASK = MaskReading("none")
 

@@ -7,8 +7,9 @@ Hugging Face's attention functions do; no hook on a module is needed, which woul
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from functools import cache, lru_cache
 from types import FrameType
+from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
@@ -24,8 +25,7 @@ SELF_ARGUMENTS = frozenset({"self", "module", "model", "layer", "block", "attn",
 """First parameters of functions that get a module."""
 
 
-@dataclass(frozen=True, eq=False)
-class Owner:
+class Owner(NamedTuple):
     """Whose attention call it is.
 
     Attributes:
@@ -33,17 +33,21 @@ class Owner:
         module: the module.
         cross: whether its arguments or its name say that it attends to another sequence.
         packed: whether Hugging Face put the heads of a group in the place of queries, as for a single token.
+        groups: how many query heads share keys, where the module says so; 1: it does not.
     """
 
     name: str
     module: nn.Module
     cross: bool = False
     packed: bool = False
+    groups: int = 1
 
 
-@dataclass(eq=False)
 class ModuleNames:
     """The modules of a model by their identity, and their layers.
+
+    Args:
+        model: the model.
 
     Attributes:
         model: the model.
@@ -51,23 +55,18 @@ class ModuleNames:
         names: the name of each module, by its ``id``.
     """
 
-    model: nn.Module
-    modules: dict[str, nn.Module] = field(init=False)
-    names: dict[int, str] = field(init=False)
+    def __init__(self, model: nn.Module):
+        self.model = model
+        self.modules = dict(model.named_modules())
+        self.names = {id(module): name for name, module in self.modules.items()}
+        self._layers = layers_of_names(tuple(self.modules))
+        self._owners: dict[tuple[str, bool, bool], Owner] = {}
+        self._attends_elsewhere: dict[str, bool] = {}
 
     @property
     def files(self) -> set[str]:
         """Names of the Python modules in which the classes of the model are."""
-        classes = {type(module) for module in self.modules.values()}
-        return {base.__module__ for kind in classes for base in kind.__mro__}
-
-    def __post_init__(self) -> None:
-        self.modules = dict(self.model.named_modules())
-        self.names = {id(module): name for name, module in self.modules.items()}
-        self._layers: dict[str, int] = {}
-        self._numbers: dict[str, list[tuple[int, ...]]] = {}
-        for name in self.names.values():
-            self._numbers.setdefault(_pattern(name), []).append(_integers(name))
+        return {file for kind in {type(module) for module in self.modules.values()} for file in _files_of_class(kind)}
 
     def owner(self, frame: FrameType | None) -> Owner | None:
         """The owner of a call that was made in this frame; None if no module of the model is on the stack."""
@@ -77,34 +76,30 @@ class ModuleNames:
             if code.co_name == "sdpa_attention_forward":
                 packed = packed or _is_packed(frame)
             if code.co_argcount and code.co_varnames[0] in SELF_ARGUMENTS:
-                module = frame.f_locals.get(code.co_varnames[0])
+                given = frame.f_locals
+                module = given.get(code.co_varnames[0])
                 name = self.names.get(id(module))
                 if name is not None and isinstance(module, nn.Module):
-                    return Owner(name, module, self._attends_elsewhere(name, module, frame), packed)
+                    cross = self._says_cross(name, module) or _gets_other_keys(module, frame, given)
+                    return self._owner(name, module, cross, packed)
             frame = frame.f_back
         return None
 
-    def _attends_elsewhere(self, name: str, module: nn.Module, frame: FrameType) -> bool:
-        parts = name.split(".")
-        if any(CROSS_NAMES.search(part) for part in parts[-2:]) or getattr(module, "is_cross_attention", False) is True:
-            return True
-        # The arguments are those of the module's own method: a function that gets the module may lie below it.
-        while frame is not None and frame.f_code.co_varnames[:1] != ("self",):
-            if frame.f_back is None:
-                return False
-            frame = frame.f_back
-        if frame.f_locals.get("self") is not module:
-            return False
-        given = frame.f_locals
-        if any(given.get(argument) is not None for argument in CROSS_ARGUMENTS if _is_argument(frame, argument)):
-            return True
-        query, key, value = (given.get(argument) for argument in ("query", "key", "value"))
-        if frame.f_code.co_name != "forward" or not _is_argument(frame, "key"):
-            return False
-        if not isinstance(query, Tensor) or not isinstance(key, Tensor) or query is key:
-            return False
-        # Four axes are heads, which differ in self-attention too: those of a cache are more than the query's.
-        return query.dim() == key.dim() < 4 and (key is value or query.shape != key.shape)
+    def _owner(self, name: str, module: nn.Module, cross: bool, packed: bool) -> Owner:
+        found = self._owners.get((name, cross, packed))
+        if found is None:
+            groups = getattr(module, "num_key_value_groups", 1)
+            found = Owner(name, module, cross, packed, groups if isinstance(groups, int) else 1)
+            self._owners[name, cross, packed] = found
+        return found
+
+    def _says_cross(self, name: str, module: nn.Module) -> bool:
+        """Whether a module says that it attends to another sequence, by its name or an attribute."""
+        said = self._attends_elsewhere.get(name)
+        if said is None:
+            named = any(CROSS_NAMES.search(part) for part in name.split(".")[-2:])
+            said = self._attends_elsewhere[name] = named or getattr(module, "is_cross_attention", False) is True
+        return said
 
     def layer(self, name: str) -> int:
         """The number of the layer that a module belongs to, from 0.
@@ -112,11 +107,29 @@ class ModuleNames:
         It is the number in the module's name that tells modules of the same pattern apart (``layers.3.attn``). Where
         several numbers do, it is the module's place among them; without a number it is 0.
         """
+        return self._layers.number(name)
+
+
+class LayerNumbers:
+    """The layers of a model's modules.
+
+    Args:
+        names: of all modules.
+    """
+
+    def __init__(self, names: tuple[str, ...]):
+        self._layers: dict[str, int] = {}
+        self._numbers: dict[str, list[tuple[int, ...]]] = {}
+        for name in names:
+            self._numbers.setdefault(_pattern(name), []).append(_integers(name))
+
+    def number(self, name: str) -> int:
+        """As `ModuleNames.layer`."""
         if name not in self._layers:
-            self._layers[name] = self._find_layer(name)
+            self._layers[name] = self._find(name)
         return self._layers[name]
 
-    def _find_layer(self, name: str) -> int:
+    def _find(self, name: str) -> int:
         own, alike = _integers(name), self._numbers.get(_pattern(name), [])
         differing = [place for place in range(len(own)) if len({numbers[place] for numbers in alike}) > 1]
         if len(differing) == 1:
@@ -126,12 +139,52 @@ class ModuleNames:
         return own[0] if own else 0
 
 
+@lru_cache(maxsize=8)
+def layers_of_names(names: tuple[str, ...]) -> LayerNumbers:
+    """The layers of modules of these names, once for all contexts of a model."""
+    return LayerNumbers(names)
+
+
+@cache
+def _files_of_class(kind: type) -> frozenset[str]:
+    return frozenset(base.__module__ for base in kind.__mro__)
+
+
 def _pattern(name: str) -> str:
     return ".".join("#" if part.isdigit() else part for part in name.split("."))
 
 
 def _integers(name: str) -> tuple[int, ...]:
     return tuple(int(part) for part in name.split(".") if part.isdigit())
+
+
+def _gets_other_keys(module: nn.Module, frame: FrameType, given: dict[str, Any]) -> bool:
+    """Whether the arguments of a module's own method say that it attends to another sequence.
+
+    Args:
+        module: the module.
+        frame: of the method, or of a function that it calls and that gets the module.
+        given: the frame's variables.
+    """
+    if frame.f_code.co_varnames[0] != "self":
+        above = frame.f_back
+        while above is not None and above.f_code.co_varnames[:1] != ("self",):
+            above = above.f_back
+        if above is None:
+            return False
+        frame, given = above, above.f_locals
+    if given.get("self") is not module:
+        return False
+    for argument in CROSS_ARGUMENTS:
+        if given.get(argument) is not None and _is_argument(frame, argument):
+            return True
+    query, key, value = given.get("query"), given.get("key"), given.get("value")
+    if key is None or not isinstance(query, Tensor) or not isinstance(key, Tensor) or query is key:
+        return False
+    if frame.f_code.co_name != "forward" or not _is_argument(frame, "key"):
+        return False
+    # Four axes are heads, which differ in self-attention too: those of a cache are more than the query's.
+    return query.dim() == key.dim() < 4 and (key is value or query.shape != key.shape)
 
 
 def _is_argument(frame: FrameType, name: str) -> bool:
@@ -149,9 +202,13 @@ def _is_packed(frame: FrameType) -> bool:
 
 def looks_like_attention(module: nn.Module) -> bool:
     """Whether a module's class is named as attention."""
-    return isinstance(module, nn.MultiheadAttention) or bool(
-        re.search(r"attention|attn", type(module).__name__, re.IGNORECASE)
-    )
+    return _is_named_attention(type(module))
+
+
+@cache
+def _is_named_attention(kind: type) -> bool:
+    named = re.search(r"attention|attn", kind.__name__, re.IGNORECASE) is not None
+    return issubclass(kind, nn.MultiheadAttention) or named
 
 
 def without_ancestors(names: Iterable[str]) -> list[str]:

@@ -102,19 +102,18 @@ def same_call(masks: MaskReader, owner: Owner, args: Any, kwargs: Any) -> SameCa
     query, key, value = args[:3]
     if not type(query) is type(key) is type(value) is Tensor or query.is_nested or key.is_nested or value.is_nested:
         return None
-    B, H, _, D = query.shape if query.dim() == 4 else (0, 0, 0, 0)
-    shape = key.shape
-    if not B or shape[:2] != (B, H) or shape[3] != D or value.shape[:3] != shape[:3]:
+    sizes, shape, values = query.shape, key.shape, value.shape
+    if not len(sizes) == len(shape) == 4 or sizes[:2] != shape[:2] or sizes[3] != shape[3] or values[:-1] != shape[:-1]:
         return None
-    options = [owner.name, owner.cross, query.shape, shape, value.shape[3]]
-    for tensor in (query, key, value):
-        options += tensor.dtype, tensor.device
+    options: list[object] = [
+        sizes, query.stride(), query.dtype, query.device, shape, key.stride(), key.dtype, values, owner.groups,
+    ]  # fmt: skip
     for option in (*args[3:], *kwargs.items()):
         given = option[1] if isinstance(option, tuple) else option
         options.append(option)
         if isinstance(given, Tensor):
             # Its reading is a new one where the mask changed.
-            options[-1] = masks.read(_mask_axes(given, query, key))
+            options[-1] = masks.read(_mask_axes(given, query, key)).content
     return SameCall(tuple(options), query, key)
 
 

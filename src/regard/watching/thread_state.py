@@ -126,11 +126,25 @@ def run_watched(
         heads: changes its output.
         same: as for `Observer.take`.
     """
-    frame = sys._getframe(1)
+    frame = sys._getframe(2)
     told = [(observer, owner) for observer in STATE.observers if (owner := observer.owner(frame)) is not None]
     if not told:
         return function(*args, **kwargs)
     del frame
+    # The mode costs time for each function, and sees nothing that matters while a call runs and is read.
+    return without_mode(partial(_run_told, told, function, args, kwargs, read, heads, same))
+
+
+def _run_told(
+    told: list[tuple[Observer, Owner]],
+    function: Function,
+    args: Any,
+    kwargs: Any,
+    read: Callable[[Owner], Intercepted],
+    heads: "Heads",
+    same: "Callable[[Owner], SameCall | None]",
+) -> Any:
+    """Run a call, then tell these observers."""
     STATE.inside += 1
     try:
         output = function(*args, **kwargs)
@@ -138,8 +152,7 @@ def run_watched(
             if observer.changes:
                 output = heads(output, observer, owner)
             else:
-                # The mode costs time for each function, and sees nothing that matters while a call is read.
-                without_mode(partial(observer.take, owner, partial(read, owner), same))
+                observer.take(owner, partial(read, owner), same)
         return output
     finally:
         STATE.inside -= 1

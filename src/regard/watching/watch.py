@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack
-from typing import TYPE_CHECKING, Any, NamedTuple, Self, cast
+from typing import TYPE_CHECKING, Any, Self, cast
 
 import torch
 from torch import Tensor, nn
@@ -12,11 +12,12 @@ from regard.errors import ArgumentError, KindError
 from regard.shapes import kind_of, spread_heads
 from regard.transforms import active_transform
 from regard.watching.attention_call import AttentionCall, Kind
+from regard.watching.call_reader import CallReader, KnownCall
 from regard.watching.coverage import Coverage
 from regard.watching.generation import Reordering, stitch
 from regard.watching.intercepted import Intercepted
 from regard.watching.interception import observing
-from regard.watching.joined_calls import KEPT_NUMBERS, JoinedCalls, chosen_heads, joint, numbers_of
+from regard.watching.joined_calls import chosen_heads
 from regard.watching.output_projection import heads_of_projection, output_projection
 from regard.watching.owners import Owner
 from regard.watching.sdpa import SameCall
@@ -26,25 +27,6 @@ from regard.watching.watch_arguments import check_watched_readings, chosen_numbe
 
 if TYPE_CHECKING:
     from regard.records import AttentionRecord, Axis, Document
-
-
-KNOWN_LIMIT = 256
-"""Sizes of calls that are kept in mind."""
-
-ROOMY_GROUPS = 4
-"""Groups of calls, read together, up to which each keeps its memory of copies for the next calls."""
-
-
-class KnownCall(NamedTuple):
-    """A call that was taken, as the pattern of those that differ from it in their numbers alone.
-
-    Attributes:
-        call: without readings.
-        joined: the calls that it is read together with.
-    """
-
-    call: AttentionCall
-    joined: JoinedCalls
 
 
 class Watch(Observer):
@@ -76,9 +58,7 @@ class Watch(Observer):
         self._in_forward: dict[str, int] = {}
         self._causal: set[str] = set()
         self._open: ExitStack | None = None
-        self._groups: dict[object, JoinedCalls] = {}
-        self._known: dict[tuple[object, ...], KnownCall] = {}
-        self._copied = 0
+        self._reader = CallReader(read, heads, alone=keep or norms or outputs)
 
     def __enter__(self) -> Self:
         if self._open is not None:
@@ -94,8 +74,8 @@ class Watch(Observer):
         if stack is not None:
             stack.close()
         if kind is None:
-            self._settle()
-            self._groups, self._known = {}, {}
+            self._reader.settle()
+            self._reader.forget()
             self._coverage.tell(self._layers, bool(self.calls))
 
     # What the interception asks and tells.
@@ -116,7 +96,6 @@ class Watch(Observer):
             return
         self._reorderings.append(Reordering(number, index.detach().cpu()))
 
-    @torch.no_grad()
     def take(
         self, owner: Owner, read: Callable[[], Intercepted], same: Callable[[Owner], SameCall | None] = is_like_no_other
     ) -> None:
@@ -125,10 +104,11 @@ class Watch(Observer):
             return self._coverage.cannot_read(owner.name, transform)
         try:
             alike = same(owner)
-            known = None if alike is None else self._known.get(alike.key)
+            known = None if alike is None else self._reader.known(alike)
             if alike is not None and known is not None:
-                return self._take_again(known, owner, (alike.query, alike.key_tensor))
-            found = read()
+                return self._take_again(known, owner, alike)
+            with torch.no_grad():
+                found = read()
         except Exception as error:  # whatever a strange call raises here must not end the model's own run
             return self._coverage.cannot_read(owner.name, f"{type(error).__name__}: {error}")
         if found.grid.device.type == "meta":
@@ -136,21 +116,19 @@ class Watch(Observer):
         name = ".".join(part for part in (owner.name, found.child) if part)
         layer = self._layer(name, found)
         if layer is not None:
-            call, joined = self._record(owner, found, name, layer)
-            self.calls.append(call)
-            if alike is not None and joined is not None and not (self._keep or self._norms or self._outputs):
-                self._known[alike.key] = KnownCall(call.another(layer, call.kind, 0, 0), joined)
+            with torch.no_grad():
+                self._take_first(owner, found, name, layer, alike)
         return None
 
-    def _take_again(self, known: KnownCall, owner: Owner, numbers: tuple[Tensor, Tensor]) -> None:
-        """Take a call that differs from one that was taken before in its numbers alone."""
-        found, name = known.joined.found, known.call.name
+    def _take_again(self, known: KnownCall, owner: Owner, alike: SameCall) -> None:
+        """Take a call that differs from one that was taken before in its module and its numbers alone."""
+        found, name = known.found, owner.name
         layer = self._layer(name, found)
         if layer is not None:
             forward, number = max(self._forwards - 1, 0), len(self.calls)
-            call = known.call.another(layer, self._kind(owner, found, name), forward, number)
+            call = known.call.another(name, layer, self._kind(owner, found, name), forward, number)
+            self._reader.take_again(call, known, alike)
             self.calls.append(call)
-            self._postpone(call, known.joined, numbers)
 
     def _layer(self, name: str, found: Intercepted) -> int | None:
         """The layer of a call, which is noted as seen; None if it was not asked for."""
@@ -167,16 +145,13 @@ class Watch(Observer):
         self._in_forward[name] = self._in_forward.get(name, -1) + 1
         return self._in_forward[name]
 
-    def _record(
-        self, owner: Owner, found: Intercepted, name: str, layer: int
-    ) -> tuple[AttentionCall, JoinedCalls | None]:
-        """The record of a call, and the calls that it is read together with."""
+    def _take_first(self, owner: Owner, found: Intercepted, name: str, layer: int, alike: SameCall | None) -> None:
+        """Take a call of which nothing is known."""
         grid = found.grid
         chosen = heads_of_call(self._heads, grid.heads, name)
         some = None if chosen == tuple(range(grid.heads)) else chosen
         wants_pairs = self._read.weights or self._keep
-        groups = getattr(owner.module, "num_key_value_groups", 1)
-        repeated = found.kv_heads == grid.heads and isinstance(groups, int) and groups > 1
+        repeated = found.kv_heads == grid.heads and owner.groups > 1
         call = AttentionCall(
             name=name,
             layer=layer,
@@ -186,7 +161,7 @@ class Watch(Observer):
             number=len(self.calls),
             batch=grid.batch,
             heads=grid.heads,
-            kv_heads=grid.heads // groups if repeated else found.kv_heads,
+            kv_heads=grid.heads // owner.groups if repeated else found.kv_heads,
             queries=grid.queries,
             keys=grid.keys,
             chosen_heads=chosen,
@@ -199,15 +174,7 @@ class Watch(Observer):
             reach=found.reach(),
             visible_mask=found.visible if wants_pairs else None,
         )
-        key, joined = joint(found, self._read), None
-        if key is None:
-            readings = found.read(self._read)
-            call.receive({name: each if each is None else chosen_heads(each, some) for name, each in readings.items()})
-        else:
-            joined = self._groups.get((key, some))
-            if joined is None:
-                joined = self._groups[key, some] = JoinedCalls(found, self._read, some)
-            self._postpone(call, joined, numbers_of(found))
+        self._reader.take(call, found, alike)
         if self._keep:
             call.tiles = ProblemTiles.of_batch(found, chosen)
         if self._norms:
@@ -215,24 +182,7 @@ class Watch(Observer):
         if self._outputs:
             output = found.output()
             call.head_output = None if output is None else chosen_heads(output, some)
-        return call, joined
-
-    def _postpone(self, call: AttentionCall, joined: JoinedCalls, numbers: tuple[Tensor, ...]) -> None:
-        """Leave a call's readings to the calls that are read together with it."""
-        self._copied += joined.add(call, numbers)
-        if self._copied > KEPT_NUMBERS or len(self._groups) > KNOWN_LIMIT:
-            self._settle()
-
-    def _settle(self) -> None:
-        """Take all readings that were postponed."""
-        self._copied = 0
-        for joined in self._groups.values():
-            joined.settle()
-            if len(self._groups) > ROOMY_GROUPS:
-                joined.release()
-        if max(len(self._known), len(self._groups)) > KNOWN_LIMIT:
-            # Generation has other sizes in each step.
-            self._groups, self._known = {}, {}
+        self.calls.append(call)
 
     def _kind(self, owner: Owner, found: Intercepted, name: str) -> Kind:
         if owner.cross if found.cross is None else found.cross or owner.cross:

@@ -14,10 +14,13 @@ from regard.shapes import Grid, whole_number
 
 def check_watched_readings(read: Readings) -> None:
     """Types are checked at once; indices when a call shows its size."""
-    large = Grid.whole(1, 1, 2**40, 2**40)
-    if not isinstance(read, Readings) or not isinstance(read.shares, (list, tuple)):
-        check_readings(read, large)
-    check_readings(replace(read, shares=()), large)
+    if isinstance(read, Readings) and isinstance(read.shares, (list, tuple)) and read.shares:
+        read = replace(read, shares=())
+    check_readings(read, _LARGE)
+
+
+_LARGE = Grid.whole(1, 1, 2**40, 2**40)
+"""Larger than any call."""
 
 
 def chosen_numbers(name: str, given: int | Sequence[int] | None) -> tuple[int, ...] | None:
@@ -42,17 +45,29 @@ def heads_of_call(heads: tuple[int, ...] | None, count: int, name: str) -> tuple
 def refuse_compiled(modules: dict[str, nn.Module]) -> None:
     """Raise if `torch.compile` or TorchScript compiled the model or a module in it: Python does not see what runs."""
     for name, module in modules.items():
-        named = f"module {name!r}" if name else "the model"
-        original = getattr(module, "_orig_mod", None)
-        if isinstance(original, nn.Module):
-            raise KindError(
-                f"model: {named} is compiled by torch.compile, so its attention calls cannot be seen; "
-                "watch and call the original module, which is its attribute _orig_mod"
-            )
-        if getattr(module, "_compiled_call_impl", None) is not None:
-            raise KindError(
-                f"model: {named} is compiled ({type(module).__name__}.compile() was called), so its attention calls "
-                "cannot be seen; watch a copy that is not compiled"
-            )
-        if isinstance(module, torch.jit.ScriptModule):
-            raise KindError(f"model: {named} is compiled by TorchScript, so its attention calls cannot be seen")
+        # Not by getattr: what a module does not have it looks for in three places.
+        own = vars(module)
+        is_original = isinstance(own["_modules"].get("_orig_mod"), nn.Module)
+        if is_original or own.get("_compiled_call_impl") is not None or isinstance(module, torch.jit.ScriptModule):
+            raise KindError(_refusal(f"module {name!r}" if name else "the model", module, is_original))
+
+
+def _refusal(named: str, module: nn.Module, is_original: bool) -> str:
+    """What is said of a compiled module.
+
+    Args:
+        named: how the module is called in the message.
+        module: which.
+        is_original: whether it holds the module that was compiled.
+    """
+    if is_original:
+        return (
+            f"model: {named} is compiled by torch.compile, so its attention calls cannot be seen; "
+            "watch and call the original module, which is its attribute _orig_mod"
+        )
+    if isinstance(module, torch.jit.ScriptModule):
+        return f"model: {named} is compiled by TorchScript, so its attention calls cannot be seen"
+    return (
+        f"model: {named} is compiled ({type(module).__name__}.compile() was called), so its attention calls "
+        "cannot be seen; watch a copy that is not compiled"
+    )

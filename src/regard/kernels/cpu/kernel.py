@@ -63,6 +63,12 @@ class Kernel:
         return self._address is not None
 
     @property
+    def is_compiled(self) -> bool:
+        """Whether it is loaded, or kept on disk."""
+        folder = None if self.is_loaded else cache_folder()
+        return self.is_loaded or (folder is not None and os.path.exists(self._path(folder)))
+
+    @property
     def address(self) -> int:
         """Of the machine code."""
         return self.load() if self._address is None else self._address

@@ -11,6 +11,7 @@ from regard.kernels.availability import microkernel_is_faster
 from regard.kernels.cpu.blas import gemm_address
 from regard.kernels.cpu.kernel import Kernel, compile_together
 from regard.kernels.cpu.kernel_inputs import FEW_ROWS, KernelInputs
+from regard.kernels.cpu.reading_options import ReadingOptions
 from regard.kernels.cpu.record import BLAS, PLAIN, WIDE
 from regard.kernels.cpu.sizes import ceil_div
 from regard.kernels.kinds import NORMALIZERS
@@ -59,9 +60,16 @@ def backward(inputs: KernelInputs) -> Kernel:
     return _of_inputs("backward", inputs)
 
 
-def readings(inputs: KernelInputs) -> Kernel:
+def readings(inputs: KernelInputs, asked: ReadingOptions) -> Kernel:
     """Of readings of the weights."""
+    if asked.fit_lanes(inputs):
+        return _kernel("lane_readings", "lane_readings", _name(inputs.query.dtype))
     return _of_inputs("readings", inputs)
+
+
+def beside_readings(inputs: KernelInputs, asked: ReadingOptions, block: int) -> list[Kernel]:
+    """The kernels that the one of readings needs beside itself: see `beside`."""
+    return [] if asked.fit_lanes(inputs) else beside(inputs, block)
 
 
 def step_backward(inputs: KernelInputs) -> Kernel:
@@ -144,24 +152,38 @@ def needs_multiply(way: int, dtype: torch.dtype, block: int) -> bool:
     return way != BLAS or (block <= FEW_ROWS and dtype == torch.float32)
 
 
-def compile_missing(inputs: KernelInputs, later: tuple[str, ...]) -> None:
+def beside(inputs: KernelInputs, block: int) -> list[Kernel]:
+    """The kernels that one of these inputs needs beside itself; exponentials may be missing.
+
+    Args:
+        inputs: of the kernel.
+        block: rows of a block.
+    """
+    dtype, found = inputs.query.dtype, []
+    if needs_multiply(products(inputs)[0], dtype, block):
+        found.append(multiply(dtype))
+    if inputs.units != "product" and inputs.exponentials is None:
+        found.append(exponentials(dtype))
+    if needs_transposed(inputs, "key"):
+        found.append(transposed(dtype))
+    return found
+
+
+def compile_missing(inputs: KernelInputs, later: tuple[str, ...], asked: ReadingOptions | None = None) -> None:
     """Compile a call's kernels at the same time, if that of the forward pass is missing and there are processors.
 
     Args:
         inputs: of the forward pass; exponentials may be missing.
-        later: other kernels that are wanted after ``forward``, in this order: ``readings``, ``backward``,
+        later: other kernels that are wanted after ``forward`` and the readings, in this order: ``backward``,
             ``step_backward``.
+        asked: which readings are wanted; None: none.
     """
     first = _of_inputs("forward", inputs)
     if first.is_loaded:
         return
-    dtype, others = inputs.query.dtype, []
-    if needs_multiply(products(inputs)[0], dtype, inputs.block):
-        others.append(multiply(dtype))
-    if inputs.units != "product" and inputs.exponentials is None:
-        others.append(exponentials(dtype))
-    if needs_transposed(inputs, "key"):
-        others.append(transposed(dtype))
+    dtype, others = inputs.query.dtype, beside(inputs, inputs.block)
+    if asked is not None:
+        others.append(readings(inputs, asked))
     others += (_of_inputs(name, inputs) for name in later)
     if "step_backward" in later and inputs.units != "product":
         others.append(keys_backward(dtype))

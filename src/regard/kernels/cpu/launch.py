@@ -130,6 +130,10 @@ class Transposition(NamedTuple):
         tiles, work, numbers = ceil_div(keys, TILE), 4.0 * keys * dim, dim * padded_length(keys)
         return cls(kernels.transposed(key.dtype), record, tiles, work, numbers)
 
+    def kept(self, heads: int, names: Iterable[str]) -> "KeptLaunch":
+        """A launch for all of so many heads, which is made again: see `KeptLaunch`."""
+        return KeptLaunch.of(self.kernel, self.record, heads * self.tiles, heads * self.work, names)
+
     def run(self, output: int, heads: range) -> None:
         """Transpose some heads, counted through all batch rows; ``output`` is the address of what head 0 would have."""
         self.record[_KEY_TRANSPOSED] = output

@@ -25,7 +25,7 @@ from regard.kernels.cpu.launch import (
 from regard.kernels.cpu.reading_options import READINGS, ReadingOptions, sum_of_chunks
 from regard.kernels.cpu.record import POSITIONS
 from regard.kernels.cpu.second_derivative import refuse_batched_gradients, refuse_second_derivative
-from regard.kernels.cpu.sizes import TILE, ceil_div, even_length, padded_length
+from regard.kernels.cpu.sizes import LANES, TILE, ceil_div, even_length, padded_length
 from regard.kernels.cpu.uncompiled import uncompiled
 
 _TENSORS = tuple(
@@ -150,23 +150,41 @@ def _readings(*given: Any) -> list[Tensor]:
     split = len(KernelInputs._fields)
     inputs, asked = readable(KernelInputs(*given[:split])), ReadingOptions(*given[split:])
     check_inputs(inputs)
-    B, H, Q, _ = inputs.query.shape
-    block = min(inputs.block, READING_ROWS)
-    chunks = min(ceil_div(Q, block), inputs.chunks(1, B * H) * 4)
+    B, H = inputs.query.shape[:2]
+    block, chunks = blocks_of_readings(inputs, asked)
     taken = asked.tensors(inputs, chunks)
     for reading in READINGS:
         taken[reading.name].fill_(reading.initial)
-    record = fill_arguments(inputs, block, chunks)
-    _ASKED.write(asked, record)
-    # After the options, of which some have the name of the reading that they ask for.
+    record = readings_record(inputs, asked, block, chunks)
+    # In place of the options that have the name of the reading that they ask for.
     write_named({name: tensor.data_ptr() if tensor.numel() else 0 for name, tensor in taken.items()}, record)
-    _launch(kernels.readings(inputs), B * H * chunks, inputs, record)
+    kernel, tasks = kernels.readings(inputs, asked), B * H * chunks
+    if asked.fit_lanes(inputs):
+        launch(kernel, record, tasks, inputs.work)
+    else:
+        _launch(kernel, tasks, inputs, record)
     for reading in READINGS:
         if reading.over_rows is not None:
             sums = taken[reading.name]
             whole = sums.numel() > 0
             taken[reading.name] = reading.over_rows(sums) if whole else sums.new_empty(B, H, *sums.shape[3:])
     return list(taken.values())
+
+
+def blocks_of_readings(inputs: KernelInputs, asked: ReadingOptions) -> tuple[int, int]:
+    """Rows of a block whose weights are only read, and into how many chunks the rows of a head are cut."""
+    batch, heads, queries, _ = inputs.query.shape
+    block = LANES if asked.fit_lanes(inputs) else min(inputs.block, READING_ROWS)
+    return block, min(ceil_div(queries, block), inputs.chunks(1, batch * heads) * 4)
+
+
+def readings_record(inputs: KernelInputs, asked: ReadingOptions, block: int, chunks: int) -> list[float]:
+    """The numbers of the readings kernel's record, but for the addresses of the readings."""
+    # The kernel of rows side by side makes its products itself.
+    record = fill_arguments(inputs, 0 if asked.fit_lanes(inputs) else block, chunks)
+    write_named({"block": block}, record)
+    _ASKED.write(asked, record)
+    return record
 
 
 def _readings_shapes(*given: Any) -> list[Tensor]:

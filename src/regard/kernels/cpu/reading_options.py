@@ -6,6 +6,13 @@ from typing import Annotated, NamedTuple
 
 from regard.kernels.cpu.fields import Items, Tensor
 from regard.kernels.cpu.kernel_inputs import KernelInputs
+from regard.kernels.kinds import SOFTMAX
+
+LEAST_QUERIES = 8
+"""Queries from which on vectors hold numbers of different rows: with fewer, half of their lanes are empty."""
+
+MOST_KEYS = 1024
+"""Keys up to which rows are read side by side; with more, each row fills vectors by itself."""
 
 
 class ReadingOptions(NamedTuple):
@@ -38,6 +45,29 @@ class ReadingOptions(NamedTuple):
     key_offset: int = 0
     first_row: int = 0
     all_rows: int = 1
+
+    def fit_lanes(self, inputs: KernelInputs) -> bool:
+        """Whether these are readings of rows with few keys, which are read side by side.
+
+        That is so for the statistics of inner products with softmax, where at most one run of keys is seen.
+        """
+        from torch import float32
+
+        queries = inputs.query.shape[2]
+        plain = inputs.query.dtype == float32 and inputs.weight is None and inputs.normalizer == SOFTMAX
+        others = (inputs.sink, inputs.bias, inputs.mask, inputs.center, self.row_slots)
+        return (
+            plain
+            and queries >= LEAST_QUERIES
+            and inputs.key.shape[2] <= MOST_KEYS
+            and inputs.runs == 1
+            and inputs.cap == 0
+            and inputs.temperature == 1
+            and not self.top_k
+            and not self.pooled
+            and not self.only_stored
+            and all(tensor is None for tensor in others)
+        )
 
     def sizes(self, inputs: KernelInputs) -> dict[str, int]:
         """Lengths of the axes that readings have."""

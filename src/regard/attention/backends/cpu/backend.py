@@ -7,7 +7,7 @@ from regard.attention.backends.backend import Backend
 from regard.attention.backends.cpu.cached_memory import FusedMemory
 from regard.attention.backends.cpu.dense_rows import DenseRows
 from regard.attention.backends.cpu.lowering import kernel_inputs, obstacle, with_exponentials, with_heads_as_rows
-from regard.attention.backends.cpu.readings import read
+from regard.attention.backends.cpu.readings import read, statistics_of
 from regard.attention.blocks import read_shares
 from regard.attention.problem import Problem
 from regard.attention.readings import Gatherer
@@ -36,7 +36,7 @@ class Fused(Backend):
 
         if isinstance(problem.memory, FusedMemory):
             return problem.memory.attend(problem).output
-        inputs = _prepared(problem, readings=gatherer is not None)
+        inputs = _prepared(problem, gatherer)
         mask = problem.lowered.dense_mask
         if mask is None:
             dispatched = problem.wants_gradient or not can_branch_on(problem.query)
@@ -75,16 +75,17 @@ class Fused(Backend):
         return None if why_missing() else FusedMemory.prepare(key, value, score, mask)
 
 
-def _prepared(problem: Problem, readings: bool = False) -> KernelInputs:
+def _prepared(problem: Problem, gatherer: Gatherer | None = None) -> KernelInputs:
     """The problem's inputs, with the exponentials of an additive score's keys and a seed for dropout.
 
     Args:
         problem: the call's. If its kernels are missing, they are compiled at the same time.
-        readings: whether readings will be taken.
+        gatherer: gets the readings; None where no readings are wanted.
     """
     from regard.kernels.cpu.kernels import compile_missing
 
     inputs = kernel_inputs(problem)
-    compile_missing(inputs, ("readings",) * readings + ("backward",) * problem.wants_gradient)
+    asked = None if gatherer is None else statistics_of(gatherer)
+    compile_missing(inputs, ("backward",) * problem.wants_gradient, asked)
     inputs = with_exponentials(inputs)
     return inputs._replace(seed=int(torch.randint(2**62, ()).item())) if inputs.dropout else inputs

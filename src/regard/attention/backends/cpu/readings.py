@@ -32,17 +32,7 @@ def read(call: KernelInputs, mask: Mask | None, gatherer: Gatherer) -> None:
     if whole:
         vars(gatherer).update(dict.fromkeys(_OF_ROWS, gatherer.lse.new_empty(0)))
     for part, rows in row_slices(call, mask, grid):
-        asked = ReadingOptions(
-            entropy=wanted.entropy,
-            peak=wanted.peak,
-            top_k=min(wanted.top_k, grid.keys),
-            received=wanted.received,
-            distance=wanted.distance,
-            pooled=list(gatherer.cells) if wanted.pooled is not None else [],
-            key_offset=grid.offset + rows.start,
-            first_row=rows.start,
-            all_rows=grid.queries,
-        )
+        asked = statistics_of(gatherer, rows.start)
         _store(operators.read(*part, *asked), None if whole else rows, gatherer)
         for kept, chosen, keys in _kept(gatherer):
             slots = torch.full((grid.queries,), -1)
@@ -55,6 +45,22 @@ def read(call: KernelInputs, mask: Mask | None, gatherer: Gatherer) -> None:
                 only_stored=True,
             )
             kept += operators.read(*part, *asked)[-1]
+
+
+def statistics_of(gatherer: Gatherer, first_row: int = 0) -> ReadingOptions:
+    """What a gatherer wants but for weights themselves, of a problem's rows from one on."""
+    grid, wanted = gatherer.grid, gatherer.read
+    return ReadingOptions(
+        entropy=wanted.entropy,
+        peak=wanted.peak,
+        top_k=min(wanted.top_k, grid.keys),
+        received=wanted.received,
+        distance=wanted.distance,
+        pooled=list(gatherer.cells) if wanted.pooled is not None else [],
+        key_offset=grid.offset + first_row,
+        first_row=first_row,
+        all_rows=grid.queries,
+    )
 
 
 def _kept(gatherer: Gatherer) -> Iterator[tuple[Tensor, Sequence[int], range]]:

@@ -80,9 +80,7 @@ class RepeatedCall(NamedTuple):
             scratch = {"key_transposed": some * each.numbers}
             if scratch["key_transposed"] > TRANSPOSED_NUMBERS:
                 return None  # a few heads at a time
-            launches.append(
-                KeptLaunch.of(each.kernel, each.record, some * each.tiles, some * each.work, ("key", *scratch))
-            )
+            launches.append(each.kept(some, ("key", *scratch)))
         scratch["statistics"] = 2 * batch * heads * queries
         numbers, (kernel, tasks) = fill_arguments(inputs, inputs.block), kernels.forward(inputs)
         names = (*given, *scratch, "output", *(_OF_KEYS if any_keys else ()))

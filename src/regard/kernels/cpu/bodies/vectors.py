@@ -235,6 +235,49 @@ def larger(typing: Any, new: Any, old: Any) -> Any:
     return new(new, old), generate
 
 
+def _where(comparison: str) -> Any:
+    @intrinsic
+    def where(typing: Any, left: Any, right: Any, yes: Any, no: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            return builder.select(builder.fcmp_ordered(comparison, *arguments[:2]), *arguments[2:])
+
+        return yes(left, right, yes, no), generate
+
+    return where
+
+
+where_less, where_equal = _where("<"), _where("==")
+"""``(left, right, yes, no) -> vector``: ``yes`` in the lanes where the comparison holds, else ``no``; no for NaN."""
+
+
+@intrinsic
+def nearest_of(typing: Any, vector: Any) -> Any:
+    """The nearest whole numbers, as real ones."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        kind = arguments[0].type
+        name = f"llvm.rint.v{kind.count}f{vector.number.bitwidth}"
+        function = cgutils.get_or_insert_function(builder.module, ir.FunctionType(kind, [kind]), name)
+        return builder.call(function, arguments)
+
+    return vector(vector), generate
+
+
+@intrinsic
+def power_of_two(typing: Any, exponents: Any) -> Any:
+    """2 to the power of whole numbers of float32, from −126 to 127."""
+    if exponents.number != types.float32:
+        return None
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        kind = ir.VectorType(ir.IntType(32), exponents.lanes)
+        bias, place = (ir.Constant(kind, [number] * exponents.lanes) for number in (127, 23))
+        whole = builder.add(builder.fptosi(arguments[0], kind), bias)
+        return builder.bitcast(builder.shl(whole, place), arguments[0].type)
+
+    return exponents(exponents), generate
+
+
 @intrinsic
 def largest_of(typing: Any, vector: Any) -> Any:
     """The largest number of all lanes, of which none is NaN."""
