@@ -6,12 +6,14 @@ import torch
 
 from regard.attention.backends.backend import Backend
 from regard.attention.problem import Problem
-from regard.kernels.availability import is_slow_for_mkl, microkernel_is_faster
+from regard.kernels.availability import is_slow_for_mkl, microkernel_is_faster, multiplies_half_in_tiles
 from regard.kernels.cpu.kernel_inputs import FEW_ROWS
-from regard.scores.score import TanhSum
+from regard.scores.score import InnerProduct, TanhSum
 
 Rule = Callable[[Problem, Mapping[str, Backend]], str | None]
 """``(problem, registry of backends) ->`` the reason why this backend is passed over; None if it should run."""
+
+HALF = (torch.bfloat16, torch.float16)
 
 FUSED_PAIRS = 1 << 19
 """Pairs from which on the fused kernels are faster than PyTorch's: under a mask or a bias, and everywhere if products
@@ -44,7 +46,8 @@ WHOLE_ELEMENTS = 1 << 21
 """Numbers that the specification may hold at once, as fast as anything: what a CPU's last cache takes."""
 
 SMALL_PAIRS = 1 << 17
-"""Pairs below which the specification is faster than PyTorch's kernel with a mask or a bias made dense."""
+"""Pairs below which the specification is faster than PyTorch's kernel with a mask or a bias made dense; with a gradient
+it is so up to `FUSED_PAIRS`, for short rows of many heads by a factor of two."""
 
 
 def pytorch_is_slower(problem: Problem, backends: Mapping[str, Backend]) -> str | None:
@@ -53,12 +56,20 @@ def pytorch_is_slower(problem: Problem, backends: Mapping[str, Backend]) -> str 
     reason = _slower_for_few_rows(problem, backends)
     if reason is not None:
         return reason
-    if plain and problem.pairs < WIDE_PAIRS:
+    wants_gradient = _wants_gradient(problem)
+    slow_half = wants_gradient and problem.query.dtype in HALF and not multiplies_half_in_tiles()
+    if plain and problem.pairs < WIDE_PAIRS and not slow_half:
         return None
-    if problem.pairs < SMALL_PAIRS and not plain and not problem.lowered.needs_no_mask:
-        return f"with a mask or a bias made dense 'reference' is faster below {SMALL_PAIRS:,} pairs"
-    limit = WIDE_PAIRS if plain and not _wants_gradient(problem) else FUSED_PAIRS
-    if problem.pairs < limit or (plain and not _wide(problem)) or not _runs("cpu", problem, backends):
+    small = FUSED_PAIRS if wants_gradient else SMALL_PAIRS
+    if problem.pairs < small and slow_half:
+        return f"of half precision with a gradient 'reference' is faster below {small:,} pairs"
+    if problem.pairs < small and not plain and not problem.lowered.needs_no_mask:
+        return f"with a mask or a bias made dense 'reference' is faster below {small:,} pairs"
+    wide = problem.query.device.type == "cpu" and microkernel_is_faster()
+    # PyTorch's forward pass multiplies in half precision, which is faster still; its backward pass is slower.
+    wide = wide and (problem.query.dtype == torch.float32 or slow_half)
+    limit = WIDE_PAIRS if wide and not wants_gradient else FUSED_PAIRS
+    if problem.pairs < limit or (plain and not wide) or not _runs("cpu", problem, backends):
         return None
     where = "on this processor" if plain else "under a mask or a bias"
     return f"{where} 'cpu' is faster from {limit:,} pairs on"
@@ -77,10 +88,17 @@ def specification_is_slower(problem: Problem, backends: Mapping[str, Backend]) -
         return None
     limit = WHOLE_ELEMENTS
     if _runs("cpu", problem, backends):
-        limit = FUSED_ELEMENTS if _wants_gradient(problem) else _fused_elements(problem)
+        limit = _fused_elements_with_gradient(problem) if _wants_gradient(problem) else _fused_elements(problem)
     if elements >= limit:
         return f"it would hold {elements:,} numbers at once; below {limit:,} it is as fast as anything"
     return None
+
+
+def _fused_elements_with_gradient(problem: Problem) -> int:
+    """`FUSED_ELEMENTS` of a problem with a gradient."""
+    row = problem.lowered.row
+    plain = row is not None and row.kind == "softmax" and isinstance(problem.prepared.primitive, InnerProduct)
+    return FUSED_PAIRS if plain else FUSED_ELEMENTS
 
 
 def _fused_elements(problem: Problem) -> int:
@@ -123,11 +141,6 @@ def are_few_rows(queries: int, read: int, may_hide: bool) -> bool:
     if may_hide:
         return read >= FEW_ROWS_HIDDEN * queries
     return read >= FEW_ROWS_NUMBERS or (read >= FEW_ROWS_NUMBERS_WITHOUT_BLAS and is_slow_for_mkl())
-
-
-def _wide(problem: Problem) -> bool:
-    # With half-precision inputs PyTorch's kernel multiplies in half precision, which is faster still.
-    return problem.query.dtype == torch.float32 and problem.query.device.type == "cpu" and microkernel_is_faster()
 
 
 def _wants_gradient(problem: Problem) -> bool:

@@ -49,6 +49,15 @@ def multiplies_bfloat16() -> bool:
     return target.multiplies_bfloat16()
 
 
+@cache
+def multiplies_half_in_tiles() -> bool:
+    """Whether the processor has matrix instructions for half precision (Intel's AMX), which PyTorch's kernels use."""
+    import torch
+
+    has = getattr(torch.cpu, "_is_amx_tile_supported", None)
+    return has is not None and bool(has())
+
+
 _FASTER: bool | None = None
 _LOCK = threading.RLock()
 
