@@ -13,8 +13,8 @@ from torch.autograd.function import once_differentiable
 
 from regard.errors import ArgumentError, ShapeError
 from regard.kernels.availability import why_missing
-from regard.models.matrix_products import grad_input, grad_weight, product_dtype
 from regard.models.step_products import compute_dtype
+from regard.nn.matrix_products import grad_input, grad_weight, product, product_dtype
 from regard.transforms import lies_in_memory
 
 CHUNK_ELEMENTS = 1 << 22
@@ -142,11 +142,10 @@ class _Gradients(NamedTuple):
 
 def _logits(inputs: Tensor, matrix: Tensor, bias: Tensor | None, own: Tensor) -> Tensor:
     """``inputs · matrixᵀ + bias`` in float32 or float64; ``own`` is memory in the dtype of the products."""
-    if bias is not None and own.dtype == bias.dtype:
-        return torch.addmm(bias, inputs, matrix.t(), out=own)
     exact = torch.promote_types(own.dtype, torch.float32)
-    logits = torch.mm(inputs, matrix.t(), out=own).to(exact)
-    return logits if bias is None else logits.add_(bias)
+    if bias is None or bias.dtype == own.dtype:
+        return product(inputs, matrix, bias, memory=own).to(exact)
+    return product(inputs, matrix, memory=own).to(exact).add_(bias)
 
 
 class _Rows(NamedTuple):

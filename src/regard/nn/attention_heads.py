@@ -1,6 +1,6 @@
 """The parts of multi-head attention: projections, heads, and the attention between them."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import reduce
 from operator import add, and_
 
@@ -14,9 +14,15 @@ from regard.attention.verbs import BackendName, run
 from regard.biases import AppendedBias, Bias
 from regard.errors import ArgumentError
 from regard.masks import AppendedMask, Mask
+from regard.nn.linear import linear
 from regard.normalizers import Normalizer
 from regard.positions import Rotary
 from regard.scores import Score
+
+
+def as_it_is(tensor: Tensor) -> Tensor:
+    """The tensor itself."""
+    return tensor
 
 
 class AttentionHeads(nn.MultiheadAttention):
@@ -76,40 +82,45 @@ class AttentionHeads(nn.MultiheadAttention):
         )
         return run(problem, self.backend, need_weights=need_weights)
 
-    def project(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def project(
+        self, query: Tensor, key: Tensor, value: Tensor, then: Callable[[Tensor], Tensor] = as_it_is
+    ) -> tuple[Tensor, Tensor, Tensor]:
         """The projections of the three inputs, all heads side by side: by one product if the inputs are one tensor.
 
         Args:
             query: ``[..., embed_dim]``.
             key: ``[..., kdim]``.
             value: ``[..., vdim]``.
+            then: what is done with each product's result, whatever its features mean; such as padding rows.
         """
         weights = self._input_weights()
         if len(weights) == 1 and query is key and key is value:
-            q, k, v = F.linear(query, weights[0], self.in_proj_bias).split(self._widths, dim=-1)
+            q, k, v = then(linear(query, weights[0], self.in_proj_bias)).split(self._widths, dim=-1)
             return q, k, v
-        return self.project_query(query), *self.project_memory(key, value)
+        return then(self.project_query(query)), *self.project_memory(key, value, then)
 
     def project_query(self, query: Tensor) -> Tensor:
         """The projection of the query alone, as `project` gives it."""
         weights = self._input_weights()
         bias = None if self.in_proj_bias is None else self.in_proj_bias[: self.embed_dim]
-        return F.linear(query, weights[0][: self.embed_dim], bias)
+        return linear(query, weights[0][: self.embed_dim], bias)
 
-    def project_memory(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+    def project_memory(
+        self, key: Tensor, value: Tensor, then: Callable[[Tensor], Tensor] = as_it_is
+    ) -> tuple[Tensor, Tensor]:
         """The projections of key and value, as `project` gives them: by one product if they are one tensor."""
         weights = self._input_weights()
         bias = None if self.in_proj_bias is None else self.in_proj_bias[self.embed_dim :]
         if len(weights) == 1:
             weight = weights[0][self.embed_dim :]
             if key is value:
-                k, v = F.linear(key, weight, bias).chunk(2, dim=-1)
+                k, v = then(linear(key, weight, bias)).chunk(2, dim=-1)
                 return k, v
             key_weight, value_weight = weight.chunk(2)
         else:
             _, key_weight, value_weight = weights
         key_bias, value_bias = (None, None) if bias is None else bias.chunk(2)
-        return F.linear(key, key_weight, key_bias), F.linear(value, value_weight, value_bias)
+        return then(linear(key, key_weight, key_bias)), then(linear(value, value_weight, value_bias))
 
     def split(self, projected: Tensor, batch_first: bool = True) -> Tensor:
         """Heads ``[batch, heads, length, head_dim]`` of what `project` gives for a batch.

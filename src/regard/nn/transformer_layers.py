@@ -10,6 +10,7 @@ from regard.errors import ArgumentError, UnknownNameError
 from regard.masks import Mask
 from regard.nn.dropout import Dropout
 from regard.nn.key_values import KeyValueCache, KeyValues
+from regard.nn.linear import Linear
 from regard.nn.multihead import MultiheadAttention
 from regard.nn.packing import Packing, packing_of, without_padding
 from regard.nn.recomputation import in_chunks, recomputed
@@ -85,8 +86,8 @@ class TransformerLayer(nn.Module):
         self.feedforward_chunk = feedforward_chunk
         self.activation_checkpointing = activation_checkpointing
         self.self_attn = attention
-        self.linear1 = nn.Linear(dim, feedforward)
-        self.linear2 = nn.Linear(feedforward, dim)
+        self.linear1 = Linear(dim, feedforward)
+        self.linear2 = Linear(feedforward, dim)
         self.norm1 = nn.LayerNorm(dim)
         self.norm2 = nn.LayerNorm(dim)
         self.dropout = Dropout(dropout)
@@ -109,7 +110,7 @@ class TransformerLayer(nn.Module):
     ) -> EncoderRows:
         """Self-attention of the input of a layer."""
         attention, rows = self.self_attn, self._before(rows, self.norm1)
-        query, key, value = (attention.split(packing.pad(each)) for each in attention.project(rows, rows, rows))
+        query, key, value = (attention.split(each) for each in attention.project(rows, rows, rows, packing.pad))
         first = 0 if cache is None else cache.length
         query, key = attention.rotate(query, first), attention.rotate(key, first)
         if cache is not None:
@@ -261,7 +262,7 @@ class TransformerDecoderLayer(TransformerLayer):
             lengths: ``int64 [batch]``, tokens of each source; None: all.
         """
         attention = self.multihead_attn
-        key, value = (attention.split(packing.pad(each)) for each in attention.project_memory(rows, rows))
+        key, value = (attention.split(each) for each in attention.project_memory(rows, rows, packing.pad))
         return KeyValues(attention.rotate(key), value, None if packing.index is None else lengths)
 
     def run(

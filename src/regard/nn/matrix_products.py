@@ -23,7 +23,9 @@ LEAST_ROWS = 16
 _OPERATORS: Any = torch.ops.mkldnn
 
 
-def product(inputs: Tensor, weight: Tensor, added: Tensor | None = None, *, reuses: bool = False) -> Tensor:
+def product(
+    inputs: Tensor, weight: Tensor, added: Tensor | None = None, *, reuses: bool = False, memory: Tensor | None = None
+) -> Tensor:
     """``inputs · weightᵀ + added``.
 
     Args:
@@ -31,11 +33,12 @@ def product(inputs: Tensor, weight: Tensor, added: Tensor | None = None, *, reus
         weight: ``[out, in]``.
         added: ``[out]`` or ``[rows, out]``; None: 0.
         reuses: whether the result may be written to ``added [rows, out]``, and returned as it.
+        memory: a tensor ``[rows, out]`` that the result may be written to, and returned as it; None: there is none.
     """
-    if not _is_for_onednn(inputs, weight):
+    if not suits_onednn(inputs, len(inputs), weight):
         if reuses and added is not None:
             return added.addmm_(inputs, weight.t())
-        output = inputs.new_empty(len(inputs), len(weight))
+        output = inputs.new_empty(len(inputs), len(weight)) if memory is None else memory
         if added is None:
             return torch.mm(inputs, weight.t(), out=output)
         return torch.addmm(added, inputs, weight.t(), out=output)
@@ -46,7 +49,7 @@ def product(inputs: Tensor, weight: Tensor, added: Tensor | None = None, *, reus
 
 def grad_input(gradient: Tensor, weight: Tensor) -> Tensor:
     """``gradient · weight``: that of a product's inputs, from that of the product."""
-    if not _is_for_onednn(gradient, weight):
+    if not suits_onednn(gradient, len(gradient), weight):
         return torch.mm(gradient, weight, out=gradient.new_empty(len(gradient), weight.shape[1]))
     return _OPERATORS._linear_pointwise(gradient, weight.t(), None, "none", [], "")
 
@@ -63,18 +66,18 @@ def product_dtype(dtype: torch.dtype, device: torch.device) -> torch.dtype:
     return torch.float32 if _has_no_bfloat16() else dtype
 
 
-def _is_for_onednn(inputs: Tensor, weight: Tensor) -> bool:
-    if torch.compiler.is_compiling():
+def suits_onednn(inputs: Tensor, rows: int, weight: Tensor) -> bool:
+    """Whether a product of so many rows with a weight, or its transpose, is faster by oneDNN."""
+    if torch.compiler.is_compiling() or not _is_faster():
         return False
     # Of a matrix with gaps between its rows it has only a plain loop, which takes a thousand times as long.
     return (
         inputs.dtype == torch.float32
         and inputs.device.type == "cpu"
-        and len(inputs) >= LEAST_ROWS
+        and rows >= LEAST_ROWS
         and weight.is_contiguous()
         and weight.numel() > 0
         and type(inputs) is Tensor
-        and _is_faster()
     )
 
 
