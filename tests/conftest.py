@@ -11,7 +11,6 @@ from hypothesis import settings
 
 from browsers import chromium  # noqa: F401
 from regard.kernels.cpu import compiling_process
-from regard.nn import matrix_products
 
 settings.register_profile("regard", deadline=None, max_examples=30, print_blob=True)
 settings.load_profile("regard")
@@ -65,10 +64,3 @@ def run_command(capsys, monkeypatch):
         return code, *capsys.readouterr()
 
     return call
-
-
-@pytest.fixture(params=["bfloat16 instructions", "no bfloat16 instructions"])
-def processor(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The tests that ask for it, as on both kinds of processors."""
-    monkeypatch.setattr(matrix_products, "_has_no_bfloat16", lambda: request.param.startswith("no"))
-    return request.param

@@ -15,7 +15,7 @@ import regard as package
 from regard.cli import cache as command
 from regard.kernels import availability
 from regard.kernels.cpu import cache, kernel, kernels, lstm_sequence
-from regard.nn import matrix_products
+from regard.models import matrix_products
 
 
 @pytest.fixture(autouse=True)

@@ -14,9 +14,9 @@ from torch.autograd.function import once_differentiable
 
 from regard.kernels.availability import why_missing
 from regard.models.cell_equations import lstm_step, lstm_step_gradients
+from regard.models.matrix_products import grad_input, grad_weight, product
 from regard.models.packed_dtypes import as_given, keep_dtypes
 from regard.models.packed_steps import Step, last_rows, states_before, steps_of
-from regard.nn.matrix_products import grad_input, grad_weight, product
 from regard.transforms import lies_in_memory
 
 COMPILED = 1 << 14

@@ -13,8 +13,8 @@ from torch.autograd.function import once_differentiable
 
 from regard.errors import ArgumentError, ShapeError
 from regard.kernels.availability import why_missing
+from regard.models.matrix_products import grad_input, grad_weight, product, product_dtype
 from regard.models.step_products import compute_dtype
-from regard.nn.matrix_products import grad_input, grad_weight, product, product_dtype
 from regard.transforms import lies_in_memory
 
 CHUNK_ELEMENTS = 1 << 22

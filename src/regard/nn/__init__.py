@@ -10,7 +10,6 @@ from regard.nn.dual_attention import ChannelAttention, DualAttention, PositionAt
 from regard.nn.feature_fusion import AFF, IAFF, MSCAM
 from regard.nn.key_values import KeyValueCache, KeyValues
 from regard.nn.layer_config import LayerConfig
-from regard.nn.linear import Linear
 from regard.nn.memory import Memory
 from regard.nn.multihead import MultiHeadAttention, MultiheadAttention
 from regard.nn.non_local import NonLocal
@@ -34,7 +33,6 @@ __all__ = [
     "KeyValueCache",
     "KeyValues",
     "LayerConfig",
-    "Linear",
     "MSCAM",
     "Memory",
     "MultiHeadAttention",

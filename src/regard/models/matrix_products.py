@@ -35,7 +35,7 @@ def product(
         reuses: whether the result may be written to ``added [rows, out]``, and returned as it.
         memory: a tensor ``[rows, out]`` that the result may be written to, and returned as it; None: there is none.
     """
-    if not suits_onednn(inputs, len(inputs), weight):
+    if not _is_for_onednn(inputs, weight):
         if reuses and added is not None:
             return added.addmm_(inputs, weight.t())
         output = inputs.new_empty(len(inputs), len(weight)) if memory is None else memory
@@ -49,7 +49,7 @@ def product(
 
 def grad_input(gradient: Tensor, weight: Tensor) -> Tensor:
     """``gradient · weight``: that of a product's inputs, from that of the product."""
-    if not suits_onednn(gradient, len(gradient), weight):
+    if not _is_for_onednn(gradient, weight):
         return torch.mm(gradient, weight, out=gradient.new_empty(len(gradient), weight.shape[1]))
     return _OPERATORS._linear_pointwise(gradient, weight.t(), None, "none", [], "")
 
@@ -66,18 +66,18 @@ def product_dtype(dtype: torch.dtype, device: torch.device) -> torch.dtype:
     return torch.float32 if _has_no_bfloat16() else dtype
 
 
-def suits_onednn(inputs: Tensor, rows: int, weight: Tensor) -> bool:
-    """Whether a product of so many rows with a weight, or its transpose, is faster by oneDNN."""
-    if torch.compiler.is_compiling() or not _is_faster():
+def _is_for_onednn(inputs: Tensor, weight: Tensor) -> bool:
+    if torch.compiler.is_compiling():
         return False
     # Of a matrix with gaps between its rows it has only a plain loop, which takes a thousand times as long.
     return (
         inputs.dtype == torch.float32
         and inputs.device.type == "cpu"
-        and rows >= LEAST_ROWS
+        and len(inputs) >= LEAST_ROWS
         and weight.is_contiguous()
         and weight.numel() > 0
         and type(inputs) is Tensor
+        and _is_faster()
     )
 
 

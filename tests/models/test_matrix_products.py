@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from regard.nn import matrix_products
-from regard.nn.matrix_products import grad_input, grad_weight, product, product_dtype
+from regard.models import matrix_products
+from regard.models.matrix_products import grad_input, grad_weight, product, product_dtype
 
 
 @pytest.fixture(params=[False, True], ids=["blas", "onednn"], autouse=True)
