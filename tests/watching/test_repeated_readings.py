@@ -254,9 +254,11 @@ def test_records_survive_pickling_and_inference_mode():
     model = Model(tensors())
     with regard.watch(model, read=STATISTICS) as seen, torch.inference_mode():
         model()
+    assert all(are_repeated(seen.calls))
     copies = [pickle.loads(pickle.dumps(call)) for call in seen.calls]
     for call, layer in zip(copies, model.layers, strict=True):
         assert_exact(call, *layer.tensors[:2])
+    assert not seen.calls[0].entropy.mul_(0).any()
 
 
 def test_gradients_are_the_same_bits():
@@ -276,6 +278,7 @@ def test_sizes_that_are_kept_are_few(monkeypatch):
     model = Model([tensors(1, keys=keys)[0] for keys in range(3, 23)])
     with regard.watch(model, read=STATISTICS) as seen:
         model()
+        assert 0 < len(seen._reader._known) <= 4
     assert 0 < len(KEPT.known) <= 4
     for call, layer in zip(seen.calls, model.layers, strict=True):
         assert_exact(call, *layer.tensors[:2])

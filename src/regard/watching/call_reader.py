@@ -10,6 +10,7 @@ import threading
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
 from regard.attention.backends.cpu.backend import Fused
@@ -77,7 +78,11 @@ class TakenReadings:
 
     def settle(self, call: AttentionCall) -> None:
         """Give them to the call."""
-        named = self.reading.named(self.memory).items()
+        memory = self.memory
+        if memory.is_inference() and not torch.is_inference_mode_enabled():
+            # Outside of inference mode its tensors could not be changed in place.
+            memory = memory.clone()
+        named = self.reading.named(memory).items()
         call.receive({name: chosen_heads(reading, self.chosen) for name, reading in named})
 
 
@@ -157,7 +162,6 @@ class CallReader:
             if len(self._groups) > ROOMY_GROUPS:
                 joined.release()
         if max(len(self._known), len(self._groups)) > KNOWN_LIMIT:
-            # Generation has other sizes in each step.
             self.forget()
 
     def forget(self) -> None:
@@ -174,10 +178,11 @@ class CallReader:
         return RepeatedReading.of(problem, self._read)
 
     def _remember(self, key: object, known: KnownCall) -> None:
-        self._known[key] = known
-        if len(KEPT.known) >= KNOWN_LIMIT:
-            KEPT.known.clear()
-        KEPT.known[self._asked, key] = known
+        for kept, name in ((self._known, key), (KEPT.known, (self._asked, key))):
+            if len(kept) >= KNOWN_LIMIT:
+                # Generation has other sizes in each step.
+                kept.clear()
+            kept[name] = known
 
     def _postpone(self, call: AttentionCall, joined: JoinedCalls, numbers: tuple[Tensor, ...]) -> None:
         """Leave a call's readings to the calls that are read together with it."""

@@ -272,8 +272,9 @@ are one kernel; a decoder's LSTM step, its attention and the loss on a vocabular
 decoder's steps run on the faster of PyTorch's two libraries; the gradient of the query's projection is one product
 for all steps; padding is not computed. Tried: a kernel of our own for the large products, at most as fast as PyTorch's
 oneDNN (83 to 103 against 86 to 106 thousand million multiply-adds a second); oneDNN in place of MKL for every linear
-layer, 3 to 4 % faster on an AMD processor, but it needs a forward pass of our own in place of `torch.nn.Linear`'s,
-which hooks and other libraries would no longer see."""
+layer, 2 to 3 % faster on an AMD processor for a batch of one size, but each number of tokens costs it 0.2 to 0.5 ms of
+compilation for each layer's shapes, which takes that gain away where batches differ; a kernel of attention in which
+short rows stand side by side, which takes a third of the time of PyTorch's, of a step 1 %."""
 
 LIMITED_BY_IN_BFLOAT16 = """\
 PyTorch's matrix products take 58 % of regard's step (46 % of the classifier's), and its copies between bfloat16 and
