@@ -48,6 +48,20 @@ def test_svg_parses_and_has_the_tokens_and_the_selection(show):
         assert text in tree.find("{http://www.w3.org/2000/svg}desc").text
 
 
+@pytest.mark.parametrize("token", ["mat", "WWW", "illicit", "مرحبا"])
+@pytest.mark.parametrize("view", ["alignment", "heads"])
+def test_short_tokens_are_not_cut(show, view, token):
+    axis = TokenAxis(("a", token, "b"))
+    weights = np.full((2, 3, 3), 1 / 3, np.float32)
+    shown = show(View(Document("short", (AttentionRecord("one", 0, "self", axis, axis, weights),))))
+    shown.show(view)
+    words = [element.text for element in ET.fromstring(shown.call("svg")).iter("{http://www.w3.org/2000/svg}text")]
+    assert words.count(token) >= 2
+    shown.click(side="query", row=1) if view == "heads" else shown.click(row=1, column=1)
+    words = [element.text for element in ET.fromstring(shown.call("svg")).iter("{http://www.w3.org/2000/svg}text")]
+    assert words.count(token) >= 2
+
+
 def test_a_locked_row_is_in_the_svg(show):
     shown = show(View(documents.alignment()[0], view="heads"))
     before = shown.call("svg")

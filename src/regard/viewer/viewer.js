@@ -1442,7 +1442,8 @@ class HeadsView extends RecordView {
   geometry(app) {
     const table = app.table();
     const { width, height } = app.area;
-    const label = Math.min(150, width * 0.27, Math.max(widest(table, "row"), widest(table, "column")) + 10);
+    // Eight beside the lines, and room for a rounded width.
+    const label = Math.min(150, width * 0.27, Math.max(widest(table, "row"), widest(table, "column")) + 14);
     const step = clamp((height - 34) / Math.max(1, table.rows, table.columns), 18, 30);
     const bars = clamp(width * 0.16, 30, 140);
     const spread = Math.min(520, width - 2 * label - bars - 24);
