@@ -91,3 +91,35 @@ def test_a_generator_that_cannot_be_rewound_is_not_recomputed():
     assert "cannot rewind" in plan.reasons["tiled"]
     with torch.no_grad():
         assert regard.plan(*inputs, normalizer=drawn).backend == "tiled"
+
+
+def attended(dtype, pairs, gradient=True):
+    """Queries, keys and values of 16 tokens in as many heads as make so many pairs."""
+    shape = (pairs // 2048, 8, 16, 32)
+    return [torch.zeros(shape, dtype=dtype, requires_grad=gradient) for _ in range(3)]
+
+
+def test_short_rows_with_a_gradient_run_on_the_specification_under_a_mask():
+    mask = masks.lengths(list(range(1, 17)) * 8)
+    assert regard.plan(*attended(torch.float32, 2**18), mask=mask).backend == "reference"
+    plan = regard.plan(*attended(torch.float32, 2**18, gradient=False), mask=mask)
+    assert plan.backend != "reference"
+    with torch.no_grad():
+        assert regard.plan(*attended(torch.float32, 2**18), mask=mask).backend == plan.backend
+    assert regard.plan(*attended(torch.float32, 2**19), mask=masks.lengths(list(range(1, 17)) * 16)).backend == "cpu"
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_half_precision_with_a_gradient_avoids_a_slow_backward_pass(dtype, monkeypatch):
+    monkeypatch.setattr("regard.attention.rules.microkernel_is_faster", lambda: True)
+    for tiles, small, large in ((False, "reference", "cpu"), (True, "sdpa", "sdpa")):
+        monkeypatch.setattr("regard.attention.rules.multiplies_half_in_tiles", lambda tiles=tiles: tiles)
+        assert regard.plan(*attended(dtype, 2**15)).backend == small
+        assert regard.plan(*attended(dtype, 2**19)).backend == large
+        assert regard.plan(*attended(dtype, 2**19, gradient=False)).backend == "sdpa"
+
+
+def test_rules_of_processors_are_not_those_of_other_devices():
+    for dtype in (torch.float32, torch.bfloat16):
+        inputs = [tensor.to("meta") for tensor in attended(dtype, 2**18)]
+        assert regard.plan(*inputs).backend == "sdpa"

@@ -14,6 +14,7 @@ Rule = Callable[[Problem, Mapping[str, Backend]], str | None]
 """``(problem, registry of backends) ->`` the reason why this backend is passed over; None if it should run."""
 
 HALF = (torch.bfloat16, torch.float16)
+"""The dtypes of half precision."""
 
 FUSED_PAIRS = 1 << 19
 """Pairs from which on the fused kernels are faster than PyTorch's: under a mask or a bias, and everywhere if products
@@ -56,18 +57,18 @@ def pytorch_is_slower(problem: Problem, backends: Mapping[str, Backend]) -> str 
     reason = _slower_for_few_rows(problem, backends)
     if reason is not None:
         return reason
-    wants_gradient = _wants_gradient(problem)
+    on_cpu = problem.query.device.type == "cpu"
+    wants_gradient = on_cpu and _wants_gradient(problem)
+    # PyTorch multiplies in half precision in its forward pass, which is faster still; its backward pass is slower.
     slow_half = wants_gradient and problem.query.dtype in HALF and not multiplies_half_in_tiles()
-    if plain and problem.pairs < WIDE_PAIRS and not slow_half:
-        return None
     small = FUSED_PAIRS if wants_gradient else SMALL_PAIRS
-    if problem.pairs < small and slow_half:
+    if slow_half and problem.pairs < small:
         return f"of half precision with a gradient 'reference' is faster below {small:,} pairs"
+    if plain and problem.pairs < WIDE_PAIRS:
+        return None
     if problem.pairs < small and not plain and not problem.lowered.needs_no_mask:
         return f"with a mask or a bias made dense 'reference' is faster below {small:,} pairs"
-    wide = problem.query.device.type == "cpu" and microkernel_is_faster()
-    # PyTorch's forward pass multiplies in half precision, which is faster still; its backward pass is slower.
-    wide = wide and (problem.query.dtype == torch.float32 or slow_half)
+    wide = on_cpu and (slow_half or problem.query.dtype == torch.float32) and microkernel_is_faster()
     limit = WIDE_PAIRS if wide and not wants_gradient else FUSED_PAIRS
     if problem.pairs < limit or (plain and not wide) or not _runs("cpu", problem, backends):
         return None
