@@ -86,7 +86,13 @@ def _task(
         work=lambda sizes: _work(sizes, ragged=ragged),
         oracle=by_rows(_attention, QKV, keep=_keep if ragged else None),
         requirements=(requirement,),
+        limited_by=LIMITED_BY,
     )
+
+
+LIMITED_BY = """\
+A step reads keys and values once, 128 MiB for the groups of heads, at about the rate at which the machine copies memory
+(see the table of limits below). So the ratio is what the time of PyTorch's kernel is to that of reading memory."""
 
 
 def _sizes(batch: int, heads: int, kv_heads: int, keys: int) -> dict[str, int]:
