@@ -180,6 +180,15 @@ def test_a_mask_that_changed_is_another_one():
         assert_exact(call, *model.layers[0].tensors[:2], (torch.arange(13) >= last).expand(2, 1, 1, 13))
 
 
+def test_only_calls_that_can_come_again_are_kept_for_later_contexts():
+    for given, kept in (("none", 1), ("causal", 1), ("padding", 0), ("numbers", 0)):
+        KEPT.known.clear()
+        with regard.watch(Model(tensors(), **options()[given]), read=STATISTICS) as seen:
+            seen.model()
+        assert all(are_repeated(seen.calls))
+        assert len(KEPT.known) == kept
+
+
 def test_tensors_that_are_negated_when_they_are_read():
     ((query, key, value),) = tensors(1)
     negated = torch.complex(torch.zeros_like(query), -query).conj().imag

@@ -60,6 +60,7 @@ class _KeptCalls(threading.local):
 
 
 KEPT = _KeptCalls()
+"""What this thread keeps of calls from one context to the next."""
 
 
 @dataclass(eq=False)
@@ -105,7 +106,7 @@ class CallReader:
     def known(self, alike: SameCall) -> KnownCall | None:
         """What is known of a call; None if nothing is."""
         known = self._known.get(alike.key)
-        if known is None and self._asked is not None:
+        if known is None and self._asked is not None and alike.lasts:
             known = KEPT.known.get((self._asked, alike.key))
             if known is not None:
                 self._known[alike.key] = known
@@ -144,7 +145,7 @@ class CallReader:
         reading = None if alike is None else self._repeated(found)
         if reading is not None and alike is not None:
             known = KnownCall(call.pattern(), found.without_numbers(), chosen, reading, None)
-            self._remember(alike.key, known)
+            self._remember(alike, known)
             return self.take_again(call, known, alike)
         joined = self._groups.get((key, chosen))
         if joined is None:
@@ -177,12 +178,10 @@ class CallReader:
             return None
         return RepeatedReading.of(problem, self._read)
 
-    def _remember(self, key: object, known: KnownCall) -> None:
-        for kept, name in ((self._known, key), (KEPT.known, (self._asked, key))):
-            if len(kept) >= KNOWN_LIMIT:
-                # Generation has other sizes in each step.
-                kept.clear()
-            kept[name] = known
+    def _remember(self, alike: SameCall, known: KnownCall) -> None:
+        _keep(self._known, alike.key, known)
+        if alike.lasts:
+            _keep(KEPT.known, (self._asked, alike.key), known)
 
     def _postpone(self, call: AttentionCall, joined: JoinedCalls, numbers: tuple[Tensor, ...]) -> None:
         """Leave a call's readings to the calls that are read together with it."""
@@ -194,3 +193,10 @@ class CallReader:
 def _reads_pairs(read: Readings) -> bool:
     """Whether more is read than statistics of rows and columns."""
     return bool(read.weights or read.pooled or read.tile or read.shares) or read.rows is not None
+
+
+def _keep(calls: dict[object, KnownCall], key: object, known: KnownCall) -> None:
+    """Keep a call in mind, and no more than `KNOWN_LIMIT`: generation has other sizes in each step."""
+    if len(calls) >= KNOWN_LIMIT:
+        calls.clear()
+    calls[key] = known

@@ -82,11 +82,13 @@ class SameCall(NamedTuple):
     Attributes:
         key: what they agree in.
         query, key_tensor: the numbers that weights are computed from, ``[batch, heads, length, dim]``.
+        lasts: whether the key has this meaning in later contexts, too: a mask's reading is forgotten with its context.
     """
 
     key: tuple[object, ...]
     query: Tensor
     key_tensor: Tensor
+    lasts: bool
 
 
 def same_call(masks: MaskReader, owner: Owner, args: Any, kwargs: Any) -> SameCall | None:
@@ -108,13 +110,15 @@ def same_call(masks: MaskReader, owner: Owner, args: Any, kwargs: Any) -> SameCa
     options: list[object] = [
         sizes, query.stride(), query.dtype, query.device, shape, key.stride(), key.dtype, values, owner.groups,
     ]  # fmt: skip
+    lasts = True
     for option in (*args[3:], *kwargs.items()):
         given = option[1] if isinstance(option, tuple) else option
         options.append(option)
         if isinstance(given, Tensor):
             # Its reading is a new one where the mask changed.
             options[-1] = masks.read(_mask_axes(given, query, key)).content
-    return SameCall(tuple(options), query, key)
+            lasts = lasts and not isinstance(options[-1], MaskReading)
+    return SameCall(tuple(options), query, key, lasts)
 
 
 @lru_cache(maxsize=16)

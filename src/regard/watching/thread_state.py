@@ -126,6 +126,7 @@ def run_watched(
         heads: changes its output.
         same: as for `Observer.take`.
     """
+    # The caller is a handler, whose own variables tell nothing.
     frame = sys._getframe(2)
     told = [(observer, owner) for observer in STATE.observers if (owner := observer.owner(frame)) is not None]
     if not told:

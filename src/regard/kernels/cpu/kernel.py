@@ -66,7 +66,7 @@ class Kernel:
     def is_compiled(self) -> bool:
         """Whether it is loaded, or kept on disk."""
         folder = None if self.is_loaded else cache_folder()
-        return self.is_loaded or (folder is not None and os.path.exists(self._path(folder)))
+        return self.is_loaded or (folder is not None and self._is_kept(folder))
 
     @property
     def address(self) -> int:
@@ -104,8 +104,11 @@ class Kernel:
         return self._compile(path)
 
     def _is_missing(self, folder: Path) -> bool:
+        return not self.is_loaded and self._elsewhere is None and not self._is_kept(folder)
+
+    def _is_kept(self, folder: Path) -> bool:
         # In a folder that may not be looked into nothing exists; a path's own method would raise.
-        return not self.is_loaded and self._elsewhere is None and not os.path.exists(self._path(folder))
+        return os.path.exists(self._path(folder))
 
     def _path(self, folder: Path) -> Path:
         return folder / f"{self.name}-{self._fingerprint()}.kernel"
