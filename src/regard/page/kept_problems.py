@@ -27,12 +27,15 @@ class KeptProblems(Watch):
         self.problems: list[Problem | None] = []
 
     def take(
-        self, owner: Owner, read: Callable[[], Intercepted], same: Callable[[Owner], SameCall | None] = is_like_no_other
+        self,
+        owner: Owner,
+        read: Callable[[Owner], Intercepted],
+        same: Callable[[Owner], SameCall | None] = is_like_no_other,
     ) -> None:
         found: list[Intercepted] = []
 
-        def kept() -> Intercepted:
-            found.append(read())
+        def kept(owner: Owner) -> Intercepted:
+            found.append(read(owner))
             return found[-1]
 
         before = len(self.calls)

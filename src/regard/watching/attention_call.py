@@ -121,13 +121,23 @@ class AttentionCall:
     def pattern(self) -> "AttentionCall":
         """The same call without readings."""
         made = object.__new__(AttentionCall)
-        vars(made).update((name, value) for name, value in vars(self).items() if name not in _READINGS)
+        # What is as the class has it takes time in each copy.
+        kept = (item for item in vars(self).items() if item[0] not in _READINGS and item not in _DEFAULTS)
+        vars(made).update(kept)
         return made
 
-    def another(self, name: str, layer: int, kind: Kind, forward: int, number: int) -> "AttentionCall":
-        """Of a pattern: a call that differs from it in what is given, and has no readings yet."""
+    def of_module(self, name: str, layer: int, kind: Kind) -> "AttentionCall":
+        """Of a pattern: that of another module."""
         made = object.__new__(AttentionCall)
-        vars(made).update(vars(self), name=name, layer=layer, kind=kind, forward=forward, number=number)
+        made.__dict__ |= self.__dict__
+        made.name, made.layer, made.kind = name, layer, kind
+        return made
+
+    def another(self, layer: int, forward: int, number: int) -> "AttentionCall":
+        """Of a pattern: another call of the module, which has no readings yet."""
+        made = object.__new__(AttentionCall)
+        made.__dict__ |= self.__dict__
+        made.layer, made.forward, made.number = layer, forward, number
         return made
 
     def receive(self, readings: dict[str, Tensor | None]) -> None:
@@ -188,6 +198,9 @@ class AttentionCall:
 
 for _name in READ:
     setattr(AttentionCall, _name, _Reading(_name))
+
+_DEFAULTS = [(field.name, field.default) for field in fields(AttentionCall)]
+"""What a call is that says nothing else."""
 
 _READINGS = frozenset({*READ, "_postponed"})
 """What the record of a call has of its readings."""

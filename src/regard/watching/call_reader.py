@@ -7,21 +7,22 @@
 """
 
 import threading
-from dataclasses import dataclass
-from typing import NamedTuple
+from operator import attrgetter
+from typing import NamedTuple, TypeVar
 
-import torch
 from torch import Tensor
 
 from regard.attention.backends.cpu.backend import Fused
 from regard.attention.backends.cpu.repeated_reading import STATISTICS, RepeatedReading
 from regard.attention.planner import BACKENDS, choose_reader
 from regard.attention.readings import Readings
-from regard.transforms import lies_in_memory
+from regard.transforms import lie_in_memory
 from regard.watching.attention_call import AttentionCall
 from regard.watching.intercepted import Intercepted
 from regard.watching.joined_calls import KEPT_NUMBERS, JoinedCalls, chosen_heads, joint, numbers_of
 from regard.watching.sdpa import SameCall
+
+Call = TypeVar("Call")
 
 KNOWN_LIMIT = 256
 """Sizes of calls that are kept in mind."""
@@ -63,27 +64,23 @@ KEPT = _KeptCalls()
 """What this thread keeps of calls from one context to the next."""
 
 
-@dataclass(eq=False)
-class TakenReadings:
-    """The readings of one call, in one piece of memory until one is asked for.
+class TakenReadings(NamedTuple):
+    """The readings of one call, where they were written, until one is asked for.
 
     Attributes:
         reading: took them.
-        memory: what it gave.
+        memory, place: what it gave.
         chosen: the heads that the call has readings of; None: all.
     """
 
     reading: RepeatedReading
     memory: Tensor
+    place: int
     chosen: tuple[int, ...] | None
 
     def settle(self, call: AttentionCall) -> None:
         """Give them to the call."""
-        memory = self.memory
-        if memory.is_inference() and not torch.is_inference_mode_enabled():
-            # Outside of inference mode its tensors could not be changed in place.
-            memory = memory.clone()
-        named = self.reading.named(memory).items()
+        named = self.reading.named(self.memory, self.place).items()
         call.receive({name: chosen_heads(reading, self.chosen) for name, reading in named})
 
 
@@ -101,7 +98,7 @@ class CallReader:
         self._groups: dict[object, JoinedCalls] = {}
         self._known: dict[object, KnownCall] = {}
         self._copied = 0
-        self._asked = None if alone or _reads_pairs(read) else (*(getattr(read, name) for name in STATISTICS), heads)
+        self._asked = None if alone or _reads_pairs(read) else (_statistics_of(read), heads)
 
     def known(self, alike: SameCall) -> KnownCall | None:
         """What is known of a call; None if nothing is."""
@@ -110,10 +107,10 @@ class CallReader:
             known = KEPT.known.get((self._asked, alike.key))
             if known is not None:
                 self._known[alike.key] = known
-        if known is not None and known.reading is not None:
-            # A kernel reads numbers as they lie in memory.
-            return known if lies_in_memory(alike.query) and not alike.key_tensor.is_neg() else None
-        return known
+        if known is None or known.reading is None:
+            return known
+        # A kernel reads numbers as they lie in memory.
+        return known if lie_in_memory(alike.query, alike.key_tensor) else None
 
     def take_again(self, call: AttentionCall, known: KnownCall, alike: SameCall) -> None:
         """Take the readings of a call like one that is known.
@@ -125,7 +122,7 @@ class CallReader:
         """
         query, key = alike.query, alike.key_tensor
         if known.reading is not None:
-            call.postpone(TakenReadings(known.reading, known.reading.take(query, key), known.chosen))
+            call.postpone(TakenReadings(known.reading, *known.reading.take(query, key), known.chosen))
         elif known.joined is not None:
             self._postpone(call, known.joined, (query, key))
 
@@ -172,16 +169,16 @@ class CallReader:
     def _repeated(self, found: Intercepted) -> RepeatedReading | None:
         """The launches that read a call, if there are any."""
         problem = found.problem
-        if self._asked is None or problem is None or not lies_in_memory(problem.query) or problem.key.is_neg():
+        if self._asked is None or problem is None or not lie_in_memory(problem.query, problem.key):
             return None
         if type(choose_reader(problem, BACKENDS["reference"])) is not Fused:
             return None
         return RepeatedReading.of(problem, self._read)
 
     def _remember(self, alike: SameCall, known: KnownCall) -> None:
-        _keep(self._known, alike.key, known)
+        keep_few(self._known, alike.key, known)
         if alike.lasts:
-            _keep(KEPT.known, (self._asked, alike.key), known)
+            keep_few(KEPT.known, (self._asked, alike.key), known)
 
     def _postpone(self, call: AttentionCall, joined: JoinedCalls, numbers: tuple[Tensor, ...]) -> None:
         """Leave a call's readings to the calls that are read together with it."""
@@ -190,13 +187,16 @@ class CallReader:
             self.settle()
 
 
+_statistics_of = attrgetter(*STATISTICS)
+
+
 def _reads_pairs(read: Readings) -> bool:
     """Whether more is read than statistics of rows and columns."""
     return bool(read.weights or read.pooled or read.tile or read.shares) or read.rows is not None
 
 
-def _keep(calls: dict[object, KnownCall], key: object, known: KnownCall) -> None:
+def keep_few(calls: dict[object, Call], key: object, call: Call) -> None:
     """Keep a call in mind, and no more than `KNOWN_LIMIT`: generation has other sizes in each step."""
     if len(calls) >= KNOWN_LIMIT:
         calls.clear()
-    calls[key] = known
+    calls[key] = call

@@ -96,6 +96,7 @@ def _handle_encoder_layer(function: Function, args: Any, kwargs: Any) -> Any:
     return run_watched(function, args, kwargs, lambda owner: read_encoder_layer(masks, arguments), keep_output)
 
 
+@cache
 def watched_flex(original: Function) -> Function:
     """FlexAttention under one of its names, seen by those who watch."""
 

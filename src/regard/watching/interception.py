@@ -11,12 +11,11 @@ A `TorchFunctionMode` sees each call of a PyTorch function that Python makes in 
 Everything is installed by the first context and restored by the last one. A call runs as it is, and is read after it.
 """
 
-import inspect
 import sys
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import wraps
+from functools import cache, wraps
 from types import FunctionType
 from typing import Any
 
@@ -27,7 +26,7 @@ from torch.overrides import TorchFunctionMode
 from regard.attention.listeners import LISTENERS
 from regard.nn.key_values import KeyValueCache
 from regard.watching.handlers import HANDLERS, listen, watched_flex, watched_sdpa
-from regard.watching.thread_state import SDPA, STATE, Function, Observer, without_mode
+from regard.watching.thread_state import SDPA, STATE, Function, Observer, leave_mode, without_mode
 
 HAS_TORCH_FUNCTION = torch.overrides.has_torch_function
 
@@ -48,21 +47,33 @@ class _Mode(TorchFunctionMode):
 @contextmanager
 def observing(observer: Observer) -> Iterator[None]:
     """Tell an observer of all attention calls that this thread makes."""
-    _INSTALLATION.enter(observer.names.files)
-    STATE.observers.append(observer)
+    begin(observer)
     try:
-        if STATE.mode is None:
-            STATE.mode = _Mode()
-            torch._C._push_on_torch_function_stack(STATE.mode)
         yield
     finally:
-        STATE.observers.remove(observer)
-        if not STATE.observers:
-            without_mode(lambda: None, put_back=False)
-            STATE.mode, STATE.softmax = None, None
-            STATE.products.clear()
-            STATE.masks.clear()
-        _INSTALLATION.leave()
+        end(observer)
+
+
+def begin(observer: Observer) -> None:
+    """Tell an observer of all attention calls that this thread makes, until `end`."""
+    _INSTALLATION.enter(observer.names.files)
+    state = STATE
+    state.observers.append(observer)
+    if state.mode is None:
+        state.mode = _Mode()
+        torch._C._push_on_torch_function_stack(state.mode)
+
+
+def end(observer: Observer) -> None:
+    """Tell an observer of no further call."""
+    state = STATE
+    state.observers.remove(observer)
+    if not state.observers:
+        leave_mode()
+        state.mode, state.softmax = None, None
+        state.products.clear()
+        state.masks.clear()
+    _INSTALLATION.leave()
 
 
 @wraps(HAS_TORCH_FUNCTION)
@@ -83,6 +94,7 @@ def without_fast_paths() -> Iterator[None]:
         torch.backends.mha.set_fastpath_enabled(enabled)
 
 
+@cache
 def _reported(method: Function) -> Function:
     """A method that reorders the batch rows of a cache, and tells of it."""
 
@@ -96,10 +108,13 @@ def _reported(method: Function) -> Function:
     return reorder
 
 
-NAMES = frozenset(
-    {"scaled_dot_product_attention", "flex_attention", "compile_friendly_flex_attention", "EncoderDecoderCache"}
-)
-"""Names by which modules of Python are searched; each once, and those that have one of these again."""
+_FUNCTION, _FLEX, _COMPILED_FLEX = (
+    "scaled_dot_product_attention", "flex_attention", "compile_friendly_flex_attention",
+)  # fmt: skip
+"""Names that are looked for in modules of Python: once in each, then in those that had one, and in those of the watched
+model."""
+
+_NEVER_SEARCHED = ("torch._C", "torch._dynamo", "regard.watching")
 
 
 class _Installation:
@@ -110,11 +125,14 @@ class _Installation:
         self._contexts = 0
         self._replaced: list[tuple[Any, str, Any, Any]] = []
         self._hook: Any = None
-        self._searched: set[str] = set()
+        self._searched: dict[str, object] = {}
         self._imported: tuple[int, str] = (0, "")
-        self._places: set[str] = set()
+        self._functions: list[dict[str, Any]] = []
+        self._flex: list[dict[str, Any]] = []
+        self._flex_function: Function | None = None
+        self._wrapped: list[tuple[dict[str, Any] | type, str, Callable[[Function], Function]]] = []
 
-    def enter(self, used: Iterable[str]) -> None:
+    def enter(self, used: set[str]) -> None:
         """Install what is not installed yet.
 
         Args:
@@ -158,41 +176,54 @@ class _Installation:
                 for name in [name for name, value in names.items() if value is SDPA and name != "SDPA"]:
                     self._replace(names, name, watched_sdpa)
 
-    def _replace_names(self, used: Iterable[str]) -> None:
-        new: set[str] = set()
+    def _replace_names(self, used: set[str]) -> None:
         # A module that is imported becomes the last one.
         state = len(sys.modules), next(reversed(sys.modules))
         if state != self._imported:
-            new, self._imported = sys.modules.keys() - self._searched, state
-            self._searched |= new
-        flex = sys.modules.get("torch.nn.attention.flex_attention")
-        flex_function = None if flex is None else inspect.unwrap(vars(flex)["flex_attention"])
-        for name in {*new, *self._places, *used, "__main__"}:
-            names = getattr(sys.modules.get(name), "__dict__", None)
-            if names is None or name.startswith(("torch._C", "torch._dynamo", "regard.watching")):
-                continue
-            if not names.keys().isdisjoint(NAMES):
-                self._places.add(name)
-                self._replace_in(name, names, flex_function)
+            self._imported = state
+            self._search_new()
+        own = [_names_of(sys.modules.get(module)) for module in ("__main__", *used)]
+        for names in (*self._functions, *own):
+            if names.get(_FUNCTION) is SDPA:
+                self._replace(names, _FUNCTION, watched_sdpa)
+        function = self._flex_function
+        if function is not None:
+            for names in (*self._flex, *own):
+                given: Any = names.get(_FLEX)
+                compiled = type(given) is FunctionType and getattr(given, "_torchdynamo_orig_callable", None)
+                if given is function or compiled is function:
+                    self._replace(names, _FLEX, watched_flex(given))
+        for place, name, wrapper in self._wrapped:
+            original = vars(place)[name] if isinstance(place, type) else place[name]
+            if not hasattr(original, "__wrapped__"):
+                self._replace(place, name, wrapper(original))
 
-    def _replace_in(self, name: str, names: dict[str, Any], flex_function: Function | None) -> None:
-        """Replace the names of one module that mean an attention function."""
-        if names.get("scaled_dot_product_attention") is SDPA:
-            self._replace(names, "scaled_dot_product_attention", watched_sdpa)
-        if name == "transformers.integrations.flex_attention":
-            # It compiles `flex_attention` once, for good, so that name stays what it is.
-            wrapped = names.get("compile_friendly_flex_attention")
-            if wrapped is not None and not hasattr(wrapped, "__wrapped__"):
-                self._replace(names, "compile_friendly_flex_attention", watched_flex(wrapped))
-        elif flex_function is not None:
-            given: Any = names.get("flex_attention")
-            if given is flex_function or getattr(given, "_torchdynamo_orig_callable", None) is flex_function:
-                self._replace(names, "flex_attention", watched_flex(given))
-        if name == "transformers.cache_utils":
-            for cache in (names["Cache"], names["EncoderDecoderCache"]):
-                method = vars(cache).get("reorder_cache")
-                if method is not None and not hasattr(method, "__wrapped__"):
-                    self._replace(cache, "reorder_cache", _reported(method))
+    def _search_new(self) -> None:
+        """Search the modules that were imported since, for what will have to be replaced."""
+        for name, module in dict(sys.modules).items():
+            if self._searched.get(name) is module or name.startswith(_NEVER_SEARCHED):
+                continue
+            self._searched[name] = module
+            names = _names_of(module)
+            if _FUNCTION in names:
+                self._functions.append(names)
+            if name == "torch.nn.attention.flex_attention":
+                self._flex_function = names.get(_FLEX)
+            if name == "transformers.integrations.flex_attention" and _COMPILED_FLEX in names:
+                # It compiles `flex_attention` once, for good, so that name stays what it is.
+                self._wrapped.append((names, _COMPILED_FLEX, watched_flex))
+            elif type(names.get(_FLEX)) is FunctionType:
+                self._flex.append(names)
+            if name == "transformers.cache_utils":
+                caches = [names[cache] for cache in ("Cache", "EncoderDecoderCache") if cache in names]
+                self._wrapped += [
+                    (kind, "reorder_cache", _reported) for kind in caches if "reorder_cache" in vars(kind)
+                ]
+
+
+def _names_of(module: object) -> dict[str, Any]:
+    """The names of a module of Python; none where it is not imported."""
+    return getattr(module, "__dict__", {})
 
 
 _INSTALLATION = _Installation()

@@ -8,7 +8,7 @@ Hugging Face's attention functions do; no hook on a module is needed, which woul
 import re
 from collections.abc import Iterable
 from functools import cache, lru_cache
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
 from torch import Tensor, nn
@@ -75,9 +75,10 @@ class ModuleNames:
             code = frame.f_code
             if code.co_name == "sdpa_attention_forward":
                 packed = packed or _is_packed(frame)
-            if code.co_argcount and code.co_varnames[0] in SELF_ARGUMENTS:
+            first = _module_argument(code)
+            if first is not None:
                 given = frame.f_locals
-                module = given.get(code.co_varnames[0])
+                module = given.get(first)
                 name = self.names.get(id(module))
                 if name is not None and isinstance(module, nn.Module):
                     cross = self._says_cross(name, module) or _gets_other_keys(module, frame, given)
@@ -97,8 +98,8 @@ class ModuleNames:
         """Whether a module says that it attends to another sequence, by its name or an attribute."""
         said = self._attends_elsewhere.get(name)
         if said is None:
-            named = any(CROSS_NAMES.search(part) for part in name.split(".")[-2:])
-            said = self._attends_elsewhere[name] = named or getattr(module, "is_cross_attention", False) is True
+            said = _is_cross_name(name) or getattr(module, "is_cross_attention", False) is True
+            self._attends_elsewhere[name] = said
         return said
 
     def layer(self, name: str) -> int:
@@ -150,12 +151,34 @@ def _files_of_class(kind: type) -> frozenset[str]:
     return frozenset(base.__module__ for base in kind.__mro__)
 
 
+@lru_cache(maxsize=1024)
+def _is_cross_name(name: str) -> bool:
+    """Whether the last two parts of a module's name say that it attends to another sequence."""
+    return any(CROSS_NAMES.search(part) for part in name.split(".")[-2:])
+
+
 def _pattern(name: str) -> str:
     return ".".join("#" if part.isdigit() else part for part in name.split("."))
 
 
 def _integers(name: str) -> tuple[int, ...]:
     return tuple(int(part) for part in name.split(".") if part.isdigit())
+
+
+@lru_cache(maxsize=4096)
+def _module_argument(code: CodeType) -> str | None:
+    """The first parameter of a function, if its name is that of a module."""
+    # In Python 3.11 the names are a new tuple each time.
+    name = code.co_varnames[0] if code.co_argcount else ""
+    return name if name in SELF_ARGUMENTS else None
+
+
+@lru_cache(maxsize=4096)
+def _telling_arguments(code: CodeType) -> frozenset[str]:
+    """The parameters of a function that may tell that a module attends to another sequence."""
+    arguments = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    names = (*CROSS_ARGUMENTS, "key") if code.co_name == "forward" else CROSS_ARGUMENTS
+    return frozenset(names).intersection(arguments)
 
 
 def _gets_other_keys(module: nn.Module, frame: FrameType, given: dict[str, Any]) -> bool:
@@ -166,30 +189,23 @@ def _gets_other_keys(module: nn.Module, frame: FrameType, given: dict[str, Any])
         frame: of the method, or of a function that it calls and that gets the module.
         given: the frame's variables.
     """
-    if frame.f_code.co_varnames[0] != "self":
+    if _module_argument(frame.f_code) != "self":
         above = frame.f_back
-        while above is not None and above.f_code.co_varnames[:1] != ("self",):
+        while above is not None and _module_argument(above.f_code) != "self":
             above = above.f_back
         if above is None:
             return False
         frame, given = above, above.f_locals
-    if given.get("self") is not module:
+    telling = _telling_arguments(frame.f_code)
+    if not telling or given.get("self") is not module:
         return False
-    for argument in CROSS_ARGUMENTS:
-        if given.get(argument) is not None and _is_argument(frame, argument):
-            return True
+    if any(given.get(argument) is not None for argument in telling if argument != "key"):
+        return True
     query, key, value = given.get("query"), given.get("key"), given.get("value")
-    if key is None or not isinstance(query, Tensor) or not isinstance(key, Tensor) or query is key:
-        return False
-    if frame.f_code.co_name != "forward" or not _is_argument(frame, "key"):
+    if "key" not in telling or query is key or not isinstance(query, Tensor) or not isinstance(key, Tensor):
         return False
     # Four axes are heads, which differ in self-attention too: those of a cache are more than the query's.
     return query.dim() == key.dim() < 4 and (key is value or query.shape != key.shape)
-
-
-def _is_argument(frame: FrameType, name: str) -> bool:
-    code = frame.f_code
-    return name in code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
 
 
 def _is_packed(frame: FrameType) -> bool:

@@ -101,24 +101,32 @@ def same_call(masks: MaskReader, owner: Owner, args: Any, kwargs: Any) -> SameCa
     """
     if len(args) < 3 or owner.packed:
         return None
-    query, key, value = args[:3]
+    query, key, value = args[0], args[1], args[2]
     if not type(query) is type(key) is type(value) is Tensor or query.is_nested or key.is_nested or value.is_nested:
         return None
-    sizes, shape, values = query.shape, key.shape, value.shape
-    if not len(sizes) == len(shape) == 4 or sizes[:2] != shape[:2] or sizes[3] != shape[3] or values[:-1] != shape[:-1]:
+    if not query.dim() == key.dim() == value.dim() == 4:
         return None
-    options: list[object] = [
-        sizes, query.stride(), query.dtype, query.device, shape, key.stride(), key.dtype, values, owner.groups,
-    ]  # fmt: skip
-    lasts = True
-    for option in (*args[3:], *kwargs.items()):
-        given = option[1] if isinstance(option, tuple) else option
-        options.append(option)
-        if isinstance(given, Tensor):
+    (batch, heads, queries, dim), (batch_too, heads_too, keys, dim_too) = query.shape, key.shape
+    values = value.shape
+    if batch != batch_too or heads != heads_too or dim != dim_too or values[0] != batch or values[1] != heads:
+        return None
+    if values[2] != keys:
+        return None
+    options, lasts = [*kwargs, *args[3:], *kwargs.values()], True
+    for place, option in enumerate(options):
+        if type(option) not in _CONSTANTS and isinstance(option, Tensor):
             # Its reading is a new one where the mask changed.
-            options[-1] = masks.read(_mask_axes(given, query, key)).content
-            lasts = lasts and not isinstance(options[-1], MaskReading)
-    return SameCall(tuple(options), query, key, lasts)
+            options[place] = content = masks.read(_mask_axes(option, query, key)).content
+            lasts = lasts and not isinstance(content, MaskReading)
+    alike = (
+        batch, heads, queries, keys, dim, values[3], query.stride(), key.stride(), query.dtype, key.dtype, query.device,
+        owner.groups, *options,
+    )  # fmt: skip
+    return SameCall(alike, query, key, lasts)
+
+
+_CONSTANTS = frozenset({type(None), bool, int, float, str})
+"""Types of options that are no tensors: asking for these takes less time."""
 
 
 @lru_cache(maxsize=16)

@@ -4,8 +4,6 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable
-from functools import partial
-from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -20,6 +18,10 @@ from regard.watching.products import Softmax, four_axes
 
 if TYPE_CHECKING:
     from regard.watching.sdpa import SameCall
+
+# The modes of this thread that see each function of PyTorch.
+_count = torch._C._len_torch_function_stack
+_pop, _push = torch._C._pop_torch_function_stack, torch._C._push_on_torch_function_stack
 
 SDPA = F.scaled_dot_product_attention
 """PyTorch's own function, as it is before any name is replaced."""
@@ -46,11 +48,9 @@ class Observer:
     def __init__(self, model: nn.Module):
         self.names = ModuleNames(model)
 
-    def owner(self, frame: FrameType) -> Owner | None:
-        """Whose call it is; None: it is none of this context's concern."""
-        return self.names.owner(frame)
-
-    def take(self, owner: Owner, read: Callable[[], Intercepted], same: "Callable[[Owner], SameCall | None]") -> None:
+    def take(
+        self, owner: Owner, read: Callable[[Owner], Intercepted], same: "Callable[[Owner], SameCall | None]"
+    ) -> None:
         """Is told of a call, after it ran.
 
         Args:
@@ -127,36 +127,25 @@ def run_watched(
         same: as for `Observer.take`.
     """
     # The caller is a handler, whose own variables tell nothing.
-    frame = sys._getframe(2)
-    told = [(observer, owner) for observer in STATE.observers if (owner := observer.owner(frame)) is not None]
+    frame, state = sys._getframe(2), STATE
+    told = [(observer, owner) for observer in state.observers if (owner := observer.names.owner(frame))]
+    del frame
     if not told:
         return function(*args, **kwargs)
-    del frame
     # The mode costs time for each function, and sees nothing that matters while a call runs and is read.
-    return without_mode(partial(_run_told, told, function, args, kwargs, read, heads, same))
-
-
-def _run_told(
-    told: list[tuple[Observer, Owner]],
-    function: Function,
-    args: Any,
-    kwargs: Any,
-    read: Callable[[Owner], Intercepted],
-    heads: "Heads",
-    same: "Callable[[Owner], SameCall | None]",
-) -> Any:
-    """Run a call, then tell these observers."""
-    STATE.inside += 1
+    above = leave_mode()
+    state.inside += 1
     try:
         output = function(*args, **kwargs)
         for observer, owner in told:
             if observer.changes:
                 output = heads(output, observer, owner)
             else:
-                observer.take(owner, partial(read, owner), same)
+                observer.take(owner, read, same)
         return output
     finally:
-        STATE.inside -= 1
+        state.inside -= 1
+        return_to_mode(above)
 
 
 Heads = Callable[[Any, Observer, Owner], Any]
@@ -190,21 +179,36 @@ def keep_output(output: Any, observer: Observer, owner: Owner) -> Any:
     return output
 
 
-def without_mode(call: Callable[[], Any], put_back: bool = True) -> Any:
-    """Call with the mode off, wherever it is among the modes of this thread."""
-    mode, above, found = STATE.mode, [], False
-    while torch._C._len_torch_function_stack() and not found:
-        top = torch._C._pop_torch_function_stack()
-        found = top is mode
-        if not found:
-            above.append(top)
-    for other in reversed(above):
-        torch._C._push_on_torch_function_stack(other)
+def without_mode(call: Callable[[], Any]) -> Any:
+    """Call with the mode off."""
+    above = leave_mode()
     try:
         return call()
     finally:
-        if found and put_back:
-            others = [torch._C._pop_torch_function_stack() for _ in above]
-            torch._C._push_on_torch_function_stack(mode)
-            for other in reversed(others):
-                torch._C._push_on_torch_function_stack(other)
+        return_to_mode(above)
+
+
+def leave_mode() -> list[Any] | None:
+    """Take the mode off, wherever it is among the modes of this thread; those above it, or None if it was not on."""
+    mode, above = STATE.mode, []
+    while _count():
+        top = _pop()
+        if top is mode:
+            break
+        above.append(top)
+    else:
+        top = None
+    for other in reversed(above):
+        _push(other)
+    return None if top is None else above
+
+
+def return_to_mode(above: list[Any] | None) -> None:
+    """Put the mode back, below those that were above it."""
+    if above is None:
+        return
+    for _ in above:
+        _pop()
+    _push(STATE.mode)
+    for other in reversed(above):
+        _push(other)

@@ -1,22 +1,22 @@
 """``with regard.watch(model) as seen``: a record of every attention call of a model, whose output does not change."""
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, ExitStack
-from typing import TYPE_CHECKING, Any, Self, cast
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, cast
 
 import torch
 from torch import Tensor, nn
 
 from regard.attention.readings import Readings
 from regard.errors import ArgumentError, KindError
-from regard.shapes import kind_of, spread_heads
+from regard.shapes import Grid, kind_of, spread_heads
 from regard.transforms import active_transform
 from regard.watching.attention_call import AttentionCall, Kind
-from regard.watching.call_reader import CallReader, KnownCall
+from regard.watching.call_reader import CallReader, KnownCall, keep_few
 from regard.watching.coverage import Coverage
 from regard.watching.generation import Reordering, stitch
 from regard.watching.intercepted import Intercepted
-from regard.watching.interception import observing
+from regard.watching.interception import begin, end
 from regard.watching.joined_calls import chosen_heads
 from regard.watching.output_projection import heads_of_projection, output_projection
 from regard.watching.owners import Owner
@@ -27,6 +27,21 @@ from regard.watching.watch_arguments import check_watched_readings, chosen_numbe
 
 if TYPE_CHECKING:
     from regard.records import AttentionRecord, Axis, Document
+
+
+class _MetCall(NamedTuple):
+    """A call of one module, as the pattern of its next ones.
+
+    Attributes:
+        known, owner: what it is known by, and whose it is.
+        call: without readings.
+        is_square: whether it has as many keys as queries, and several.
+    """
+
+    known: KnownCall
+    owner: Owner
+    call: AttentionCall
+    is_square: bool
 
 
 class Watch(Observer):
@@ -57,25 +72,26 @@ class Watch(Observer):
         self._forwards = 0
         self._in_forward: dict[str, int] = {}
         self._causal: set[str] = set()
-        self._open: ExitStack | None = None
+        self._is_open = False
+        self._met: dict[object, _MetCall] = {}
         self._reader = CallReader(read, heads, alone=keep or norms or outputs)
 
     def __enter__(self) -> Self:
-        if self._open is not None:
+        if self._is_open:
             raise ArgumentError("this context is open already; call regard.watch again for another one")
         refuse_compiled(self.names.modules)
-        stack = ExitStack()
-        stack.enter_context(observing(self))
-        self._open = stack
+        begin(self)
+        self._is_open = True
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: object, traceback: object) -> None:
-        stack, self._open = self._open, None
-        if stack is not None:
-            stack.close()
+        if self._is_open:
+            self._is_open = False
+            end(self)
         if kind is None:
             self._reader.settle()
             self._reader.forget()
+            self._met.clear()
             self._coverage.tell(self._layers, bool(self.calls))
 
     # What the interception asks and tells.
@@ -97,7 +113,10 @@ class Watch(Observer):
         self._reorderings.append(Reordering(number, index.detach().cpu()))
 
     def take(
-        self, owner: Owner, read: Callable[[], Intercepted], same: Callable[[Owner], SameCall | None] = is_like_no_other
+        self,
+        owner: Owner,
+        read: Callable[[Owner], Intercepted],
+        same: Callable[[Owner], SameCall | None] = is_like_no_other,
     ) -> None:
         transform = active_transform()
         if transform is not None:
@@ -108,13 +127,13 @@ class Watch(Observer):
             if alike is not None and known is not None:
                 return self._take_again(known, owner, alike)
             with torch.no_grad():
-                found = read()
+                found = read(owner)
         except Exception as error:  # whatever a strange call raises here must not end the model's own run
             return self._coverage.cannot_read(owner.name, f"{type(error).__name__}: {error}")
         if found.grid.device.type == "meta":
             return self._coverage.cannot_read(owner.name, "its tensors have no numbers")
         name = ".".join(part for part in (owner.name, found.child) if part)
-        layer = self._layer(name, found)
+        layer = self._layer(name, self.names.layer(name), _is_square(found.grid))
         if layer is not None:
             with torch.no_grad():
                 self._take_first(owner, found, name, layer, alike)
@@ -122,28 +141,39 @@ class Watch(Observer):
 
     def _take_again(self, known: KnownCall, owner: Owner, alike: SameCall) -> None:
         """Take a call that differs from one that was taken before in its module and its numbers alone."""
-        found, name = known.found, owner.name
-        layer = self._layer(name, found)
+        met = self._met.get((id(known), id(owner)))
+        if met is None:
+            met = self._meet(known, owner)
+        pattern = met.call
+        layer = self._layer(owner.name, pattern.layer, met.is_square)
         if layer is not None:
-            forward, number = max(self._forwards - 1, 0), len(self.calls)
-            call = known.call.another(name, layer, self._kind(owner, found, name), forward, number)
+            call = pattern.another(layer, max(self._forwards - 1, 0), len(self.calls))
             self._reader.take_again(call, known, alike)
             self.calls.append(call)
 
-    def _layer(self, name: str, found: Intercepted) -> int | None:
-        """The layer of a call, which is noted as seen; None if it was not asked for."""
-        occurrence = self._occurrence(name, found)
-        layer = self.names.layer(name) if occurrence == 0 else occurrence
+    def _meet(self, known: KnownCall, owner: Owner) -> _MetCall:
+        """The pattern of a known call for a module."""
+        name, found = owner.name, known.found
+        call = known.call.of_module(name, self.names.layer(name), self._kind(owner, found, name))
+        met = _MetCall(known, owner, call, _is_square(found.grid))
+        if call.queries > 1:  # the kind of a single query's attention depends on what was met before
+            keep_few(self._met, (id(known), id(owner)), met)
+        return met
+
+    def _layer(self, name: str, layer: int, is_square: bool) -> int | None:
+        """The layer of a call, which is noted as seen; None if it was not asked for.
+
+        Args:
+            name: of the module.
+            layer: the module's.
+            is_square: as for `_MetCall`.
+        """
+        if is_square and self._forwards:
+            # How often this module attended in this forward pass of the model before: layers may share one module.
+            before = self._in_forward[name] = self._in_forward.get(name, -1) + 1
+            layer = before or layer
         self._coverage.met(name, layer)
         return layer if self._layers is None or layer in self._layers else None
-
-    def _occurrence(self, name: str, found: Intercepted) -> int:
-        """How often this module attended in this forward pass of the model before: layers may share one module."""
-        grid = found.grid
-        if not self._forwards or grid.queries != grid.keys or grid.queries < 2:
-            return 0
-        self._in_forward[name] = self._in_forward.get(name, -1) + 1
-        return self._in_forward[name]
 
     def _take_first(self, owner: Owner, found: Intercepted, name: str, layer: int, alike: SameCall | None) -> None:
         """Take a call of which nothing is known."""
@@ -353,6 +383,11 @@ def watch(
         norms,
         outputs,
     )
+
+
+def _is_square(grid: Grid) -> bool:
+    """Whether there are as many keys as queries, and several."""
+    return grid.queries == grid.keys > 1
 
 
 def _is_in_decoder(name: str) -> bool:

@@ -14,10 +14,18 @@ from regard.shapes import Grid, whole_number
 
 def check_watched_readings(read: Readings) -> None:
     """Types are checked at once; indices when a call shows its size."""
+    if read is _CHECKED[-1]:
+        return
     if isinstance(read, Readings) and isinstance(read.shares, (list, tuple)) and read.shares:
         read = replace(read, shares=())
     check_readings(read, _LARGE)
+    if read.rows is read.tile is read.pooled is None:
+        # Nothing of it can change, and contexts in a loop read the same.
+        _CHECKED[-1] = read
 
+
+_CHECKED = [Readings()]
+"""The last readings that were found right."""
 
 _LARGE = Grid.whole(1, 1, 2**40, 2**40)
 """Larger than any call."""

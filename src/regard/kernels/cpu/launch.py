@@ -3,6 +3,7 @@
 import ctypes
 import struct
 import sys
+from array import array
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -20,8 +21,6 @@ from regard.kernels.cpu.threads import run
 from regard.kernels.kinds import DENSE_BIAS, DIAGONAL_BIAS, SIGMOID, SOFTMAX
 
 _PACKED = struct.Struct("".join(FORMATS.values()))
-_RECORD = ctypes.c_char * _PACKED.size
-_INTEGER = struct.Struct("q")
 _C: Any = ctypes.cdll.msvcrt if sys.platform == "win32" else ctypes.CDLL(None)
 _NEW: list[float] = [0] * len(FORMATS)
 """A record's numbers before anything is known: where threads get their memory."""
@@ -181,10 +180,10 @@ def launch(kernel: Kernel, numbers: list[float], tasks: int, work: float, first:
     _run(kernel, packed(numbers), tasks, work, first)
 
 
-def _run(kernel: Kernel, record: "ctypes.Array[ctypes.c_char]", tasks: int, work: float, first: int = 0) -> None:
-    run(kernel, ctypes.addressof(record), tasks - first, work)
-    # A thread without memory takes no task, and leaves all to the others. The counter is the record's first number.
-    if _INTEGER.unpack_from(record)[0] < tasks:
+def _run(kernel: Kernel, record: "array[int]", tasks: int, work: float, first: int = 0) -> None:
+    run(kernel, record.buffer_info()[0], tasks - first, work)
+    # A thread without memory takes no task, and leaves all to the others.
+    if record[_COUNTER] < tasks:
         raise MemoryError(f"no thread got the memory that the CPU kernel {kernel.name!r} needs")
 
 
@@ -194,7 +193,7 @@ class KeptLaunch(NamedTuple):
     Attributes:
         kernel: what runs.
         record: its record's bytes, with addresses of an earlier launch.
-        places: in bytes, where the numbers belong that each launch brings, by their names.
+        places: where the numbers belong that each launch brings, by their names.
         tasks, work: as for `launch`.
     """
 
@@ -213,22 +212,24 @@ class KeptLaunch(NamedTuple):
             names: of the integers that each launch brings: addresses of tensors, sizes and strides.
         """
         numbers[_TASKS] = tasks
-        places = tuple((name, _INTEGER.size * POSITIONS[name]) for name in names)
-        return cls(kernel, bytes(packed(numbers)), places, tasks, work)
+        places = tuple((name, POSITIONS[name]) for name in names)
+        return cls(kernel, packed(numbers).tobytes(), places, tasks, work)
 
     def launch(self, filled: Mapping[str, int]) -> None:
         """Run the kernel on the record with these numbers filled in."""
-        record = _RECORD.from_buffer_copy(self.record)
+        record = array("q", self.record)
         for name, place in self.places:
-            _INTEGER.pack_into(record, place, filled[name])
+            record[place] = filled[name]
+        self.run(record)
+
+    def run(self, record: "array[int]") -> None:
+        """Run the kernel on a copy of the record, which has the numbers of this launch."""
         _run(self.kernel, record, self.tasks, self.work)
 
 
-def packed(numbers: list[float]) -> "ctypes.Array[ctypes.c_char]":
-    """The record of these numbers."""
-    record = _RECORD()
-    _PACKED.pack_into(record, 0, *numbers)
-    return record
+def packed(numbers: list[float]) -> "array[int]":
+    """The record of these numbers, those of ``float`` by their bits."""
+    return array("q", _PACKED.pack(*numbers))
 
 
 def check_inputs(inputs: KernelInputs) -> None:

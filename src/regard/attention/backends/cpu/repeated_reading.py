@@ -4,6 +4,8 @@ Filling the kernel's record and making a tensor for each reading take longer tha
 kept, and all readings of a call lie in one piece of memory, which is cut into tensors when one is asked for.
 """
 
+from array import array
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
@@ -23,6 +25,17 @@ STATISTICS = ("entropy", "peak", "top_k", "received", "distance")
 """The readings that can be taken again: those of rows and of columns."""
 
 
+ROOM = 1 << 16
+"""Bytes of readings up to which memory is taken for several calls at once."""
+
+MOST_CALLS = 8
+"""Calls for which memory is taken at once."""
+
+
+_TENSORS = ("query", "key", "key_transposed")
+"""What launches read or write beside the readings."""
+
+
 class Part(NamedTuple):
     """Where a reading lies in the memory of all.
 
@@ -39,8 +52,9 @@ class Part(NamedTuple):
     is_sum: bool
 
 
-class RepeatedReading(NamedTuple):
-    """The launches that read a call without a bias, of float32 tensors on a CPU.
+@dataclass(eq=False)
+class RepeatedReading:
+    """The launches that read a call without a bias, of float32 tensors on a CPU; for one thread.
 
     Attributes:
         launches: one after the other.
@@ -55,6 +69,23 @@ class RepeatedReading(NamedTuple):
     parts: dict[str, Part]
     transposed: int
     spans: tuple[Tensor | None, ...]
+    _memory: Tensor = field(init=False)
+    _address: int = field(init=False)
+    _room: int = field(init=False)
+    _used: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        # Where the addresses of a call go: those of its tensors by their names, those of its readings as they lie.
+        self._places = [
+            (
+                launch,
+                [(place, _TENSORS.index(name)) for name, place in launch.places if name in _TENSORS],
+                [(place, 4 * self.parts[name].first) for name, place in launch.places if name in self.parts],
+            )
+            for launch in self.launches
+        ]
+        self._bytes = 4 * self.initial.numel()
+        self._make_room(1)
 
     @classmethod
     @torch.no_grad()
@@ -104,22 +135,37 @@ class RepeatedReading(NamedTuple):
         launches.append(KeptLaunch.of(kernel, record, grid.batch * grid.heads * chunks, inputs.work, names))
         return cls(tuple(launches), initial, parts, transposed, (inputs.start, inputs.stop))
 
-    def take(self, query: Tensor, key: Tensor) -> Tensor:
-        """The memory of all readings, for tensors of the same sizes and strides."""
-        taken = self.initial.clone()
-        address = taken.data_ptr()
-        filled = {name: address + 4 * part.first for name, part in self.parts.items()}
-        filled["query"], filled["key"] = query.data_ptr(), key.data_ptr()
-        if self.transposed:
-            keys = self.initial.new_empty(self.transposed)
-            filled["key_transposed"] = keys.data_ptr()
-        for launch in self.launches:
-            launch.launch(filled)
-        return taken
+    def take(self, query: Tensor, key: Tensor) -> tuple[Tensor, int]:
+        """Take the readings for tensors of the same sizes and strides.
 
-    def named(self, taken: Tensor) -> dict[str, Tensor]:
-        """The readings in a piece of memory that `take` gave, as in `regard.Observed`."""
-        found = {name: _cut(taken, part) for name, part in self.parts.items()}
+        Returns:
+            the memory of several calls' readings, ``[calls, numbers]``, and the place of this call in it.
+        """
+        if self._used == self._room:
+            self._make_room(max(1, min(MOST_CALLS, ROOM // max(self._bytes, 1))))
+        memory, place = self._memory, self._used
+        self._used += 1
+        address = self._address + self._bytes * place
+        keys = self.initial.new_empty(self.transposed) if self.transposed else None
+        tensors = query.data_ptr(), key.data_ptr(), 0 if keys is None else keys.data_ptr()
+        for launch, of_tensors, of_readings in self._places:
+            record = array("q", launch.record)
+            for at, tensor in of_tensors:
+                record[at] = tensors[tensor]
+            for at, offset in of_readings:
+                record[at] = address + offset
+            launch.run(record)
+        return memory, place
+
+    def _make_room(self, calls: int) -> None:
+        """Take memory for the readings of further calls."""
+        self._memory = self.initial.expand(calls, -1).clone(memory_format=torch.contiguous_format)
+        self._address, self._room, self._used = self._memory.data_ptr(), calls, 0
+
+    def named(self, memory: Tensor, place: int) -> dict[str, Tensor]:
+        """The readings that `take` gave, as in `regard.Observed`, in memory of their own."""
+        own = memory[place].clone()
+        found = {name: _cut(own, part) for name, part in self.parts.items()}
         return {name: sum_of_chunks(each) if self.parts[name].is_sum else each for name, each in found.items()}
 
 
