@@ -141,7 +141,11 @@ def test_outputs_weights_gradients_and_errors_are_torchs(case):
             )
             for (output, weights), inputs in zip((came, expected), learned, strict=True)
         ]
-        torch.testing.assert_close(grads[0], grads[1], **tolerance)
+        for got, want in zip(*grads, strict=True):
+            # That of the key's bias is 0 but for the roundings of terms as large as the rest, which cancel.
+            largest = max(1.0, want.abs().max().item()) if want.numel() else 1.0
+            scaled = {name: value * (largest if name == "atol" else 1) for name, value in tolerance.items()}
+            torch.testing.assert_close(got, want, **scaled)
 
 
 @given(case=cases())

@@ -23,6 +23,13 @@ mask = Implementation().mask
 BATCH, LENGTH = 3, 11
 
 
+def packed_sequences(function, position, ids):
+    """A mask function for sequences that stand one after the other in a row; versions compose it in either order."""
+    return library.and_masks(
+        library.packed_sequence_mask_function(ids), library.remap_positions_for_packed_sequence(function, position)
+    )
+
+
 def functions():
     """Mask functions as models make them, with the number of batch rows that they know."""
     left = torch.tensor([0, 2, 5])
@@ -41,10 +48,17 @@ def functions():
         "window on both sides": both_sides,
         "chunks": chunks,
         "blocks": library.or_masks(library.causal_mask_function, library.blockwise_overlay(blocks)),
-        "packed": library.packed_sequence_compatibility_function(library.causal_mask_function, position, packed),
-        "packed windows": library.packed_sequence_compatibility_function(window, position, packed),
-        "packed chunks": library.packed_sequence_compatibility_function(chunks, position, packed),
-        "packed odd": library.packed_sequence_compatibility_function(window, odd, packed),
+        "packed": packed_sequences(library.causal_mask_function, position, packed),
+        "packed windows": packed_sequences(window, position, packed),
+        "packed chunks": packed_sequences(chunks, position, packed),
+        "packed odd": packed_sequences(window, odd, packed),
+        "packed blocks": library.and_masks(
+            library.or_masks(
+                library.remap_positions_for_packed_sequence(library.causal_mask_function, position),
+                library.blockwise_overlay(blocks),
+            ),
+            library.packed_sequence_mask_function(packed),
+        ),
         "padding": library.and_masks(window, library.padding_mask_function(torch.rand(BATCH, 40) > 0.3)),
         "moved": library.add_offsets_to_mask_function(window, 3, 1),
         "own": library.and_masks(library.causal_mask_function, own),
@@ -52,7 +66,7 @@ def functions():
     }
 
 
-NEED_EQUAL_LENGTHS = ("blocks", "packed", "packed windows", "packed chunks", "packed odd")
+NEED_EQUAL_LENGTHS = ("blocks", "packed", "packed windows", "packed chunks", "packed odd", "packed blocks")
 
 
 @pytest.mark.parametrize("name", functions())

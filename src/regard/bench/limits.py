@@ -1,6 +1,5 @@
 """The peak rates of the machine, measured with PyTorch and compiled loops, and the least time of a task."""
 
-import ctypes
 import os
 import platform
 import time
@@ -100,7 +99,7 @@ def own_peaks(seconds: float) -> tuple[float, float, float]:
         run = function_at(loop.address)
 
         def turn(thread: int) -> None:
-            run(ctypes.addressof(records[thread]))
+            run(records[thread].buffer_info()[0])
 
         turn(0)
         with ThreadPoolExecutor(threads) as pool:
