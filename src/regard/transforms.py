@@ -64,7 +64,7 @@ def lies_in_memory(tensor: Tensor) -> bool:
     return tensor.is_cpu and can_branch_on(tensor) and not tensor.is_neg() and not tensor._is_zerotensor()
 
 
-def lie_in_memory(first: Tensor, second: Tensor) -> bool:
+def both_lie_in_memory(first: Tensor, second: Tensor) -> bool:
     """`lies_in_memory` of two tensors of no other class, where no compiler and no transform is active."""
     if _len_torch_dispatch_stack() or _is_tracing() or _is_included(_BATCHING):
         return False

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 pytest.importorskip("numba", reason="kernels are compiled by Numba")
 
 import regard
-from regard.attention.backends.cpu.repeated_reading import RepeatedReading
+from regard.attention.backends.cpu.repeated_reading import MOST_CALLS, RepeatedReading
 from regard.kernels.cpu.kernel import Kernel
 from regard.watching.call_reader import KEPT, TakenReadings
 
@@ -117,6 +117,20 @@ def test_readings_are_exact_in_this_context_and_later_ones(given, read):
                     torch.testing.assert_close(call.top_weights, alone.top_weights)
                     assert torch.equal(call.top_indices, alone.top_indices)
                     torch.testing.assert_close(call.distance, alone.distance)
+
+
+def test_more_calls_than_memory_is_taken_for_at_once():
+    model = Model(tensors(2 * MOST_CALLS + 3))
+    for _ in range(2):
+        with regard.watch(model, read=STATISTICS) as seen:
+            model()
+        assert all(are_repeated(seen.calls))
+        for call, layer in zip(seen.calls, model.layers, strict=True):
+            assert_exact(call, *layer.tensors[:2])
+    # Neither a call's readings nor a copy of them holds those of other calls.
+    own = [getattr(call, name) for call in seen.calls for name in FIELDS if getattr(call, name) is not None]
+    one_call = sum(tensor.nbytes for tensor in own) / len(seen.calls)
+    assert max(tensor.untyped_storage().nbytes() for tensor in own) < 1.5 * one_call
 
 
 def test_outputs_are_the_same_bits():

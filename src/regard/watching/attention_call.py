@@ -121,9 +121,10 @@ class AttentionCall:
     def pattern(self) -> "AttentionCall":
         """The same call without readings."""
         made = object.__new__(AttentionCall)
-        # What is as the class has it takes time in each copy.
-        kept = (item for item in vars(self).items() if item[0] not in _READINGS and item not in _DEFAULTS)
-        vars(made).update(kept)
+        for name, value in vars(self).items():
+            # What the class has takes time in each copy of the pattern, too.
+            if name not in _READINGS and value is not _DEFAULTS.get(name):
+                setattr(made, name, value)
         return made
 
     def of_module(self, name: str, layer: int, kind: Kind) -> "AttentionCall":
@@ -199,7 +200,7 @@ class AttentionCall:
 for _name in READ:
     setattr(AttentionCall, _name, _Reading(_name))
 
-_DEFAULTS = [(field.name, field.default) for field in fields(AttentionCall)]
+_DEFAULTS = {field.name: field.default for field in fields(AttentionCall)}
 """What a call is that says nothing else."""
 
 _READINGS = frozenset({*READ, "_postponed"})

@@ -1,7 +1,8 @@
 """Readings by the fused kernels that are taken again, of other calls with the same sizes and strides.
 
 Filling the kernel's record and making a tensor for each reading take longer than to read a small call. So the record is
-kept, and all readings of a call lie in one piece of memory, which is cut into tensors when one is asked for.
+kept, and all readings of a call lie in one piece of memory, which is taken for several calls at once and cut into
+tensors when a reading is asked for.
 """
 
 from array import array
@@ -24,16 +25,14 @@ if TYPE_CHECKING:
 STATISTICS = ("entropy", "peak", "top_k", "received", "distance")
 """The readings that can be taken again: those of rows and of columns."""
 
-
 ROOM = 1 << 16
 """Bytes of readings up to which memory is taken for several calls at once."""
 
 MOST_CALLS = 8
-"""Calls for which memory is taken at once."""
-
+"""Calls for which memory is taken at once, at most."""
 
 _TENSORS = ("query", "key", "key_transposed")
-"""What launches read or write beside the readings."""
+"""What launches read and write beside the readings."""
 
 
 class Part(NamedTuple):
