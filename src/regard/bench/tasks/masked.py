@@ -133,7 +133,8 @@ def _ragged(name: str, title: str, *, keys_only: bool, about: str) -> Task:
     )
 
 
-RAGGED_LIMITED_BY = """Rounds of 21 to 25 ms, half of the limit and a third of the time of PyTorch's kernel, come in turns with rounds of about
+RAGGED_LIMITED_BY = """\
+Rounds of 21 to 25 ms, half of the limit and a third of the time of PyTorch's kernel, come in turns with rounds of about
 40 ms, of the same code and of earlier versions: seen where other libraries, whose threads stay, run in the same
 process, and not in a process without them. The cause was not found; a run's median may be of either kind."""
 
