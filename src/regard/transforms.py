@@ -64,15 +64,6 @@ def lies_in_memory(tensor: Tensor) -> bool:
     return tensor.is_cpu and can_branch_on(tensor) and not tensor.is_neg() and not tensor._is_zerotensor()
 
 
-def both_lie_in_memory(first: Tensor, second: Tensor) -> bool:
-    """`lies_in_memory` of two tensors of no other class, where no compiler and no transform is active."""
-    if _len_torch_dispatch_stack() or _is_tracing() or _is_included(_BATCHING):
-        return False
-    if first.is_neg() or second.is_neg() or first._is_zerotensor() or second._is_zerotensor():
-        return False
-    return first.is_cpu and second.is_cpu
-
-
 def reverse_mode_only(tensor: Tensor) -> bool:
     """Whether reverse mode alone can ask this calculation for a derivative, and numbers can be read."""
     return forward_ad._current_level < 0 and can_branch_on(tensor)

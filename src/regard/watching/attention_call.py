@@ -127,18 +127,10 @@ class AttentionCall:
                 setattr(made, name, value)
         return made
 
-    def of_module(self, name: str, layer: int, kind: Kind) -> "AttentionCall":
-        """Of a pattern: that of another module."""
+    def another(self, **changed: object) -> "AttentionCall":
+        """Of a pattern: a call that differs from it in these attributes, and has no readings yet."""
         made = object.__new__(AttentionCall)
-        made.__dict__ |= self.__dict__
-        made.name, made.layer, made.kind = name, layer, kind
-        return made
-
-    def another(self, layer: int, forward: int, number: int) -> "AttentionCall":
-        """Of a pattern: another call of the module, which has no readings yet."""
-        made = object.__new__(AttentionCall)
-        made.__dict__ |= self.__dict__
-        made.layer, made.forward, made.number = layer, forward, number
+        vars(made).update(vars(self), **changed)
         return made
 
     def receive(self, readings: dict[str, Tensor | None]) -> None:

@@ -16,7 +16,7 @@ from regard.attention.backends.cpu.backend import Fused
 from regard.attention.backends.cpu.repeated_reading import STATISTICS, RepeatedReading
 from regard.attention.planner import BACKENDS, choose_reader
 from regard.attention.readings import Readings
-from regard.transforms import both_lie_in_memory
+from regard.transforms import lies_in_memory
 from regard.watching.attention_call import AttentionCall
 from regard.watching.intercepted import Intercepted
 from regard.watching.joined_calls import KEPT_NUMBERS, JoinedCalls, chosen_heads, joint, numbers_of
@@ -110,7 +110,7 @@ class CallReader:
         if known is None or known.reading is None:
             return known
         # A kernel reads numbers as they lie in memory.
-        return known if both_lie_in_memory(alike.query, alike.key_tensor) else None
+        return known if lies_in_memory(alike.query) and lies_in_memory(alike.key_tensor) else None
 
     def take_again(self, call: AttentionCall, known: KnownCall, alike: SameCall) -> None:
         """Take the readings of a call like one that is known.
@@ -169,7 +169,7 @@ class CallReader:
     def _repeated(self, found: Intercepted) -> RepeatedReading | None:
         """The launches that read a call, if there are any."""
         problem = found.problem
-        if self._asked is None or problem is None or not both_lie_in_memory(problem.query, problem.key):
+        if self._asked is None or problem is None or not all(map(lies_in_memory, (problem.query, problem.key))):
             return None
         if type(choose_reader(problem, BACKENDS["reference"])) is not Fused:
             return None

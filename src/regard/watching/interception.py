@@ -13,7 +13,7 @@ Everything is installed by the first context and restored by the last one. A cal
 
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache, wraps
 from types import FunctionType
@@ -26,7 +26,7 @@ from torch.overrides import TorchFunctionMode
 from regard.attention.listeners import LISTENERS
 from regard.nn.key_values import KeyValueCache
 from regard.watching.handlers import HANDLERS, listen, watched_flex, watched_sdpa
-from regard.watching.thread_state import SDPA, STATE, Function, Observer, leave_mode, without_mode
+from regard.watching.thread_state import SDPA, STATE, Function, Observer, leave_mode, return_to_mode, without_mode
 
 HAS_TORCH_FUNCTION = torch.overrides.has_torch_function
 
@@ -61,7 +61,7 @@ def begin(observer: Observer) -> None:
     state.observers.append(observer)
     if state.mode is None:
         state.mode = _Mode()
-        torch._C._push_on_torch_function_stack(state.mode)
+        return_to_mode([])
 
 
 def end(observer: Observer) -> None:
@@ -154,20 +154,14 @@ class _Installation:
                 self._hook.remove()
                 for place, name, original, ours in reversed(self._replaced):
                     # What someone else put there since is not ours to remove.
-                    if isinstance(place, type) and vars(place).get(name) is ours:
-                        setattr(place, name, original)
-                    elif isinstance(place, dict) and place.get(name) is ours:
-                        place[name] = original
+                    if _content(place).get(name) is ours:
+                        _put(place, name, original)
                 self._replaced = []
                 LISTENERS.remove(listen)
 
     def _replace(self, place: dict[str, Any] | type, name: str, ours: Any) -> None:
-        names = place if isinstance(place, dict) else vars(place)
-        self._replaced.append((place, name, names[name], ours))
-        if isinstance(place, dict):
-            place[name] = ours
-        else:
-            setattr(place, name, ours)
+        self._replaced.append((place, name, _content(place)[name], ours))
+        _put(place, name, ours)
 
     def search(self, names: dict[str, Any]) -> None:
         """Replace every name of a Python module that means `scaled_dot_product_attention`."""
@@ -194,7 +188,7 @@ class _Installation:
                 if given is function or compiled is function:
                     self._replace(names, _FLEX, watched_flex(given))
         for place, name, wrapper in self._wrapped:
-            original = vars(place)[name] if isinstance(place, type) else place[name]
+            original = _content(place)[name]
             if not hasattr(original, "__wrapped__"):
                 self._replace(place, name, wrapper(original))
 
@@ -224,6 +218,18 @@ class _Installation:
 def _names_of(module: object) -> dict[str, Any]:
     """The names of a module of Python; none where it is not imported."""
     return getattr(module, "__dict__", {})
+
+
+def _content(place: dict[str, Any] | type) -> Mapping[str, Any]:
+    """What the names of a module of Python, or of a class, stand for."""
+    return place if isinstance(place, dict) else vars(place)
+
+
+def _put(place: dict[str, Any] | type, name: str, value: Any) -> None:
+    if isinstance(place, dict):
+        place[name] = value
+    else:
+        setattr(place, name, value)
 
 
 _INSTALLATION = _Installation()

@@ -147,14 +147,14 @@ class Watch(Observer):
         pattern = met.call
         layer = self._layer(owner.name, pattern.layer, met.is_square)
         if layer is not None:
-            call = pattern.another(layer, max(self._forwards - 1, 0), len(self.calls))
+            call = pattern.another(layer=layer, forward=max(self._forwards - 1, 0), number=len(self.calls))
             self._reader.take_again(call, known, alike)
             self.calls.append(call)
 
     def _meet(self, known: KnownCall, owner: Owner) -> _MetCall:
         """The pattern of a known call for a module."""
         name, found = owner.name, known.found
-        call = known.call.of_module(name, self.names.layer(name), self._kind(owner, found, name))
+        call = known.call.another(name=name, layer=self.names.layer(name), kind=self._kind(owner, found, name))
         met = _MetCall(known, owner, call, _is_square(found.grid))
         if call.queries > 1:  # the kind of a single query's attention depends on what was met before
             keep_few(self._met, (id(known), id(owner)), met)
