@@ -40,8 +40,8 @@ def has_data(tensor: Tensor) -> bool:
     )
 
 
-def can_branch_on(tensor: Tensor) -> bool:
-    """Whether what follows may depend on the numbers of ``tensor``.
+def can_branch_on(*tensors: Tensor) -> bool:
+    """Whether what follows may depend on the numbers of all these tensors.
 
     It may not where they cannot be read, under a transform of ``torch.func``, for batched gradients, while PyTorch
     traces, and under a mode that sees every operation.
@@ -49,19 +49,24 @@ def can_branch_on(tensor: Tensor) -> bool:
     # Asked in every call, so by the quickest tests.
     if torch.compiler.is_compiling() or _is_tracing():
         return False
-    kind = type(tensor)
-    return (
-        (kind is Tensor or kind is Parameter)
-        and not tensor.is_meta
-        and peek_interpreter_stack() is None
-        and _len_torch_dispatch_stack() == 0
-        and not (_is_included(_BATCHING) and is_batched(tensor))
-    )
+    if peek_interpreter_stack() is not None or _len_torch_dispatch_stack():
+        return False
+    batching = _is_included(_BATCHING)
+    for tensor in tensors:
+        kind = type(tensor)
+        if (kind is not Tensor and kind is not Parameter) or tensor.is_meta or (batching and is_batched(tensor)):
+            return False
+    return True
 
 
-def lies_in_memory(tensor: Tensor) -> bool:
-    """Whether a kernel may read a tensor's numbers at its address, on a CPU: none are changed as they are read."""
-    return tensor.is_cpu and can_branch_on(tensor) and not tensor.is_neg() and not tensor._is_zerotensor()
+def lie_in_memory(*tensors: Tensor) -> bool:
+    """Whether a kernel may read these tensors' numbers where they lie, on a CPU: none are changed as they are read."""
+    return can_branch_on(*tensors) and all(tensor.is_cpu and has_plain_memory(tensor) for tensor in tensors)
+
+
+def has_plain_memory(tensor: Tensor) -> bool:
+    """Whether a tensor's memory holds its numbers: no view changes their signs, and it is no zeros without memory."""
+    return not (tensor.is_neg() or tensor._is_zerotensor())
 
 
 def reverse_mode_only(tensor: Tensor) -> bool:

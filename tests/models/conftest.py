@@ -5,7 +5,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from regard.models import RecurrentTranslator, TranslatorConfig, matrix_products
+from regard.models import RecurrentTranslator, TranslatorConfig
+from regard.nn import matrix_products
 
 VOCABULARY = 13
 

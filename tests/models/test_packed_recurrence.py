@@ -7,8 +7,9 @@ from torch.nn.utils.rnn import pack_padded_sequence
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from regard.kernels import availability
-from regard.models import matrix_products, packed_lstm, packed_recurrence
+from regard.models import packed_lstm, packed_recurrence
 from regard.models.packed_recurrence import run_packed
+from regard.nn import matrix_products
 
 LENGTHS = torch.tensor([3, 7, 1, 5, 5, 2, 7, 1, 4, 3, 6])
 

@@ -296,15 +296,18 @@ def test_gradients_are_the_same_bits():
         assert not any(call.entropy.requires_grad for call in seen.calls)
 
 
-def test_sizes_that_are_kept_are_few(monkeypatch):
+@pytest.mark.parametrize("mask", [None, torch.zeros(1, 1, 1, 1, dtype=torch.bool)], ids=["none", "padding"])
+def test_sizes_that_are_kept_are_few(monkeypatch, mask):
     monkeypatch.setattr("regard.watching.call_reader.KNOWN_LIMIT", 4)
-    model = Model([tensors(1, keys=keys)[0] for keys in range(3, 23)])
+    model = Model([tensors(1, keys=keys)[0] for keys in range(3, 23)], attn_mask=mask)
     with regard.watch(model, read=STATISTICS) as seen:
         model()
-        assert 0 < len(seen._reader._known) <= 4
-    assert 0 < len(KEPT.known) <= 4
+        kept = KEPT.known if mask is None else seen._reader._known
+        assert 0 < len(kept) <= 4
+    assert len(KEPT.known) <= 4
     for call, layer in zip(seen.calls, model.layers, strict=True):
-        assert_exact(call, *layer.tensors[:2])
+        hidden = () if mask is None else (~mask,)
+        assert_exact(call, *layer.tensors[:2], *hidden)
 
 
 def test_no_launch_is_kept_for_keys_that_are_transposed_a_few_heads_at_a_time(monkeypatch):

@@ -6,8 +6,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from regard.models.matrix_products import product_dtype
 from regard.models.step_products import compute_dtype
+from regard.nn.matrix_products import product_dtype
 
 
 def keep_dtypes(ctx: Any, *tensors: Tensor) -> Iterator[Tensor]:

@@ -14,11 +14,11 @@ from torch.nn import functional as F
 from torch.nn.utils.rnn import PackedSequence
 
 from regard.models.cell_equations import gru_step, gru_step_gradients
-from regard.models.matrix_products import grad_input, grad_weight, product
 from regard.models.packed_dtypes import as_given, keep_dtypes
 from regard.models.packed_lstm import LSTMDirection
 from regard.models.packed_steps import states_before, steps_of
 from regard.models.step_products import replaces_autocast
+from regard.nn.matrix_products import grad_input, grad_weight, product
 
 State = tuple[Tensor, ...]
 """``(hidden, cell)`` of an LSTM or ``(hidden,)`` of a GRU, each ``[rows, hidden_size]``."""

@@ -15,8 +15,8 @@ from torch.nn import functional as F
 
 from regard.errors import ShapeError, UnknownNameError
 from regard.models.cell_equations import gru_step, gru_step_gradients, lstm_step, lstm_step_gradients
-from regard.models.matrix_products import grad_input, product, product_dtype
 from regard.models.step_products import StepProducts, compute_dtype, replaces_autocast
+from regard.nn.matrix_products import grad_input, product, product_dtype
 
 CELLS = ("lstm", "gru")
 

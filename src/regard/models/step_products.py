@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-from regard.models.matrix_products import grad_input, grad_weight, product, product_dtype
+from regard.nn.matrix_products import grad_input, grad_weight, product, product_dtype
 
 
 class StepGradients:

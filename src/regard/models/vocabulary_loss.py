@@ -13,9 +13,9 @@ from torch.autograd.function import once_differentiable
 
 from regard.errors import ArgumentError, ShapeError
 from regard.kernels.availability import why_missing
-from regard.models.matrix_products import grad_input, grad_weight, product, product_dtype
 from regard.models.step_products import compute_dtype
-from regard.transforms import lies_in_memory
+from regard.nn.matrix_products import add_grad_weight, grad_input, grad_weight, product, product_dtype
+from regard.transforms import lie_in_memory
 
 CHUNK_ELEMENTS = 1 << 22
 """Logits of a chunk: 16 MB in float32. Measured on a CPU with 8,000 words; with fewer rows the products are slower."""
@@ -122,7 +122,7 @@ class _Gradients(NamedTuple):
             if self.features is not None:
                 self.features[part] = grad_input(scaled, matrix).mul_(share)
             if self.weight is not None:
-                self.weight.addmm_(scaled.t(), inputs[part] * share)
+                add_grad_weight(self.weight, scaled, inputs[part] * share)
             return
         grad_logits = torch.mul(scaled, share, out=own)
         if self.features is not None:
@@ -187,8 +187,7 @@ def _is_compiled(features: Tensor, weight: Tensor, bias: Tensor | None, target: 
     return (
         len(features) * len(weight) >= max(COMPILED, 1)
         and why_missing() is None
-        and all(lies_in_memory(tensor) for tensor in (features, weight, target))
-        and (bias is None or lies_in_memory(bias))
+        and lie_in_memory(*(tensor for tensor in (features, weight, target, bias) if tensor is not None))
         and target.dtype == torch.int64
         and int(target.min()) >= 0
         and int(target.max()) < len(weight)

@@ -14,6 +14,7 @@ from regard.attention.verbs import BackendName, run
 from regard.biases import AppendedBias, Bias
 from regard.errors import ArgumentError
 from regard.masks import AppendedMask, Mask
+from regard.nn.linear import linear
 from regard.normalizers import Normalizer
 from regard.positions import Rotary
 from regard.scores import Score
@@ -94,7 +95,7 @@ class AttentionHeads(nn.MultiheadAttention):
         """
         weights = self._input_weights()
         if len(weights) == 1 and query is key and key is value:
-            q, k, v = then(F.linear(query, weights[0], self.in_proj_bias)).split(self._widths, dim=-1)
+            q, k, v = then(linear(query, weights[0], self.in_proj_bias)).split(self._widths, dim=-1)
             return q, k, v
         return then(self.project_query(query)), *self.project_memory(key, value, then)
 
@@ -102,7 +103,7 @@ class AttentionHeads(nn.MultiheadAttention):
         """The projection of the query alone, as `project` gives it."""
         weights = self._input_weights()
         bias = None if self.in_proj_bias is None else self.in_proj_bias[: self.embed_dim]
-        return F.linear(query, weights[0][: self.embed_dim], bias)
+        return linear(query, weights[0][: self.embed_dim], bias)
 
     def project_memory(
         self, key: Tensor, value: Tensor, then: Callable[[Tensor], Tensor] = as_it_is
@@ -113,13 +114,13 @@ class AttentionHeads(nn.MultiheadAttention):
         if len(weights) == 1:
             weight = weights[0][self.embed_dim :]
             if key is value:
-                k, v = then(F.linear(key, weight, bias)).chunk(2, dim=-1)
+                k, v = then(linear(key, weight, bias)).chunk(2, dim=-1)
                 return k, v
             key_weight, value_weight = weight.chunk(2)
         else:
             _, key_weight, value_weight = weights
         key_bias, value_bias = (None, None) if bias is None else bias.chunk(2)
-        return then(F.linear(key, key_weight, key_bias)), then(F.linear(value, value_weight, value_bias))
+        return then(linear(key, key_weight, key_bias)), then(linear(value, value_weight, value_bias))
 
     def split(self, projected: Tensor, batch_first: bool = True) -> Tensor:
         """Heads ``[batch, heads, length, head_dim]`` of what `project` gives for a batch.

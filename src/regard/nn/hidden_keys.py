@@ -26,7 +26,7 @@ def without_hidden(annotations: Tensor, value: Tensor, seen: Tensor) -> tuple[Te
     has weight 0 and gradient 0.
     """
     one = value is annotations
-    if can_branch_on(annotations) and can_branch_on(value) and is_finite(annotations) and (one or is_finite(value)):
+    if can_branch_on(annotations, value) and is_finite(annotations) and (one or is_finite(value)):
         return annotations, value
     clean = annotations.masked_fill(~seen[..., None], 0.0)
     return clean, clean if one else value.masked_fill(~seen[..., None], 0.0)

@@ -10,6 +10,7 @@ from regard.errors import ArgumentError, UnknownNameError
 from regard.masks import Mask
 from regard.nn.dropout import Dropout
 from regard.nn.key_values import KeyValueCache, KeyValues
+from regard.nn.linear import Linear
 from regard.nn.multihead import MultiheadAttention
 from regard.nn.packing import Packing, packing_of, without_padding
 from regard.nn.recomputation import in_chunks, recomputed
@@ -85,8 +86,8 @@ class TransformerLayer(nn.Module):
         self.feedforward_chunk = feedforward_chunk
         self.activation_checkpointing = activation_checkpointing
         self.self_attn = attention
-        self.linear1 = nn.Linear(dim, feedforward)
-        self.linear2 = nn.Linear(feedforward, dim)
+        self.linear1 = Linear(dim, feedforward)
+        self.linear2 = Linear(feedforward, dim)
         self.norm1 = nn.LayerNorm(dim)
         self.norm2 = nn.LayerNorm(dim)
         self.dropout = Dropout(dropout)

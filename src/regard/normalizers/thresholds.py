@@ -68,7 +68,7 @@ def entmax_by_root(scores: Tensor, alpha: Tensor, dim: int) -> Tensor:
     high = torch.ones_like(top)
     best = high
     moving = ~empty
-    readable = can_branch_on(scores) and can_branch_on(alpha)
+    readable = can_branch_on(scores, alpha)
     # Newton takes five to ten steps; bisection as many as the mantissa has bits, and a few.
     for _ in range(80):
         ratio, base = _ratios(shifted, power, best)

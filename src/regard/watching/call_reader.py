@@ -16,7 +16,7 @@ from regard.attention.backends.cpu.backend import Fused
 from regard.attention.backends.cpu.repeated_reading import STATISTICS, RepeatedReading
 from regard.attention.planner import BACKENDS, choose_reader
 from regard.attention.readings import Readings
-from regard.transforms import lies_in_memory
+from regard.transforms import has_plain_memory, lie_in_memory
 from regard.watching.attention_call import AttentionCall
 from regard.watching.intercepted import Intercepted
 from regard.watching.joined_calls import KEPT_NUMBERS, JoinedCalls, chosen_heads, joint, numbers_of
@@ -102,15 +102,14 @@ class CallReader:
 
     def known(self, alike: SameCall) -> KnownCall | None:
         """What is known of a call; None if nothing is."""
-        known = self._known.get(alike.key)
-        if known is None and self._asked is not None and alike.lasts:
+        known = None
+        if self._asked is not None and alike.lasts:
             known = KEPT.known.get((self._asked, alike.key))
-            if known is not None:
-                self._known[alike.key] = known
-        if known is None or known.reading is None:
-            return known
-        # A kernel reads numbers as they lie in memory.
-        return known if lies_in_memory(alike.query) and lies_in_memory(alike.key_tensor) else None
+        return self._known.get(alike.key) if known is None else known
+
+    def can_take_again(self, known: KnownCall, alike: SameCall) -> bool:
+        """Whether a call can be read as one like it that is known: a kernel reads numbers as they lie in memory."""
+        return known.reading is None or (has_plain_memory(alike.query) and has_plain_memory(alike.key_tensor))
 
     def take_again(self, call: AttentionCall, known: KnownCall, alike: SameCall) -> None:
         """Take the readings of a call like one that is known.
@@ -169,16 +168,17 @@ class CallReader:
     def _repeated(self, found: Intercepted) -> RepeatedReading | None:
         """The launches that read a call, if there are any."""
         problem = found.problem
-        if self._asked is None or problem is None or not all(map(lies_in_memory, (problem.query, problem.key))):
+        if self._asked is None or problem is None or not lie_in_memory(problem.query, problem.key):
             return None
         if type(choose_reader(problem, BACKENDS["reference"])) is not Fused:
             return None
         return RepeatedReading.of(problem, self._read)
 
     def _remember(self, alike: SameCall, known: KnownCall) -> None:
-        keep_few(self._known, alike.key, known)
         if alike.lasts:
             keep_few(KEPT.known, (self._asked, alike.key), known)
+        else:
+            keep_few(self._known, alike.key, known)
 
     def _postpone(self, call: AttentionCall, joined: JoinedCalls, numbers: tuple[Tensor, ...]) -> None:
         """Leave a call's readings to the calls that are read together with it."""

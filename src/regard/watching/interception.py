@@ -44,6 +44,9 @@ class _Mode(TorchFunctionMode):
         return handler(func, args, kwargs or {})
 
 
+_MODE = _Mode()
+
+
 @contextmanager
 def observing(observer: Observer) -> Iterator[None]:
     """Tell an observer of all attention calls that this thread makes."""
@@ -60,7 +63,7 @@ def begin(observer: Observer) -> None:
     state = STATE
     state.observers.append(observer)
     if state.mode is None:
-        state.mode = _Mode()
+        state.mode = _MODE
         return_to_mode([])
 
 

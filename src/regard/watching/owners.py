@@ -25,6 +25,10 @@ SELF_ARGUMENTS = frozenset({"self", "module", "model", "layer", "block", "attn",
 """First parameters of functions that get a module."""
 
 
+CODES_LIMIT = 4096
+"""Functions whose parameters are kept in mind."""
+
+
 class Owner(NamedTuple):
     """Whose attention call it is.
 
@@ -75,7 +79,7 @@ class ModuleNames:
             code = frame.f_code
             if code.co_name == "sdpa_attention_forward":
                 packed = packed or _is_packed(frame)
-            first = _module_argument(code)
+            first = _parameters(code).module
             if first is not None:
                 given = frame.f_locals
                 module = given.get(first)
@@ -89,7 +93,7 @@ class ModuleNames:
     def _owner(self, name: str, module: nn.Module, cross: bool, packed: bool) -> Owner:
         found = self._owners.get((name, cross, packed))
         if found is None:
-            groups = getattr(module, "num_key_value_groups", 1)
+            groups = _attribute(module, "num_key_value_groups", 1)
             found = Owner(name, module, cross, packed, groups if isinstance(groups, int) else 1)
             self._owners[name, cross, packed] = found
         return found
@@ -98,7 +102,7 @@ class ModuleNames:
         """Whether a module says that it attends to another sequence, by its name or an attribute."""
         said = self._attends_elsewhere.get(name)
         if said is None:
-            said = _is_cross_name(name) or getattr(module, "is_cross_attention", False) is True
+            said = _is_cross_name(name) or _attribute(module, "is_cross_attention", False) is True
             self._attends_elsewhere[name] = said
         return said
 
@@ -146,6 +150,11 @@ def layers_of_names(names: tuple[str, ...]) -> LayerNumbers:
     return LayerNumbers(names)
 
 
+def _attribute(module: nn.Module, name: str, default: object) -> object:
+    """An attribute of a module that is no parameter, buffer or module: these are where `getattr` looks, too."""
+    return getattr(module, name) if hasattr(type(module), name) else vars(module).get(name, default)
+
+
 @cache
 def _files_of_class(kind: type) -> frozenset[str]:
     return frozenset(base.__module__ for base in kind.__mro__)
@@ -165,20 +174,35 @@ def _integers(name: str) -> tuple[int, ...]:
     return tuple(int(part) for part in name.split(".") if part.isdigit())
 
 
-@lru_cache(maxsize=4096)
-def _module_argument(code: CodeType) -> str | None:
-    """The first parameter of a function, if its name is that of a module."""
-    # In Python 3.11 the names are a new tuple each time.
-    name = code.co_varnames[0] if code.co_argcount else ""
-    return name if name in SELF_ARGUMENTS else None
+class _Parameters(NamedTuple):
+    """What the parameters of a function tell.
+
+    Attributes:
+        code: the function's.
+        module: the first one, if its name is that of a module.
+        telling: those that may tell that a module attends to another sequence.
+    """
+
+    code: CodeType
+    module: str | None
+    telling: frozenset[str]
 
 
-@lru_cache(maxsize=4096)
-def _telling_arguments(code: CodeType) -> frozenset[str]:
-    """The parameters of a function that may tell that a module attends to another sequence."""
-    arguments = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
-    names = (*CROSS_ARGUMENTS, "key") if code.co_name == "forward" else CROSS_ARGUMENTS
-    return frozenset(names).intersection(arguments)
+_KNOWN_PARAMETERS: dict[int, _Parameters] = {}
+"""By the identity of the code, which is kept, so that no other has the same: to hash a code takes longer than all else
+that is asked of a frame."""
+
+
+def _parameters(code: CodeType) -> _Parameters:
+    found = _KNOWN_PARAMETERS.get(id(code))
+    if found is None:
+        if len(_KNOWN_PARAMETERS) >= CODES_LIMIT:
+            _KNOWN_PARAMETERS.clear()
+        names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+        first = names[0] if code.co_argcount and names[0] in SELF_ARGUMENTS else None
+        telling = (*CROSS_ARGUMENTS, "key") if code.co_name == "forward" else CROSS_ARGUMENTS
+        found = _KNOWN_PARAMETERS[id(code)] = _Parameters(code, first, frozenset(telling).intersection(names))
+    return found
 
 
 def _gets_other_keys(module: nn.Module, frame: FrameType, given: dict[str, Any]) -> bool:
@@ -189,14 +213,14 @@ def _gets_other_keys(module: nn.Module, frame: FrameType, given: dict[str, Any])
         frame: of the method, or of a function that it calls and that gets the module.
         given: the frame's variables.
     """
-    if _module_argument(frame.f_code) != "self":
+    if _parameters(frame.f_code).module != "self":
         above = frame.f_back
-        while above is not None and _module_argument(above.f_code) != "self":
+        while above is not None and _parameters(above.f_code).module != "self":
             above = above.f_back
         if above is None:
             return False
         frame, given = above, above.f_locals
-    telling = _telling_arguments(frame.f_code)
+    telling = _parameters(frame.f_code).telling
     if not telling or given.get("self") is not module:
         return False
     if any(given.get(argument) is not None for argument in telling if argument != "key"):

@@ -1,7 +1,7 @@
 """What a call of `torch.nn.functional.scaled_dot_product_attention` computes, read off its arguments."""
 
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor
@@ -80,7 +80,7 @@ class SameCall(NamedTuple):
     """A call among those that differ in their numbers alone.
 
     Attributes:
-        key: what they agree in.
+        key: what they agree in: the shapes of query, key and value, then the rest.
         query, key_tensor: the numbers that weights are computed from, ``[batch, heads, length, dim]``.
         lasts: whether the key has this meaning in later contexts, too: a mask's reading is forgotten with its context.
     """
@@ -90,9 +90,17 @@ class SameCall(NamedTuple):
     key_tensor: Tensor
     lasts: bool
 
+    @property
+    def has_others(self) -> bool:
+        """Whether calls of this key differ in their numbers alone: four axes, of which nothing has to be broadcast."""
+        query, key, value = shapes = cast("tuple[tuple[int, ...], ...]", self.key[:3])
+        if any(len(shape) != 4 for shape in shapes):
+            return False
+        return query[:2] == key[:2] == value[:2] and query[3] == key[3] and key[2] == value[2]
+
 
 def same_call(masks: MaskReader, owner: Owner, args: Any, kwargs: Any) -> SameCall | None:
-    """What other calls with the same arguments but for their numbers have; None where more must be looked at.
+    """What a call has in common with others of the same arguments but for their numbers; None where nothing is told.
 
     Args:
         masks: analyses masks.
@@ -102,31 +110,25 @@ def same_call(masks: MaskReader, owner: Owner, args: Any, kwargs: Any) -> SameCa
     if len(args) < 3 or owner.packed:
         return None
     query, key, value = args[0], args[1], args[2]
-    if not type(query) is type(key) is type(value) is Tensor or query.is_nested or key.is_nested or value.is_nested:
-        return None
-    if not query.dim() == key.dim() == value.dim() == 4:
-        return None
-    (batch, heads, queries, dim), (batch_too, heads_too, keys, dim_too) = query.shape, key.shape
-    values = value.shape
-    if batch != batch_too or heads != heads_too or dim != dim_too or values[0] != batch or values[1] != heads:
-        return None
-    if values[2] != keys:
+    # The call ran, so all are nested or none, and on one device.
+    if not type(query) is type(key) is type(value) is Tensor or query.is_nested:
         return None
     options, lasts = [*kwargs, *args[3:], *kwargs.values()], True
-    for place, option in enumerate(options):
-        if type(option) not in _CONSTANTS and isinstance(option, Tensor):
-            # Its reading is a new one where the mask changed.
-            options[place] = content = masks.read(_mask_axes(option, query, key)).content
-            lasts = lasts and not isinstance(content, MaskReading)
+    if not _CONSTANTS.issuperset(map(type, options)):
+        for place, option in enumerate(options):
+            if isinstance(option, Tensor):
+                # Its reading is a new one where the mask changed.
+                options[place] = content = masks.read(_mask_axes(option, query, key)).content
+                lasts = lasts and not isinstance(content, MaskReading)
     alike = (
-        batch, heads, queries, keys, dim, values[3], query.stride(), key.stride(), query.dtype, key.dtype, query.device,
+        query.shape, key.shape, value.shape, query.stride(), key.stride(), query.dtype, key.dtype, query.device,
         owner.groups, *options,
     )  # fmt: skip
     return SameCall(alike, query, key, lasts)
 
 
 _CONSTANTS = frozenset({type(None), bool, int, float, str})
-"""Types of options that are no tensors: asking for these takes less time."""
+"""Types of options that are no tensors."""
 
 
 @lru_cache(maxsize=16)

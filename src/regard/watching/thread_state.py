@@ -190,17 +190,15 @@ def without_mode(call: Callable[[], Any]) -> Any:
 
 def leave_mode() -> list[Any] | None:
     """Take the mode off, wherever it is among the modes of this thread; those above it, or None if it was not on."""
-    mode, above = STATE.mode, []
-    while _count():
+    mode, above, was_on = STATE.mode, [], False
+    while _count() and not was_on:
         top = _pop()
-        if top is mode:
-            break
-        above.append(top)
-    else:
-        top = None
+        was_on = top is mode
+        if not was_on:
+            above.append(top)
     for other in reversed(above):
         _push(other)
-    return None if top is None else above
+    return above if was_on else None
 
 
 def return_to_mode(above: list[Any] | None) -> None:

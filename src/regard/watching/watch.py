@@ -11,8 +11,9 @@ from regard.attention.readings import Readings
 from regard.errors import ArgumentError, KindError
 from regard.shapes import Grid, kind_of, spread_heads
 from regard.transforms import active_transform
-from regard.watching.attention_call import AttentionCall, Kind
-from regard.watching.call_reader import CallReader, KnownCall, keep_few
+from regard.watching.attention_call import AttentionCall
+from regard.watching.call_places import CallPlaces
+from regard.watching.call_reader import CallReader, KnownCall
 from regard.watching.coverage import Coverage
 from regard.watching.generation import Reordering, stitch
 from regard.watching.intercepted import Intercepted
@@ -33,13 +34,14 @@ class _MetCall(NamedTuple):
     """A call of one module, as the pattern of its next ones.
 
     Attributes:
-        known, owner: what it is known by, and whose it is.
+        key: what they agree in: that of `SameCall`.
+        known: what is known of them.
         call: without readings.
         is_square: whether it has as many keys as queries, and several.
     """
 
+    key: tuple[object, ...]
     known: KnownCall
-    owner: Owner
     call: AttentionCall
     is_square: bool
 
@@ -69,11 +71,9 @@ class Watch(Observer):
         self._keep, self._norms, self._outputs = keep, norms, outputs
         self._reorderings: list[Reordering] = []
         self._coverage = Coverage(self.names)
-        self._forwards = 0
-        self._in_forward: dict[str, int] = {}
-        self._causal: set[str] = set()
+        self._places = CallPlaces()
         self._is_open = False
-        self._met: dict[object, _MetCall] = {}
+        self._met: dict[int, _MetCall] = {}  # by the identity of the owner, which `ModuleNames` keeps
         self._reader = CallReader(read, heads, alone=keep or norms or outputs)
 
     def __enter__(self) -> Self:
@@ -102,8 +102,7 @@ class Watch(Observer):
             return
         self._coverage.ran.add(name)
         if name == "":
-            self._forwards += 1
-            self._in_forward.clear()
+            self._places.begin_forward()
 
     def reordered(self, index: Tensor) -> None:
         number = len(self.calls)
@@ -123,9 +122,13 @@ class Watch(Observer):
             return self._coverage.cannot_read(owner.name, transform)
         try:
             alike = same(owner)
-            known = None if alike is None else self._reader.known(alike)
-            if alike is not None and known is not None:
-                return self._take_again(known, owner, alike)
+            if alike is not None:
+                met = self._met.get(id(owner))
+                if met is None or met.key != alike.key:
+                    met = self._meet(owner, alike)
+                if met is not None and self._reader.can_take_again(met.known, alike):
+                    return self._take_again(met, owner, alike)
+                alike = alike if alike.has_others else None
             with torch.no_grad():
                 found = read(owner)
         except Exception as error:  # whatever a strange call raises here must not end the model's own run
@@ -133,47 +136,35 @@ class Watch(Observer):
         if found.grid.device.type == "meta":
             return self._coverage.cannot_read(owner.name, "its tensors have no numbers")
         name = ".".join(part for part in (owner.name, found.child) if part)
-        layer = self._layer(name, self.names.layer(name), _is_square(found.grid))
-        if layer is not None:
+        layer = self._places.layer(name, self.names.layer(name), _is_square(found.grid))
+        self._coverage.met(name, layer)
+        if self._layers is None or layer in self._layers:
             with torch.no_grad():
                 self._take_first(owner, found, name, layer, alike)
         return None
 
-    def _take_again(self, known: KnownCall, owner: Owner, alike: SameCall) -> None:
-        """Take a call that differs from one that was taken before in its module and its numbers alone."""
-        met = self._met.get((id(known), id(owner)))
-        if met is None:
-            met = self._meet(known, owner)
-        pattern = met.call
-        layer = self._layer(owner.name, pattern.layer, met.is_square)
-        if layer is not None:
-            call = pattern.another(layer=layer, forward=max(self._forwards - 1, 0), number=len(self.calls))
-            self._reader.take_again(call, known, alike)
-            self.calls.append(call)
-
-    def _meet(self, known: KnownCall, owner: Owner) -> _MetCall:
-        """The pattern of a known call for a module."""
+    def _meet(self, owner: Owner, alike: SameCall) -> _MetCall | None:
+        """The pattern of a module's call, if calls that differ in their module and their numbers alone are known."""
+        known = self._reader.known(alike)
+        if known is None:
+            return None
         name, found = owner.name, known.found
-        call = known.call.another(name=name, layer=self.names.layer(name), kind=self._kind(owner, found, name))
-        met = _MetCall(known, owner, call, _is_square(found.grid))
-        if call.queries > 1:  # the kind of a single query's attention depends on what was met before
-            keep_few(self._met, (id(known), id(owner)), met)
+        call = known.call.another(name=name, layer=self.names.layer(name), kind=self._places.kind(owner, found, name))
+        met = _MetCall(alike.key, known, call, _is_square(found.grid))
+        # The kind of a single query's attention depends on the calls before it; calls that are read together may have
+        # been given up since.
+        if call.queries > 1 and known.reading is not None:
+            self._met[id(owner)] = met
         return met
 
-    def _layer(self, name: str, layer: int, is_square: bool) -> int | None:
-        """The layer of a call, which is noted as seen; None if it was not asked for.
-
-        Args:
-            name: of the module.
-            layer: the module's.
-            is_square: as for `_MetCall`.
-        """
-        if is_square and self._forwards:
-            # How often this module attended in this forward pass of the model before: layers may share one module.
-            before = self._in_forward[name] = self._in_forward.get(name, -1) + 1
-            layer = before or layer
-        self._coverage.met(name, layer)
-        return layer if self._layers is None or layer in self._layers else None
+    def _take_again(self, met: _MetCall, owner: Owner, alike: SameCall) -> None:
+        """Take a call that differs from one that was taken before in its module and its numbers alone."""
+        layer = self._places.layer(owner.name, met.call.layer, met.is_square)
+        self._coverage.met(owner.name, layer)
+        if self._layers is None or layer in self._layers:
+            call = met.call.another(layer=layer, forward=self._places.forward, number=len(self.calls))
+            self._reader.take_again(call, met.known, alike)
+            self.calls.append(call)
 
     def _take_first(self, owner: Owner, found: Intercepted, name: str, layer: int, alike: SameCall | None) -> None:
         """Take a call of which nothing is known."""
@@ -185,9 +176,9 @@ class Watch(Observer):
         call = AttentionCall(
             name=name,
             layer=layer,
-            kind=self._kind(owner, found, name),
+            kind=self._places.kind(owner, found, name),
             source=found.source,
-            forward=max(self._forwards - 1, 0),
+            forward=self._places.forward,
             number=len(self.calls),
             batch=grid.batch,
             heads=grid.heads,
@@ -213,18 +204,6 @@ class Watch(Observer):
             output = found.output()
             call.head_output = None if output is None else chosen_heads(output, some)
         self.calls.append(call)
-
-    def _kind(self, owner: Owner, found: Intercepted, name: str) -> Kind:
-        if owner.cross if found.cross is None else found.cross or owner.cross:
-            return "cross"
-        causal = found.causal
-        if not causal and found.grid.queries == 1:
-            # A single query sees all tokens before it: its mask does not tell what its module is.
-            is_causal = getattr(owner.module, "is_causal", None) is True
-            causal = name in self._causal or is_causal or (found.grid.keys == 1 and _is_in_decoder(name))
-        if causal:
-            self._causal.add(name)
-        return "causal" if causal else "self"
 
     def _value_norms(self, found: Intercepted, name: str) -> Tensor:
         if found.value is None:
@@ -388,7 +367,3 @@ def watch(
 def _is_square(grid: Grid) -> bool:
     """Whether there are as many keys as queries, and several."""
     return grid.queries == grid.keys > 1
-
-
-def _is_in_decoder(name: str) -> bool:
-    return "decoder" in name.lower()

@@ -136,6 +136,11 @@ def class_exponentials(dtype: torch.dtype) -> Kernel:
     return _kernel("cross_entropy", "class_exponentials", _name(dtype))
 
 
+def matrix_product(dtype: torch.dtype) -> Kernel:
+    """Of a large product, a block of the result for each task; float32."""
+    return _kernel("matrix_product", "matrix_product", _name(dtype))
+
+
 def multiply(dtype: torch.dtype) -> Kernel:
     """Of one product, for other kernels; of bfloat16 on processors that multiply it."""
     return _kernel("multiply", "multiply", _name(dtype))

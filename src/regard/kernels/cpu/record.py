@@ -66,6 +66,17 @@ PRODUCT = np.dtype(
 )
 """What the kernel is told that multiplies: ``c = factor · a b + keep · c``, as `bodies.wide_product` has it."""
 
+MATRICES = np.dtype(
+    [
+        *(
+            (name, np.int64)
+            for name in ("counter", "blocks", "rows", "columns", "depth", "block_rows", "block_columns")
+        ),
+        *((name, np.int64) for name in ("keep", "multiply", "a", "a_row", "a_column", "b", "b_row", "c", "c_row")),
+    ]
+)
+"""What the kernel of large products is told, as `matrix_product` has it."""
+
 CELL_MATRICES = tuple(
     name + part
     for name in ("gates", "cell", "after", "tanh_after", "hidden", "grad_hidden", "grad_cell", "grad_gates")

@@ -3,15 +3,28 @@
 import pytest
 import torch
 
-from regard.models import matrix_products
-from regard.models.matrix_products import grad_input, grad_weight, product, product_dtype
+from regard.kernels import availability
+from regard.nn import matrix_products
+from regard.nn.matrix_products import add_grad_weight, grad_input, grad_weight, product, product_dtype
 
 
-@pytest.fixture(params=[False, True], ids=["blas", "onednn"], autouse=True)
+@pytest.fixture(params=["blas", "onednn", "microkernel"], autouse=True)
 def _library(request, monkeypatch):
-    if request.param and not torch.backends.mkldnn.is_available():
+    if request.param == "microkernel" and availability.why_missing() is not None:
+        pytest.skip("kernels are compiled by Numba")
+    if request.param == "onednn" and not torch.backends.mkldnn.is_available():
         pytest.skip("this PyTorch has no oneDNN")
-    monkeypatch.setattr(matrix_products, "_is_faster", lambda: request.param)
+    monkeypatch.setattr(matrix_products, "_is_faster", lambda: request.param == "onednn")
+    monkeypatch.setattr(matrix_products, "microkernel_is_faster", lambda: request.param == "microkernel")
+    for name in ("LARGE", "MANY_ROWS"):
+        monkeypatch.setattr(matrix_products, name, 1)
+
+
+@pytest.fixture(params=["bfloat16 instructions", "no bfloat16 instructions"])
+def processor(request, monkeypatch):
+    """As on both kinds of processors."""
+    monkeypatch.setattr(matrix_products, "_has_no_bfloat16", lambda: request.param.startswith("no"))
+    return request.param
 
 
 @pytest.mark.parametrize("rows", [0, 1, 15, 16, 33])
@@ -33,6 +46,9 @@ def test_products_are_exact(rows, dtype, gaps):
     torch.testing.assert_close(grad_input(gradient, weight).double(), gradient.double() @ weight.double(), **near)
     found = grad_weight(gradient, inputs)
     torch.testing.assert_close(found.double(), gradient.double().t() @ inputs.double(), **near)
+    total = found.clone()
+    add_grad_weight(total, gradient, inputs)
+    torch.testing.assert_close(total.double(), 2 * gradient.double().t() @ inputs.double(), **near)
 
 
 @pytest.mark.parametrize(("features", "outputs"), [(0, 3), (3, 0)])

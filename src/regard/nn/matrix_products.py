@@ -1,7 +1,9 @@
 """Matrix products outside of autograd, in the way that is fastest on this processor.
 
 PyTorch multiplies float32 matrices by MKL, which on AMD's processors uses vectors of 256 bits. oneDNN, which PyTorch
-has for half precision and convolutions, uses those of 512 bits.
+has for half precision and convolutions, uses those of 512 bits, and so does our microkernel. oneDNN compiles a product
+for each number of rows, and keeps what it compiled and memory for it: hundreds of megabytes where that number changes
+from batch to batch. The microkernel keeps nothing.
 
 Where a processor has no instructions for bfloat16, PyTorch's products of it take three times as long as those of
 float32, which are more accurate: so `product_dtype` says float32 there. Products write into memory of their own, since
@@ -15,10 +17,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from regard.kernels.availability import is_slow_for_mkl
+from regard.kernels.availability import is_slow_for_mkl, microkernel_is_faster
+from regard.transforms import lie_in_memory
 
 LEAST_ROWS = 16
 """Rows below which oneDNN's products take longer."""
+
+LARGE = 1 << 23
+"""Multiplications from which on a product is worth a launch of the microkernel."""
+
+MANY_ROWS = 256
+"""Rows from which on the microkernel, for which weights are transposed, takes no longer than oneDNN."""
 
 _OPERATORS: Any = torch.ops.mkldnn
 
@@ -35,6 +44,11 @@ def product(
         reuses: whether the result may be written to ``added [rows, out]``, and returned as it.
         memory: a tensor ``[rows, out]`` that the result may be written to, and returned as it; None: there is none.
     """
+    if len(inputs) >= MANY_ROWS and multiplies(inputs.numel() * len(weight), inputs, weight):
+        if added is not None and added.dim() == 2:
+            memory = added if reuses else added.clone(memory_format=torch.contiguous_format)
+            return _by_microkernel(inputs, _transposed(weight), memory, keep=True)
+        return large_product(inputs, weight, added, memory)
     if not _is_for_onednn(inputs, weight):
         if reuses and added is not None:
             return added.addmm_(inputs, weight.t())
@@ -49,6 +63,8 @@ def product(
 
 def grad_input(gradient: Tensor, weight: Tensor) -> Tensor:
     """``gradient · weight``: that of a product's inputs, from that of the product."""
+    if multiplies(gradient.numel() * weight.shape[1], gradient, weight):
+        return large_grad_input(gradient, weight)
     if not _is_for_onednn(gradient, weight):
         return torch.mm(gradient, weight, out=gradient.new_empty(len(gradient), weight.shape[1]))
     return _OPERATORS._linear_pointwise(gradient, weight.t(), None, "none", [], "")
@@ -56,7 +72,57 @@ def grad_input(gradient: Tensor, weight: Tensor) -> Tensor:
 
 def grad_weight(gradient: Tensor, inputs: Tensor) -> Tensor:
     """``gradientᵀ · inputs``: that of a product's weight, from that of the product."""
-    return torch.mm(gradient.t(), inputs, out=gradient.new_empty(gradient.shape[1], inputs.shape[1]))
+    output = gradient.new_empty(gradient.shape[1], inputs.shape[1])
+    if multiplies(len(gradient) * output.numel(), gradient, inputs):
+        return _by_microkernel(gradient.t(), inputs, output)
+    return torch.mm(gradient.t(), inputs, out=output)
+
+
+def add_grad_weight(total: Tensor, gradient: Tensor, inputs: Tensor) -> None:
+    """Add ``gradientᵀ · inputs`` to ``total``."""
+    if multiplies(len(gradient) * total.numel(), gradient, inputs, total):
+        _by_microkernel(gradient.t(), inputs, total, keep=True)
+    else:
+        total.addmm_(gradient.t(), inputs)
+
+
+def large_product(inputs: Tensor, weight: Tensor, bias: Tensor | None = None, memory: Tensor | None = None) -> Tensor:
+    """``inputs · weightᵀ + bias`` by the microkernel, where `multiplies` says so; ``memory`` as for `product`."""
+    output = inputs.new_empty(len(inputs), len(weight)) if memory is None else memory
+    if bias is not None:
+        output.copy_(bias)
+    return _by_microkernel(inputs, _transposed(weight), output, keep=bias is not None)
+
+
+def large_grad_input(gradient: Tensor, weight: Tensor) -> Tensor:
+    """``gradient · weight`` by the microkernel, likewise."""
+    return _by_microkernel(gradient, weight, gradient.new_empty(len(gradient), weight.shape[1]))
+
+
+def multiplies(terms: int, *matrices: Tensor) -> bool:
+    """Whether the microkernel makes a product.
+
+    Args:
+        terms: multiplications.
+        matrices: what is multiplied, and written to.
+    """
+    if terms < LARGE or not lie_in_memory(*matrices):
+        return False
+    return (
+        all(matrix.dtype == torch.float32 and matrix.stride(-1) == 1 for matrix in matrices) and microkernel_is_faster()
+    )
+
+
+def _transposed(weight: Tensor) -> Tensor:
+    from regard.kernels.cpu.matrix_product import transposed_matrix
+
+    return transposed_matrix(weight)
+
+
+def _by_microkernel(a: Tensor, b: Tensor, output: Tensor, keep: bool = False) -> Tensor:
+    from regard.kernels.cpu.matrix_product import matrix_product
+
+    return matrix_product(a, b, output, keep=keep)
 
 
 def product_dtype(dtype: torch.dtype, device: torch.device) -> torch.dtype:

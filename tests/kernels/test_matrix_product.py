@@ -1,0 +1,89 @@
+"""Large products by the microkernel: exact, and a row's bits depend on no other row and on no number of threads."""
+
+import pytest
+import torch
+
+pytest.importorskip("numba", reason="kernels are compiled by Numba")
+
+from regard.kernels.cpu.matrix_product import matrix_product, transposed_matrix
+
+SIZES = [(1, 1, 1), (7, 13, 5), (6, 128, 128), (97, 131, 129), (613, 17, 263), (5, 1031, 66), (64, 3, 19)]
+
+
+def matrices(rows, depth, columns):
+    return torch.randn(rows, depth), torch.randn(depth, columns), torch.randn(rows, columns)
+
+
+def with_gaps(matrix):
+    """The same numbers, with NaN between the rows."""
+    wide = torch.full((len(matrix), matrix.shape[1] + 3), torch.nan)
+    wide[:, : matrix.shape[1]] = matrix
+    return wide[:, : matrix.shape[1]]
+
+
+def assert_near(found, wanted, depth):
+    torch.testing.assert_close(found.double(), wanted, rtol=1e-5, atol=2e-6 * depth**0.5 + 1e-6)
+
+
+@pytest.mark.parametrize("sizes", SIZES, ids=str)
+@pytest.mark.parametrize("layout", ["plain", "transposed", "gaps"])
+@pytest.mark.parametrize("keep", [False, True])
+def test_products_are_exact(sizes, layout, keep):
+    a, b, c = matrices(*sizes)
+    wanted = a.double() @ b.double() + (c.double() if keep else 0)
+    if layout == "transposed":
+        a = a.t().contiguous().t()
+    elif layout == "gaps":
+        a, b, c = (with_gaps(matrix) for matrix in (a, b, c))
+    if not keep:
+        c.fill_(torch.nan)
+    assert matrix_product(a, b, c, keep=keep) is c
+    assert_near(c, wanted, sizes[1])
+
+
+def test_what_lies_between_rows_stays():
+    a, b, _ = matrices(37, 29, 71)
+    memory = torch.full((37, 80), torch.nan)
+    matrix_product(a, b, memory[:, :71])
+    assert memory[:, :71].isfinite().all()
+    assert memory[:, 71:].isnan().all()
+
+
+def test_a_row_has_the_same_bits_among_any_others():
+    a, b, c = matrices(301, 259, 203)
+    whole = matrix_product(a, b, c)
+    for rows in (slice(0, 1), slice(5, 12), slice(100, 300)):
+        part = a[rows].clone()
+        assert torch.equal(matrix_product(part, b, torch.empty(len(part), 203)), whole[rows])
+
+
+def test_the_number_of_threads_changes_no_bit():
+    a, b, c = matrices(301, 259, 203)
+    threads, found = torch.get_num_threads(), []
+    try:
+        for count in (1, 2, 3):
+            torch.set_num_threads(count)
+            found.append(matrix_product(a, b, torch.empty_like(c)))
+    finally:
+        torch.set_num_threads(threads)
+    assert torch.equal(found[0], found[1])
+    assert torch.equal(found[0], found[2])
+
+
+def test_nan_and_infinity_reach_their_rows_alone():
+    a, b, c = matrices(23, 31, 37)
+    a[3, 5], a[7, 2] = torch.nan, torch.inf
+    found = matrix_product(a, b, c)
+    assert found[3].isnan().all()
+    assert found[7].isinf().all()
+    rest = [row for row in range(23) if row not in (3, 7)]
+    assert found[rest].isfinite().all()
+
+
+@pytest.mark.parametrize("sizes", [(1, 1), (16, 16), (33, 7), (5, 130)], ids=str)
+def test_transposes(sizes):
+    matrix = torch.randn(sizes)
+    found = transposed_matrix(matrix)
+    assert torch.equal(found, matrix.t())
+    assert found.stride(1) == 1
+    assert torch.equal(transposed_matrix(with_gaps(matrix)), matrix.t())
