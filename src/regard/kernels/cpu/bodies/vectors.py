@@ -26,6 +26,7 @@ from numba.core.datamodel import models
 from numba.core.typing.templates import AbstractTemplate, infer_global, signature
 from numba.extending import intrinsic, lower_builtin, register_model
 
+from regard.kernels.cpu.bodies.microkernel import prefetch
 from regard.kernels.cpu.bodies.parts import has_feature
 
 _FUSED = ("contract",)
@@ -156,6 +157,17 @@ def store(typing: Any, vector: Any, address: Any) -> Any:
         return context.get_dummy_value()
 
     return types.void(vector, types.int64), generate
+
+
+@intrinsic
+def prefetch_line(typing: Any, address: Any) -> Any:
+    """Ask for the cache line at an address, which may be one that must not be read."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        prefetch(builder, arguments[0])
+        return context.get_dummy_value()
+
+    return types.void(types.int64), generate
 
 
 @intrinsic
