@@ -54,6 +54,34 @@ def test_rows_of_any_length(alpha, dtype):
         assert_as_sorted((3 * torch.randn(3, length, dtype=torch.float64)).to(dtype), alpha)
 
 
+@pytest.mark.parametrize("alpha", [1.5, 2.0])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("length", [1023, 1024, 1025, 1040, 1041, 1093, 2203])
+def test_rows_with_more_candidates_than_are_copied(alpha, dtype, length):
+    """All scores may have a weight, or those of one end."""
+    even = 1e-3 * torch.randn(5, length, dtype=torch.float64)
+    even[1, : length // 2] -= 3
+    even[2, length // 2 :] -= 3
+    even[3, :-5] -= 3
+    even[4, -5:] -= torch.inf
+    # The sum of 2,203 float32 numbers, each near the next, has few digits more than they have.
+    assert_as_sorted(even.to(dtype), alpha, 100)
+
+
+@pytest.mark.parametrize("name", ["1.5", "2.0"])
+@pytest.mark.parametrize("place", [0, 1023, 1030, 1099, 1100])
+@pytest.mark.parametrize("scale", [1e-3, 10.0])
+def test_not_a_number_makes_a_long_row_not_a_number(name, place, scale):
+    scores = scale * torch.randn(2, 1101)
+    scores[1, place] = torch.nan
+    _, weights = regard.attend_with_weights(
+        torch.ones(2, 1, 1, 1), scores.reshape(2, 1, 1101, 1), torch.ones(2, 1, 1101, 1), score=Dot(),
+        normalizer=normalizing(float(name)), backend="cpu",
+    )  # fmt: skip
+    assert weights[0].isfinite().all()
+    assert weights[1].isnan().all()
+
+
 @pytest.mark.parametrize("alpha", ALPHAS)
 @pytest.mark.parametrize("scale", [0.0, 1e-3, 0.1, 1.0, 10.0, 1e3])
 def test_rows_of_any_scale(alpha, scale):

@@ -1,8 +1,4 @@
-"""The entmax family: sparsemax, entmax 1.5 and entmax of any alpha, of one row of scores in place.
-
-Thresholds are found by Newton's method and not by sorting: the sum of weights is a convex, decreasing function of the
-threshold, so steps from its left never overshoot.
-"""
+"""Entmax of any alpha of one row of scores in place; see docs/derivations/sparse.md."""
 
 # pyright: reportCallIssue=false
 # Intrinsics take one argument less than they are defined with: the first one is Numba's.
@@ -14,7 +10,7 @@ import numpy as np
 from regard.kernels.cpu.bodies.elementary import exp, log
 from regard.kernels.cpu.bodies.intrinsics import array_at, stack_memory
 from regard.kernels.cpu.bodies.parts import embedded, inlined
-from regard.kernels.cpu.bodies.row_parameters import Entmax, Entmax15, Sparsemax
+from regard.kernels.cpu.bodies.row_parameters import Entmax
 from regard.kernels.cpu.sizes import LANES, padded_length
 
 STEPS = 60
@@ -31,64 +27,6 @@ FEW_OF = 4
 
 MANY = 128
 """Scores of a row from which on gathering is worth its time."""
-
-
-@inlined
-def sparsemax_row(normalizer: Sparsemax, row: Any, top: Any) -> tuple[Any, Any]:
-    """(s − τ)₊ with sum 1; Martins & Astudillo 2016. Returns the maximum and τ, counted from it."""
-    real = row.dtype.type
-    for j in range(row.size):
-        row[j] -= top
-    threshold = real(-1)
-    for _ in range(STEPS):
-        total, count = real(0), real(0)
-        for j in range(row.size):
-            above = row[j] - threshold
-            # The comparison that NaN fails lets it through.
-            above = real(0) if above <= real(0) else above
-            total += above
-            # 1 for whatever is left: even the smallest difference of two such numbers, times this, exceeds 1.
-            large = above * real(1e30)
-            count += real(1) if large >= real(1) else large
-        step = (total - real(1)) / count
-        if not step > real(0) or threshold + step == threshold:
-            threshold += step
-            break
-        threshold += step
-    for j in range(row.size):
-        above = row[j] - threshold
-        row[j] = real(0) if above <= real(0) else above
-    return top, threshold
-
-
-@inlined
-def entmax15_row(normalizer: Entmax15, row: Any, top: Any) -> tuple[Any, Any]:
-    """(s/2 − τ)₊² with sum 1; Peters, Niculae & Martins 2019. Returns the maximum and τ, counted from half of it."""
-    real = row.dtype.type
-    for j in range(row.size):
-        row[j] = (row[j] - top) * real(0.5)
-    threshold = real(-1)
-    for _ in range(STEPS):
-        total, slope = real(0), real(0)
-        for j in range(row.size):
-            above = row[j] - threshold
-            above = real(0) if above <= real(0) else above
-            total += above * above
-            slope += above
-        step = (total - real(1)) / (real(2) * slope)
-        if not (step > real(0) and threshold + step > threshold):
-            break
-        threshold += step
-    total = real(0)
-    for j in range(row.size):
-        above = row[j] - threshold
-        above = real(0) if above <= real(0) else above
-        row[j] = above * above
-        total += row[j]
-    inverse = real(1) / total
-    for j in range(row.size):
-        row[j] *= inverse
-    return top, threshold
 
 
 @embedded
@@ -220,23 +158,6 @@ def entmax_steepness(best: Any, power: Any) -> Any:
     exponent = -power * log(best)
     limit = real(80)
     return power * exp(limit if exponent > limit else exponent)
-
-
-@inlined
-def entmax15_again(normalizer: Entmax15, row: Any, first: Any, second: Any) -> None:
-    real = row.dtype.type
-    for j in range(row.size):
-        above = (row[j] - first) * real(0.5) - second
-        above = real(0) if above <= real(0) else above
-        row[j] = above * above
-
-
-@inlined
-def sparsemax_again(normalizer: Sparsemax, row: Any, first: Any, second: Any) -> None:
-    real = row.dtype.type
-    for j in range(row.size):
-        above = (row[j] - first) - second
-        row[j] = real(0) if above <= real(0) else above
 
 
 @inlined

@@ -33,9 +33,12 @@ from regard.kernels.cpu.bodies.parts import inlined
 from regard.kernels.cpu.bodies.products import Routine, limit_threads, mixtures_of_few_rows, product, routine_of
 from regard.kernels.cpu.bodies.row_adjustments import adjust_row, drop_row, window_row
 from regard.kernels.cpu.bodies.row_normalizers import normalize, normalizer_of_head
-from regard.kernels.cpu.bodies.visible_keys import clear_hidden, find_runs, range_at
+from regard.kernels.cpu.bodies.sparse_mixture import SPARSE, are_few, are_finite, mix_sparsely
+from regard.kernels.cpu.bodies.vectors import can_compress
+from regard.kernels.cpu.bodies.visible_keys import KeyRange, clear_hidden, find_runs, range_at
 from regard.kernels.cpu.bodies.wide_product import Matrix, Size
 from regard.kernels.cpu.kernel_inputs import FEW_ROWS
+from regard.kernels.cpu.record import WIDE
 from regard.kernels.cpu.sizes import LANES, ceil_div
 
 
@@ -75,8 +78,12 @@ def store_weights(p: Any, block: Block, weights: Any) -> None:
 
 
 @inlined
-def mix_values(p: Any, block: Block, routine: Routine, weights: Any) -> None:
-    """The output of a block, of whose segments there is one."""
+def mix_values(p: Any, block: Block, routine: Routine, weights: Any, sparse: bool) -> None:
+    """The output of a block, of whose segments there is one.
+
+    Args:
+        sparse: whether weights of 0 may be passed over; see `can_mix_sparsely`.
+    """
     real = weights.dtype.type
     result = Matrix(p.output + block.at * p.value_dim * weights.itemsize, p.value_dim, 1)
     for s in range(block.segment_count):
@@ -85,14 +92,25 @@ def mix_values(p: Any, block: Block, routine: Routine, weights: Any) -> None:
         mixed = column_matrix(weights, part)
         if is_single(real(1)) and routine.multiply != 0 and block.rows <= FEW_ROWS and p.value_dim % LANES == 0:
             mixtures_of_few_rows(routine, size, real(1), mixed, value, result, min(s, 1))
+        elif sparse and are_few(size, mixed, real(0)):
+            mix_sparsely(size, mixed, value, result, min(s, 1))
         else:
             product(routine, size, real(1), mixed, value, result, min(s, 1))
+
+
+@inlined
+def can_mix_sparsely(p: Any, block: Block, routine: Routine, zero: Any) -> bool:
+    """Whether the values of a block's head can be mixed without those of weight 0, and nothing shows it."""
+    if routine.way != WIDE or p.value_dim % LANES != 0:
+        return False
+    return are_finite(Size(p.keys, p.value_dim, 0), value_matrix(p, block, KeyRange(0, p.keys, 0), zero), zero)
 
 
 def attention_forward(dtype: str, units: str, normalizer: str) -> Callable[[int], None]:
     """The body for a dtype, float32 or float64, a score's units and a normalizer."""
     zero, of_head = ZEROS[dtype], normalizer_of_head(normalizer)
     additive, score = units != "product", SCORES[units]
+    may_be_sparse = dtype == "float32" and normalizer in SPARSE and can_compress()
 
     def body(address: int) -> None:
         p = arguments_at(address)
@@ -104,6 +122,7 @@ def attention_forward(dtype: str, units: str, normalizer: str) -> Callable[[int]
         real = type(zero)
         scores = scratch.scores
         blocks = ceil_div(p.queries, p.block)
+        known, sparse = np.int64(-1), False
         while True:
             task = fetch_add(address)
             if task >= p.tasks:
@@ -130,7 +149,10 @@ def attention_forward(dtype: str, units: str, normalizer: str) -> Callable[[int]
                     for number in range(block.segment_count):
                         part = range_at(block.segments, number)
                         drop_row(p, block.at + r, part.first, scores[r, part.column : part.column + part.keys])
-            mix_values(p, block, routine, scores)
+            group = block.batch * p.kv_heads + block.group
+            if may_be_sparse and rows > FEW_ROWS and group != known:
+                known, sparse = group, can_mix_sparsely(p, block, routine, zero)
+            mix_values(p, block, routine, scores, sparse)
         limit_threads(p.limit_threads, threads)
         release(p, memory)
 

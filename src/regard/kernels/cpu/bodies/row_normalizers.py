@@ -13,19 +13,13 @@ from typing import Any
 import numpy as np
 
 from regard.kernels.cpu.bodies.elementary import exp, log
-from regard.kernels.cpu.bodies.entmax_rows import (
-    entmax15_again,
-    entmax15_row,
-    entmax_again,
-    entmax_row,
-    sparsemax_again,
-    sparsemax_row,
-)
+from regard.kernels.cpu.bodies.entmax_rows import entmax_again, entmax_row
 from regard.kernels.cpu.bodies.hard_row import hard_row, hard_row_again
 from regard.kernels.cpu.bodies.intrinsics import array_at
 from regard.kernels.cpu.bodies.max_reduce import largest
 from regard.kernels.cpu.bodies.parts import chosen_for, exact, inlined
 from regard.kernels.cpu.bodies.row_parameters import NORMALIZERS, Entmax, Entmax15, Hard, Sigmoid, Softmax, Sparsemax
+from regard.kernels.cpu.bodies.threshold_rows import entmax15_again, entmax15_row, sparsemax_again, sparsemax_row
 
 
 @inlined

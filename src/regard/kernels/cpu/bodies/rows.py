@@ -9,6 +9,12 @@ from regard.kernels.cpu.bodies.arguments import ZEROS, arguments_at
 from regard.kernels.cpu.bodies.intrinsics import allocate, array_at, cache_line, copy, fetch_add, release, size_of
 from regard.kernels.cpu.bodies.row_gradients import differentiate
 from regard.kernels.cpu.bodies.row_normalizers import normalize, normalizer_of_head
+from regard.kernels.cpu.bodies.vectors import prefetch_line
+from regard.kernels.cpu.sizes import CACHE_LINE
+
+AHEAD = 1 << 14
+"""Bytes of the next row, at most, that are brought into the second cache while a row is normalized: the search for a
+threshold reads no memory, and what reads ahead in processors ends with a page."""
 
 
 def entmax_rows(dtype: str, normalizer: str) -> Callable[[int], None]:
@@ -27,6 +33,10 @@ def entmax_rows(dtype: str, normalizer: str) -> Callable[[int], None]:
                 given = array_at(p.query + row * p.keys * size, p.keys, zero)
                 output = array_at(p.output + row * p.keys * size, p.keys, zero)
                 copy(given, output)
+                following = (row + 1) * p.keys * size
+                for at in range(following, following + min(p.keys * size, AHEAD), CACHE_LINE):
+                    prefetch_line(p.query + at)
+                    prefetch_line(p.output + at)
                 normalize(of_head(p, 0, zero), output)
 
     return body

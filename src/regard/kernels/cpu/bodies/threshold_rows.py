@@ -1,0 +1,86 @@
+"""Sparsemax and entmax 1.5 of one row of scores in place: weights are powers of what is above a threshold.
+
+Thresholds are found by Newton's method and not by sorting: the norm of what is above the threshold is a convex,
+decreasing function of it, so steps from its left never overshoot. See docs/derivations/sparse.md.
+"""
+
+# pyright: reportCallIssue=false
+# Intrinsics take one argument less than they are defined with: the first one is Numba's.
+
+import math
+from typing import Any
+
+from regard.kernels.cpu.bodies.candidates import (
+    BYTES,
+    ROOM,
+    count_and_sum_above,
+    find_candidates,
+    sums_of_powers_above,
+)
+from regard.kernels.cpu.bodies.intrinsics import array_at, stack_memory
+from regard.kernels.cpu.bodies.parts import inlined
+from regard.kernels.cpu.bodies.row_parameters import Entmax15, Sparsemax
+
+STEPS = 60
+"""Newton's method takes two to ten."""
+
+
+@inlined
+def sparsemax_row(normalizer: Sparsemax, row: Any, top: Any) -> tuple[Any, Any]:
+    """(s − τ)₊ with sum 1; Martins & Astudillo 2016. Returns the maximum and τ, counted from it."""
+    real = row.dtype.type
+    candidates = find_candidates(row, top, real(1), array_at(stack_memory(BYTES), ROOM, real(0)))
+    threshold = real(-1)
+    for _ in range(STEPS):
+        count, total = count_and_sum_above(candidates, threshold)
+        step = (total - real(1)) / count
+        if not step > real(0) or threshold + step == threshold:
+            threshold += step
+            break
+        threshold += step
+    for j in range(row.size):
+        above = row[j] - threshold
+        # The comparison that NaN fails lets it through.
+        row[j] = real(0) if above <= real(0) else above
+    return top, threshold
+
+
+@inlined
+def entmax15_row(normalizer: Entmax15, row: Any, top: Any) -> tuple[Any, Any]:
+    """(s/2 − τ)₊² with sum 1; Peters, Niculae & Martins 2019. Returns the maximum and τ, counted from half of it."""
+    real = row.dtype.type
+    candidates = find_candidates(row, top, real(0.5), array_at(stack_memory(BYTES), ROOM, real(0)))
+    threshold = real(-1)
+    total, squares = sums_of_powers_above(candidates, threshold)
+    for _ in range(STEPS):
+        norm = real(math.sqrt(squares))
+        # Newton's step for the norm, (norm − 1) · norm / total, without the difference of two numbers near 1 but for
+        # that of the squares.
+        step = (squares - real(1)) / total * (norm / (norm + real(1)))
+        if not (step > real(0) and threshold + step > threshold):
+            break
+        threshold += step
+        total, squares = sums_of_powers_above(candidates, threshold)
+    inverse = real(1) / squares
+    for j in range(row.size):
+        above = row[j] - threshold
+        above = real(0) if above <= real(0) else above
+        row[j] = above * above * inverse
+    return top, threshold
+
+
+@inlined
+def entmax15_again(normalizer: Entmax15, row: Any, first: Any, second: Any) -> None:
+    real = row.dtype.type
+    for j in range(row.size):
+        above = (row[j] - first) * real(0.5) - second
+        above = real(0) if above <= real(0) else above
+        row[j] = above * above
+
+
+@inlined
+def sparsemax_again(normalizer: Sparsemax, row: Any, first: Any, second: Any) -> None:
+    real = row.dtype.type
+    for j in range(row.size):
+        above = (row[j] - first) - second
+        row[j] = real(0) if above <= real(0) else above
