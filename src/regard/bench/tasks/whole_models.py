@@ -265,16 +265,16 @@ def _work(model: WholeModel, sizes: Sizes) -> Work:
 
 
 LIMITED_BY = """\
-PyTorch's matrix products take 74 to 80 % of regard's step (56 % of the classifier's) and 61 to 67 % of plain
-PyTorch's. They are the same products, at 73 to 90 % of the processor's peak: if all else took no time, a
+On a Zen 4 matrix products take 74 to 80 % of regard's step (56 % of the classifier's) and 61 to 67 % of plain
+PyTorch's. They are the same products, at 73 to 90 % of that processor's peak: if all else took no time, a
 Transformer's step would be 1.55 times as fast as plain PyTorch's. Done: all steps of an LSTM over an encoder's tokens
 are one kernel; a decoder's LSTM step, its attention and the loss on a vocabulary are one each; products of a
 decoder's steps run on the faster of PyTorch's two libraries; the gradient of the query's projection is one product
-for all steps; padding is not computed. Tried: a kernel of our own for the large products, at most as fast as PyTorch's
-oneDNN (83 to 103 against 86 to 106 thousand million multiply-adds a second); oneDNN in place of MKL for every linear
-layer, 2 to 3 % faster on an AMD processor for a batch of one size, but each number of tokens costs it 0.2 to 0.5 ms of
-compilation for each layer's shapes, which takes that gain away where batches differ; a kernel of attention in which
-short rows stand side by side, which takes a third of the time of PyTorch's, of a step 1 %."""
+for all steps; padding is not computed; on AMD's processors with vectors of 512 bits the microkernel makes the large
+products (docs/derivations/products.md), which takes two fifths of MKL's time on a Zen 5. Tried: oneDNN in place of MKL
+for every linear layer, as fast, but each number of tokens costs it 0.2 to 0.5 ms of compilation for each layer's shapes
+and memory that it keeps; a kernel of attention in which short rows stand side by side, which takes a third of the time
+of PyTorch's, of a step 1 %."""
 
 LIMITED_BY_IN_BFLOAT16 = """\
 PyTorch's matrix products take 58 % of regard's step (46 % of the classifier's), and its copies between bfloat16 and
