@@ -44,11 +44,13 @@ def product(
         reuses: whether the result may be written to ``added [rows, out]``, and returned as it.
         memory: a tensor ``[rows, out]`` that the result may be written to, and returned as it; None: there is none.
     """
-    if len(inputs) >= MANY_ROWS and multiplies(inputs.numel() * len(weight), inputs, weight):
-        if added is not None and added.dim() == 2:
-            memory = added if reuses else added.clone(memory_format=torch.contiguous_format)
-            return _by_microkernel(inputs, _transposed(weight), memory, keep=True)
-        return large_product(inputs, weight, added, memory)
+    matrix = added if added is not None and added.dim() == 2 else None
+    matrices = (inputs, weight) if matrix is None else (inputs, weight, matrix)
+    if len(inputs) >= MANY_ROWS and multiplies(inputs.numel() * len(weight), *matrices):
+        if matrix is None:
+            return large_product(inputs, weight, added, memory)
+        output = matrix if reuses else matrix.clone(memory_format=torch.contiguous_format)
+        return _by_microkernel(inputs, _transposed(weight), output, keep=True)
     if not _is_for_onednn(inputs, weight):
         if reuses and added is not None:
             return added.addmm_(inputs, weight.t())

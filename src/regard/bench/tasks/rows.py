@@ -120,9 +120,8 @@ def attention_task(
         work=attention_work,
         oracle=by_rows(function, QKV, per_pair=8),
         requirements=requirements,
-        limited_by="The limit counts two whole matrix products, and nothing for the thresholds of the rows, for which a "
-        "row's scores are read several times. Where most weights of a block are 0, the second product is made of the "
-        "others alone, so that the limit could be passed.",
+        limited_by="The limit counts two whole matrix products and nothing for the thresholds of the rows. Where most "
+        "weights of a block are 0, the second product is made of the others alone: the limit can be passed.",
     )
 
 
