@@ -151,7 +151,7 @@ def layers_of_names(names: tuple[str, ...]) -> LayerNumbers:
 
 
 def _attribute(module: nn.Module, name: str, default: object) -> object:
-    """`getattr` of what is no parameter, buffer or module: it looks there too, and takes long where it finds nothing."""
+    """`getattr` of what is no parameter, buffer or module: it looks there too, and takes long to find nothing."""
     if type(module).__getattr__ is not nn.Module.__getattr__:
         return getattr(module, name, default)
     return getattr(module, name) if hasattr(type(module), name) else vars(module).get(name, default)
