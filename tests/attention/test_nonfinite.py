@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import regard
-from backends import EVERY, ROW_READINGS, accepts, assert_same, measure
+from backends import EVERY, READ_ALL, ROW_READINGS, accepts, assert_same, measure
 from cases import BIASES, MASKS, NORMALIZERS, SCORES, B, D, H, K, Q, V, problem
 from regard import masks, nn, normalizers
 from regard.shapes import Grid
@@ -397,3 +397,24 @@ def test_padding_of_the_drop_in_holds_whatever_it_likes(backend, need_weights, n
         results.append({**result, **{f"grad_{n}": g for n, g in zip(wanted, gradients, strict=True)}})
     for result in results[1:]:
         assert_same(result, results[0], rtol=1e-4, atol=1e-5)
+
+
+@everywhere
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("mask", ["causal", "window", "keep", "prefix", "hole"])
+def test_a_hidden_pair_whose_score_overflows_reaches_nothing(backend, dtype, mask):
+    """Every number is finite; the product of a query and a key that is hidden from it is not."""
+    huge = torch.finfo(dtype).max ** 0.5
+    query, key, value = problem(dtype)
+    allowed = visible(masks_of(B, Q, K)[mask], (B, H, Q, K))[0, 1]
+    # Other queries see the key.
+    place = (allowed.any(0) & ~allowed[3]).nonzero()[0].item()
+    query[0, 1, 3], key[0, 1, place] = 2 * huge, huge
+    assert (query[0, 1, 3] @ key[0, 1, place]).isinf()
+    arguments = {"mask": masks_of(B, Q, K)[mask], "backend": backend}
+    output = regard.attend(query, key, value, **arguments)
+    observed = regard.observe(query, key, value, read=READ_ALL, **arguments)
+    assert torch.equal(observed.output, output)
+    for result in (output, observed.weights, observed.received):
+        assert result.isfinite().all()
+    assert (observed.lse < torch.inf).all()

@@ -316,3 +316,24 @@ def test_no_launch_is_kept_for_keys_that_are_transposed_a_few_heads_at_a_time(mo
     problem = regard.attention.validation.validate(query, query, query)
     kept = RepeatedReading.of(problem, WITH_TOP)
     assert kept is None or not kept.transposed
+
+
+@pytest.mark.parametrize("read", [STATISTICS, WITH_TOP], ids=["statistics", "top"])
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("number", [torch.inf, torch.nan, 1e30])
+def test_a_row_that_is_not_finite_has_the_readings_of_the_specification(number, causal, read):
+    """A number that is infinite, NaN, or so large that products overflow."""
+    query, key, value = tensors(1)[0]
+    query[1, 2, 7, 0] = number
+    key[1, 2, 4, 0] = min(number, 1e30)
+    model = Model([(query, key, value)] * 2, is_causal=causal)
+    with regard.watch(model, read=read) as seen:
+        model()
+    assert all(are_repeated(seen.calls))
+    mask = regard.masks.causal(align="start") if causal else None
+    expected = regard.observe(query, key, value, mask=mask, read=read, backend="reference")
+    for call in seen.calls:
+        for name in FIELDS:
+            if (other := getattr(expected, name)) is not None:
+                got = getattr(call, name).to(other.dtype)
+                torch.testing.assert_close(got, other, rtol=1e-4, atol=1e-4, equal_nan=True)

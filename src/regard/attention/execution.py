@@ -74,7 +74,12 @@ def _run_not_finite(problem: Problem, backend: Backend, gatherer: Gatherer | Non
     """The result for inputs of which some numbers are NaN or infinite."""
     problem = cleaned(problem)
     if is_finite(problem.query, problem.key, problem.value):
-        return _run(problem, backend, gatherer, need_weights)
+        result = _run(problem, backend, gatherer, need_weights)
+        # Scores of finite numbers may overflow, and a bias may be anything.
+        if is_finite(result.output):
+            return result
+        if gatherer is not None:
+            gatherer.clear()
     return attend_isolated(problem, gatherer, need_weights)
 
 

@@ -1,13 +1,14 @@
 """What a mask hides must not reach a result, whatever it holds: the path for inputs with NaN or infinite numbers.
 
-Products of whole matrices multiply hidden values with weights of 0, and 0 · NaN is NaN. Where all numbers are finite
-that cannot happen, and backends run as they are. Otherwise:
+Products of whole matrices multiply hidden values with weights of 0, and 0 · NaN is NaN. Where all numbers and scores
+are finite that cannot happen, and backends run as they are. Otherwise:
 
 1. Queries that see no key, and keys and values that no query sees, are replaced by zeros. Padding and unfilled caches
    are finite after that, and the backend runs.
 2. If something that is not finite is left, it is seen by some queries and hidden from others. Then the specification
    runs on runs of query rows, so short that each of these keys is seen by all rows of a run or by none, and is replaced
    by zeros in the second case. A query that is not finite shares a run only with rows that see the same keys.
+3. So it does where the backend's output is not finite: a hidden score may overflow, and a bias is +∞ or NaN beside −∞.
 
 A pair whose bias is −∞ counts as hidden.
 """

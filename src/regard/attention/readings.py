@@ -55,11 +55,13 @@ class Observed(NamedTuple):
 
     Attributes:
         output: exactly what `attend` returns, ``[batch, heads, queries, value_dim]``.
-        lse: log-sum-exp of each row's scores, ``[batch, heads, queries]``; −inf for a row that sees no key.
+        lse: log-sum-exp of each row's scores, ``[batch, heads, queries]``; −inf for a row that sees no key, NaN
+            for one that sees a score of NaN, else +inf for one that sees a score of +inf.
         entropy: ``[batch, heads, queries]``, nats.
         peak: ``[batch, heads, queries]``.
-        top_weights: ``[batch, heads, queries, k]``, largest first; 0 where a row has fewer than k keys of any weight.
-        top_indices: ``[batch, heads, queries, k]``, int64; −1 where the weight is 0.
+        top_weights: ``[batch, heads, queries, k]``, NaN first, then the largest; 0 where a row has fewer
+            than k keys of any weight.
+        top_indices: ``[batch, heads, queries, k]``, int64; −1 where the weight is 0 or NaN.
         received: ``[batch, heads, keys]``.
         distance: ``[batch, heads, queries]``, positions.
         pooled_mean: ``[batch, heads, rows, columns]``.

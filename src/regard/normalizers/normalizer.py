@@ -27,6 +27,8 @@ class Normalizer(nn.Module, ABC):
              sigmoid and hard.
     =======  ========================================================================================================
 
+    The log-sum-exp of a row is NaN if a visible score is NaN, else +inf if one is +inf, whatever the normalizer.
+
     Every derivative that PyTorch can be asked for (reverse and forward mode, ``torch.func``, batched and higher
     derivatives) is the true one. For the entmax family under ``torch.func`` and in forward mode that holds up to the
     seventh derivative.
@@ -69,7 +71,8 @@ class Normalizer(nn.Module, ABC):
         return self(scores, dim=-1)
 
     def log_sum_exp(self, scores: Float[Tensor, "*rows keys"]) -> Float[Tensor, "*rows"]:
-        """``log Σ exp`` of each row, as tempered here, ``[batch, heads, queries]``; −inf for an empty row."""
+        """``log Σ exp`` of each row, as tempered here, ``[batch, heads, queries]``; −inf for an empty row, NaN for one
+        with NaN, else +inf for one with +inf."""
         return log_sum_exp(accurate(scores)).to(scores.dtype)
 
     def lower(self) -> RowPrimitive | None:

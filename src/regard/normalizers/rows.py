@@ -49,7 +49,8 @@ def largest(scores: Tensor, dim: int) -> tuple[Tensor, Tensor]:
 
 
 def log_sum_exp(scores: Tensor) -> Tensor:
-    """``log Σ exp`` of the last axis's rows: −inf, with gradient 0, for a row of −inf only; NaN for a row with NaN."""
+    """``log Σ exp`` of the last axis's rows: −inf, with gradient 0, for a row of −inf only; NaN for a row with NaN,
+    else +inf for one with +inf."""
     hidden = hidden_pairs(scores)
     if hidden is None and scores.shape[-1]:
         return torch.logsumexp(scores, dim=-1)

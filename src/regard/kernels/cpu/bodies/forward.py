@@ -32,7 +32,7 @@ from regard.kernels.cpu.bodies.intrinsics import (
 from regard.kernels.cpu.bodies.parts import inlined
 from regard.kernels.cpu.bodies.products import Routine, limit_threads, mixtures_of_few_rows, product, routine_of
 from regard.kernels.cpu.bodies.row_adjustments import adjust_row, drop_row, window_row
-from regard.kernels.cpu.bodies.row_normalizers import normalize, normalizer_of_head
+from regard.kernels.cpu.bodies.row_normalizers import beyond_finite, normalize, normalizer_of_head, spoil_row
 from regard.kernels.cpu.bodies.sparse_mixture import SPARSE, are_few, are_finite, mix_sparsely
 from regard.kernels.cpu.bodies.vectors import can_compress
 from regard.kernels.cpu.bodies.visible_keys import KeyRange, clear_hidden, find_runs, range_at
@@ -43,15 +43,27 @@ from regard.kernels.cpu.sizes import LANES, ceil_div
 
 
 @inlined
-def weigh_block(p: Any, block: Block, scratch: Scratch, normalizer: Any, statistics: Any) -> None:
-    """Turn a block's scores into weights, before dropout; zeros where nothing is visible."""
+def weigh_block(p: Any, block: Block, scratch: Scratch, normalizer: Any, statistics: Any, again: bool) -> Any:
+    """Turn a block's scores into weights, before dropout; zeros where nothing is visible.
+
+    Args:
+        again: whether weights of rows with NaN or +∞ are to be 0 at scores of −∞, as they are where keys compete.
+
+    Returns:
+        How many rows begin with NaN.
+    """
     scores = scratch.scores
     real = scores.dtype.type
+    spoilt = np.int64(0)
     for r in range(block.rows):
         runs, row = find_runs(p, block, r, scratch.runs), scores[r]
         if runs.size > 0:
             visible = adjust_row(p, block, r, runs, row)
-            statistics[2 * r], statistics[2 * r + 1] = normalize(normalizer, visible)
+            if again and beyond_finite(visible) != real(0):
+                spoil_row(visible)
+            else:
+                statistics[2 * r], statistics[2 * r + 1] = normalize(normalizer, visible)
+            spoilt += np.int64(visible[0] != visible[0])
             if p.center != 0:
                 window = window_row(p, block, r, runs, scratch.gauss)
                 for j in range(visible.size):
@@ -60,6 +72,7 @@ def weigh_block(p: Any, block: Block, scratch: Scratch, normalizer: Any, statist
             statistics[2 * r] = real(-np.inf)
             statistics[2 * r + 1] = real(-np.inf)
         clear_hidden(block, runs, row)
+    return spoilt
 
 
 @inlined
@@ -109,7 +122,7 @@ def can_mix_sparsely(p: Any, block: Block, routine: Routine, zero: Any) -> bool:
 def attention_forward(dtype: str, units: str, normalizer: str) -> Callable[[int], None]:
     """The body for a dtype, float32 or float64, a score's units and a normalizer."""
     zero, of_head = ZEROS[dtype], normalizer_of_head(normalizer)
-    additive, score = units != "product", SCORES[units]
+    additive, score, competing = units != "product", SCORES[units], normalizer not in ("sigmoid", "hard")
     may_be_sparse = dtype == "float32" and normalizer in SPARSE and can_compress()
 
     def body(address: int) -> None:
@@ -139,9 +152,14 @@ def attention_forward(dtype: str, units: str, normalizer: str) -> Callable[[int]
                     store_weights(p, block, scores)
                 continue
             read_weight(p, h, scratch.weight)
-            score(p, block, routine, scratch)
-            normalizer = of_head(p, h, zero)
-            weigh_block(p, block, scratch, normalizer, statistics)
+            normalizer, again = of_head(p, h, zero), False
+            while True:
+                score(p, block, routine, scratch)
+                spoilt = weigh_block(p, block, scratch, normalizer, statistics, again)
+                # Weights take the place of scores, from which alone it is known where NaN is to be 0.
+                if not competing or again or spoilt == 0 or p.returned_weights == 0:
+                    break
+                again = True
             if p.returned_weights != 0:
                 store_weights(p, block, scores)
             if p.threshold > 0:

@@ -17,6 +17,7 @@ from regard.kernels.cpu.bodies.parts import inlined
 from regard.kernels.cpu.bodies.vector_exp import exp_of
 from regard.kernels.cpu.bodies.vectors import (
     broadcast,
+    has_nan,
     lanes_of,
     larger,
     load,
@@ -29,12 +30,37 @@ from regard.kernels.cpu.bodies.vectors import (
 
 
 @inlined
-def read_lanes(p: Any, lanes: Lanes, chunk: int, zeros: Any, zero: Any) -> None:
-    """Everything that is read of these queries' weights: see `regard.kernels.cpu.bodies.readings`."""
+def even_out(lanes: Lanes, zeros: Any, zero: Any) -> Any:
+    """Write 0 for all scores but −∞ to the lanes that have NaN or +∞; the sum of these numbers in each lane, or 0."""
+    real, vector = type(zero), lanes_of(zeros) * size_of(zero)
+    infinite, hidden, beyond = broadcast(real(np.inf), zeros), broadcast(real(-np.inf), zeros), zeros
+    for j in range(lanes.first, lanes.last):
+        score = load(lanes.scores + j * vector, zeros)
+        beyond = beyond + where_less(score, infinite, zeros, score)
+    for j in range(lanes.first, lanes.last):
+        score = load(lanes.scores + j * vector, zeros)
+        seen = where_equal(score, hidden, hidden, zeros)
+        store(where_equal(beyond, zeros, score, seen), lanes.scores + j * vector)
+    return beyond
+
+
+@inlined
+def read_lanes(p: Any, lanes: Lanes, chunk: int, spoilt: bool, zeros: Any, zero: Any) -> bool:
+    """Everything that is read of these queries' weights: see `regard.kernels.cpu.bodies.readings`.
+
+    Args:
+        spoilt: whether a score is known to be NaN or +∞.
+
+    Returns:
+        Whether that was found now. Then nothing is written.
+    """
     real, size = type(zero), size_of(zero)
     vector = lanes_of(zeros) * size
-    top = score_lanes(p, lanes, zeros, zero)
     one, least, own = broadcast(real(1), zeros), broadcast(real(-100), zeros), load(address_of(lanes.own), zeros)
+    top, beyond = score_lanes(p, lanes, zeros, zero), zeros
+    if spoilt:
+        beyond = even_out(lanes, zeros, zero)
+        top = where_equal(beyond, zeros, top, zeros)
     total, rest, moment, distance = zeros, zeros, zeros, zeros
     for j in range(lanes.first, lanes.last):
         below = load(lanes.scores + j * vector, zeros) - top
@@ -47,13 +73,16 @@ def read_lanes(p: Any, lanes: Lanes, chunk: int, zeros: Any, zero: Any) -> None:
         if p.distance != 0:
             gap = own - broadcast(real(np.int32(j)), zeros)
             distance = distance + power * larger(zeros - gap, gap)
-    inverse = where_equal(total, zeros, zeros, one / total)
+    if has_nan(total):
+        return True
+    # ∞ − ∞ is NaN.
+    inverse = where_equal(total, zeros, zeros, one / total) + (beyond - beyond)
     store(total, address_of(lanes.numbers))
     for i in range(lanes.numbers.size):
         lanes.numbers[i] = log(lanes.numbers[i])
     logarithm = load(address_of(lanes.numbers), zeros)
     nothing = broadcast(real(-np.inf), zeros)
-    write_rows(p.lse, where_equal(total, zeros, nothing, top + logarithm), p, lanes, zero)
+    write_rows(p.lse, where_equal(total, zeros, nothing, top + logarithm) + beyond, p, lanes, zero)
     if p.entropy != 0:
         # One term is 1, so the others are what log(1 + rest) needs.
         nearer = logarithm + (rest - (total - one)) * inverse
@@ -68,7 +97,13 @@ def read_lanes(p: Any, lanes: Lanes, chunk: int, zeros: Any, zero: Any) -> None:
         place = ((lanes.batch * p.heads + lanes.head) * p.chunks + chunk) * p.keys
         sums = array_at(p.received + place * size, p.keys, zero)
         for j in range(lanes.first, lanes.last):
-            sums[j] += sum_of(load(lanes.scores + j * vector, zeros) * inverse)
+            power = load(lanes.scores + j * vector, zeros)
+            weight = power * inverse
+            if spoilt:
+                # 0 · NaN is NaN.
+                weight = where_equal(power, zeros, zeros, weight)
+            sums[j] += sum_of(weight)
+    return False
 
 
 def lane_readings(dtype: str) -> Callable[[int], None]:
@@ -91,9 +126,11 @@ def lane_readings(dtype: str) -> Callable[[int], None]:
             b, h = head // p.heads, head % p.heads
             for index in blocks_of_chunk(p, chunk):
                 stop = min((index + 1) * p.block, p.queries)
-                for row in range(index * p.block, stop, width):
+                row, spoilt = index * p.block, False
+                while row < stop:
                     lanes = lanes_at(p, scratch, b, h, row, min(width, stop - row), zeros, zero)
-                    read_lanes(p, lanes, chunk, zeros, zero)
+                    spoilt = read_lanes(p, lanes, chunk, spoilt, zeros, zero)
+                    row += 0 if spoilt else width
         release(p, memory)
 
     return body

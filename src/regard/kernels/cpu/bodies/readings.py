@@ -21,22 +21,27 @@ from regard.kernels.cpu.bodies.block import (
     scratch_at,
 )
 from regard.kernels.cpu.bodies.elementary import exp, log
-from regard.kernels.cpu.bodies.intrinsics import allocate, array_at, cache_line, copy, fetch_add, release, size_of
+from regard.kernels.cpu.bodies.intrinsics import allocate, array_at, cache_line, fetch_add, release, size_of
 from regard.kernels.cpu.bodies.max_reduce import largest
 from regard.kernels.cpu.bodies.parts import inlined
 from regard.kernels.cpu.bodies.products import limit_threads, routine_of
 from regard.kernels.cpu.bodies.row_adjustments import adjust_row, window_row
-from regard.kernels.cpu.bodies.row_normalizers import clear_row, normalize, normalizer_of_head
+from regard.kernels.cpu.bodies.row_normalizers import (
+    beyond_finite,
+    clear_row,
+    normalize,
+    normalizer_of_head,
+    spoil_row,
+)
+from regard.kernels.cpu.bodies.top_weights import GROUP, restore_unknown, take_top, take_unknown
 from regard.kernels.cpu.bodies.visible_keys import COLUMN, fill_gaps, find_runs, key_at, range_at
 from regard.kernels.cpu.sizes import ceil_div
-
-GROUP = 32
-"""Weights whose largest is looked at before themselves."""
 
 
 @inlined
 def softmax_with_entropy(row: Any, sink: Any, has_sink: bool) -> tuple[Any, Any]:
-    """Weights in place; log Σ exp of the scores, and −Σ p ln p, without a logarithm for each weight.
+    """Weights in place; log Σ exp of the scores, and −Σ p ln p, without a logarithm for each weight. All
+    of them are NaN if a score is NaN or +∞.
 
     With t_j = s_j − max: −Σ p ln p = P · ln total − Σ p t, where total includes the sink and P = Σ p. All terms have
     one sign, so nothing cancels. The keys' own sum is taken below their own maximum: below a sink it could vanish.
@@ -81,7 +86,7 @@ def softmax_with_entropy(row: Any, sink: Any, has_sink: bool) -> tuple[Any, Any]
 
 @inlined
 def log_sum_exp(row: Any) -> Any:
-    """log Σ exp of a row of scores; −inf for an empty one."""
+    """log Σ exp of a row of scores: −inf for an empty one, NaN for one with NaN, else +inf for one with +inf."""
     real = row.dtype.type
     top = largest(row)
     total = real(0)
@@ -92,7 +97,9 @@ def log_sum_exp(row: Any) -> Any:
         return top + total
     for j in range(row.size):
         total += exp(row[j] - top)
-    return top + log(total)
+    result = top + log(total)
+    # ∞ − ∞ is NaN.
+    return result if result == result else beyond_finite(row)
 
 
 @inlined
@@ -107,49 +114,12 @@ def entropy_of(row: Any) -> Any:
 
 
 @inlined
-def take_top(row: Any, weights: Any, indices: Any, maxima: Any) -> None:
-    """The largest weights of a row, in falling order, of equal ones the first, and their places in it.
-
-    Behind the last weight above 0 there are zeros and −1.
-
-    Weights ``g, g + groups, g + 2 groups, …`` are group ``g``, so that the largest of each group is found for all
-    groups at once, in vectors. Then the largest of all is removed and its group is searched again, as often as weights
-    are wanted.
-    """
-    real, count = row.dtype.type, weights.size
-    groups = ceil_div(row.size, GROUP)
-    tops = maxima[:groups]
-    copy(row, tops)
-    for first in range(groups, row.size, groups):
-        # A slice counts from 0: indices that could be negative would not vectorize.
-        part = row[first : min(first + groups, row.size)]
-        for g in range(part.size):
-            tops[g] = part[g] if part[g] > tops[g] else tops[g]
-    taken = 0
-    while taken < count:
-        top = largest(tops)
-        if not top > real(0):
-            break
-        place = row.size
-        for g in range(groups):
-            if tops[g] == top:
-                j = g
-                while row[j] != top:
-                    j += groups
-                place = min(place, j)
-        weights[taken] = top
-        indices[taken] = place
-        taken += 1
-        row[place] = real(-1)
-        top = real(-1)
-        for j in range(place % groups, row.size, groups):
-            top = row[j] if row[j] > top else top
-        tops[place % groups] = top
-    for k in range(taken):
-        row[indices[k]] = weights[k]
-    for k in range(taken, count):
-        weights[k] = real(0)
-        indices[k] = -1
+def sum_of_unknown(row: Any) -> Any:
+    """NaN if a number of a row is NaN, else 0."""
+    total = row.dtype.type(0)
+    for j in range(row.size):
+        total += row.dtype.type(0) if row[j] == row[j] else row[j]
+    return total
 
 
 @inlined
@@ -170,29 +140,35 @@ def pool_row(p: Any, block: Block, chunk: int, r: int, begin: int, weights: Any)
         for k in range(j, end):
             total += weights[k]
         sums[cell] += total
-        top = largest(weights[j:end])
-        tops[cell] = top if top > tops[cell] else tops[cell]
+        # Comparisons pass over NaN, sums do not.
+        top = largest(weights[j:end]) if total == total else total
+        tops[cell] = top if top > tops[cell] or top != top else tops[cell]
         j = end
 
 
 @inlined
-def read_row(p: Any, block: Block, chunk: int, r: int, runs: Any, weights: Any, lse: Any, maxima: Any) -> None:
+def read_row(p: Any, block: Block, chunk: int, r: int, runs: Any, weights: Any, unknown: Any, maxima: Any) -> None:
     """Everything that is read of one row's weights but log-sum-exp and entropy.
 
     Args:
         runs: of the row, of which there is one.
         weights: its columns from the first visible one to the last; 0 between the runs.
+        unknown: NaN if a weight is, else 0.
     """
     real = weights.dtype.type
     zero = real(0)
     size, at, low = size_of(zero), block.at + r, runs.ranges[0, COLUMN]
     if p.peak != 0:
-        # Comparisons pass over NaN, the log-sum-exp does not.
-        top = max(largest(weights), zero) if lse == lse else lse
-        array_at(p.peak, at + 1, zero)[at] = top
+        # Comparisons pass over NaN.
+        array_at(p.peak, at + 1, zero)[at] = max(largest(weights), zero) + unknown
     if p.top_k > 0:
         indices = array_at(p.top_indices + at * p.top_k * 8, p.top_k, np.int64(0))
-        take_top(weights, array_at(p.top_weights + at * p.top_k * size, p.top_k, zero), indices, maxima)
+        tops, taken = array_at(p.top_weights + at * p.top_k * size, p.top_k, zero), 0
+        if unknown != unknown:
+            taken = take_unknown(weights, tops, indices)
+        take_top(weights, tops[taken:], indices[taken:], maxima)
+        if unknown != unknown:
+            restore_unknown(weights)
         for k in range(p.top_k):
             if indices[k] >= 0:
                 indices[k] = key_at(runs, low + indices[k])
@@ -245,7 +221,7 @@ def block_is_wanted(p: Any, block: Block) -> bool:
 def attention_readings(dtype: str, units: str, normalizer: str) -> Callable[[int], None]:
     """The body for a dtype, float32 or float64, a score's units and a normalizer."""
     zero, of_head = ZEROS[dtype], normalizer_of_head(normalizer)
-    softmax = normalizer == "softmax"
+    softmax, competing = normalizer == "softmax", normalizer not in ("sigmoid", "hard")
     additive, score = units != "product", SCORES[units]
 
     def body(address: int) -> None:
@@ -257,7 +233,7 @@ def attention_readings(dtype: str, units: str, normalizer: str) -> Callable[[int
             return
         scratch = scratch_at(p, cache_line(memory), additive, zero)
         maxima = array_at(scratch.end, groups, zero)
-        threads = limit_threads(p.limit_threads, 1)
+        threads, real = limit_threads(p.limit_threads, 1), type(zero)
         routine = routine_of(p)
         while True:
             task = fetch_add(address)
@@ -271,33 +247,55 @@ def attention_readings(dtype: str, units: str, normalizer: str) -> Callable[[int
                 block = block_of(p, b, h, index, scratch.segments)
                 if block.segment_count == 0 or not block_is_wanted(p, block):
                     continue
-                score(p, block, routine, scratch)
-                for r in range(block.rows):
-                    runs = find_runs(p, block, r, scratch.runs)
-                    if runs.size == 0:
-                        continue
-                    visible = adjust_row(p, block, r, runs, scratch.scores[r])
-                    entropy = zero
-                    # What is known when a kernel is compiled comes first: only one branch is compiled then.
-                    if softmax and p.center == 0:
-                        lse, entropy = softmax_with_entropy(visible, normalizer.sink, normalizer.has_sink)
-                    else:
-                        lse = log_sum_exp(visible)
-                        normalize(normalizer, visible)
-                        if p.center != 0:
-                            window = window_row(p, block, r, runs, scratch.gauss)
-                            for j in range(visible.size):
-                                visible[j] *= window[j]
+                # Where a score is NaN or +∞, weights are 0 at scores of −∞ alone, which softmax wrote over: they are
+                # computed again.
+                spoilt, again = 0, False
+                while True:
+                    score(p, block, routine, scratch)
+                    for r in range(block.rows):
+                        runs = find_runs(p, block, r, scratch.runs)
+                        if runs.size == 0:
+                            continue
+                        visible = adjust_row(p, block, r, runs, scratch.scores[r])
+                        entropy, unknown = zero, zero
+                        # What is known when a kernel is compiled comes first: only one branch is compiled then.
+                        if softmax and p.center == 0:
+                            if again:
+                                lse = beyond_finite(visible)
+                                if lse == zero:
+                                    continue
+                                spoil_row(visible)
+                                entropy, unknown = real(np.nan), real(np.nan)
+                            else:
+                                lse, entropy = softmax_with_entropy(visible, normalizer.sink, normalizer.has_sink)
+                                if lse != lse:
+                                    spoilt += 1
+                                    continue
+                        else:
+                            lse = log_sum_exp(visible)
+                            if competing and not lse < real(np.inf):
+                                spoil_row(visible)
+                            else:
+                                normalize(normalizer, visible)
+                            if p.center != 0:
+                                window = window_row(p, block, r, runs, scratch.gauss)
+                                for j in range(visible.size):
+                                    visible[j] *= window[j]
+                            if p.entropy != 0:
+                                entropy = entropy_of(visible)
+                            if p.center != 0 or not lse < real(np.inf):
+                                unknown = sum_of_unknown(visible)
+                        # A row of NaN has them in its gaps too.
+                        fill_gaps(runs, scratch.scores[r], zero)
+                        at = block.at + r
+                        if p.lse != 0:
+                            array_at(p.lse, at + 1, zero)[at] = lse
                         if p.entropy != 0:
-                            entropy = entropy_of(visible)
-                    # A row of NaN has them in its gaps too.
-                    fill_gaps(runs, scratch.scores[r], zero)
-                    at = block.at + r
-                    if p.lse != 0:
-                        array_at(p.lse, at + 1, zero)[at] = lse
-                    if p.entropy != 0:
-                        array_at(p.entropy, at + 1, zero)[at] = entropy
-                    read_row(p, block, chunk, r, runs, visible, lse, maxima)
+                            array_at(p.entropy, at + 1, zero)[at] = entropy
+                        read_row(p, block, chunk, r, runs, visible, unknown, maxima)
+                    if again or spoilt == 0:
+                        break
+                    again = True
         limit_threads(p.limit_threads, threads)
         release(p, memory)
 

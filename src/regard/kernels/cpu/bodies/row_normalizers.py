@@ -61,6 +61,24 @@ def clear_row(row: Any, top: Any) -> Any:
 
 
 @inlined
+def beyond_finite(row: Any) -> Any:
+    """The sum of what is NaN or +∞ in a row of scores; 0 if nothing is. It is the row's log-sum-exp if anything is."""
+    real = row.dtype.type
+    total = real(0)
+    for j in range(row.size):
+        total += real(0) if row[j] < real(np.inf) else row[j]
+    return total
+
+
+@inlined
+def spoil_row(row: Any) -> None:
+    """Weights of keys that compete where a score is NaN or +∞: NaN, but 0 where a score is −∞."""
+    real = row.dtype.type
+    for j in range(row.size):
+        row[j] = real(0) if row[j] == real(-np.inf) else real(np.nan)
+
+
+@inlined
 def softmax_row(normalizer: Softmax, row: Any, top: Any) -> tuple[Any, Any]:
     """Softmax, with one more score in its sum if there is a sink. Returns the maximum, and the sum's logarithm."""
     real = row.dtype.type

@@ -347,6 +347,17 @@ where_less, where_equal = _where("<"), _where("==")
 
 
 @intrinsic
+def has_nan(typing: Any, vector: Any) -> Any:
+    """Whether a lane is NaN."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        bits = builder.bitcast(builder.fcmp_unordered("uno", *arguments, *arguments), ir.IntType(vector.lanes))
+        return builder.icmp_unsigned("!=", bits, ir.Constant(bits.type, 0))
+
+    return types.boolean(vector), generate
+
+
+@intrinsic
 def nearest_of(typing: Any, vector: Any) -> Any:
     """The nearest whole numbers, as real ones."""
 
