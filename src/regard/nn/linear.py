@@ -5,7 +5,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
 
 from regard.nn.matrix_products import grad_weight, large_grad_input, large_product, multiplies
 from regard.transforms import can_branch_on, reverse_mode_only
@@ -41,20 +40,6 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 class Linear(nn.Linear):
     """`torch.nn.Linear` by `linear`: its constructor, its parameters and its ``state_dict``."""
-
-    def forward(self, input: Tensor) -> Tensor:
-        return linear(input, self.weight, self.bias)
-
-
-class OutputProjection(NonDynamicallyQuantizableLinear):
-    """The output projection of PyTorch's `MultiheadAttention` by `linear`."""
-
-    @classmethod
-    def of(cls, projection: nn.Linear) -> "OutputProjection":
-        """With the parameters of a linear layer."""
-        made = cls(projection.in_features, projection.out_features, projection.bias is not None, device="meta")
-        made.weight, made.bias = projection.weight, projection.bias
-        return made
 
     def forward(self, input: Tensor) -> Tensor:
         return linear(input, self.weight, self.bias)

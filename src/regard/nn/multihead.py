@@ -9,7 +9,6 @@ from regard.biases import Bias, as_bias
 from regard.errors import ArgumentError, KindError, ShapeError
 from regard.masks import Mask, as_mask, causal, lengths
 from regard.nn.attention_heads import AttentionHeads
-from regard.nn.linear import OutputProjection
 from regard.nn.torch_inputs import check_torch_inputs, read_torch_masks, without_padding
 from regard.normalizers import as_normalizer
 from regard.positions import Rotary
@@ -94,7 +93,6 @@ class MultiheadAttention(AttentionHeads):
         super().__init__(
             embed_dim, num_heads, rate, bias, add_bias_kv, add_zero_attn, kdim, vdim, batch_first, device, dtype
         )
-        self.out_proj = OutputProjection.of(self.out_proj)
         self.kv_heads = kv_heads
         self.score = as_score(score)
         self.normalizer = as_normalizer(normalizer)
