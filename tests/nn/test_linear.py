@@ -87,6 +87,15 @@ def test_tensors_may_lie_anywhere(layout):
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-4)
 
 
+def test_a_gradient_that_is_negated_when_it_is_read():
+    inputs = given()
+    output, negated = linear.linear(*inputs), torch._neg_view(torch.randn(ROWS, OUT))
+    assert negated.is_neg()
+    assert negated.is_contiguous()
+    expected = torch.autograd.grad(F.linear(*inputs), inputs, negated.resolve_neg())
+    torch.testing.assert_close(torch.autograd.grad(output, inputs, negated), expected, rtol=1e-5, atol=1e-4)
+
+
 def test_second_derivatives():
     def penalty(function, tensors):
         output = function(*tensors)

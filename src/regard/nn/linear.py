@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from regard.nn.matrix_products import grad_weight, large_grad_input, large_product, multiplies
-from regard.transforms import can_branch_on, reverse_mode_only
+from regard.transforms import lie_in_memory, reverse_mode_only
 
 LEAST_ROWS = 128
 """Rows below which transposing the weight takes too long beside the product."""
@@ -55,8 +55,8 @@ class _Linear(torch.autograd.Function):
     def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
         rows, weight = ctx.saved_tensors
         needs_rows, needs_weight, needs_bias = ctx.needs_input_grad
-        if torch.is_grad_enabled() or not can_branch_on(grad_output):
-            # A gradient of the gradient may be wanted, or a batch of gradients.
+        if torch.is_grad_enabled() or not lie_in_memory(grad_output):
+            # A gradient of the gradient may be wanted, or a batch of gradients; or a kernel cannot read this one.
             return (
                 grad_output @ weight if needs_rows else None,
                 grad_output.t() @ rows if needs_weight else None,
