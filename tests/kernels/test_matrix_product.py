@@ -5,7 +5,8 @@ import torch
 
 pytest.importorskip("numba", reason="kernels are compiled by Numba")
 
-from regard.kernels.cpu.matrix_product import matrix_product, transposed_matrix
+from regard.kernels.cpu import matrix_product as module
+from regard.kernels.cpu.matrix_product import matrix_product
 
 SIZES = [(1, 1, 1), (7, 13, 5), (6, 128, 128), (97, 131, 129), (613, 17, 263), (5, 1031, 66), (64, 3, 19)]
 
@@ -25,20 +26,46 @@ def assert_near(found, wanted, depth):
     torch.testing.assert_close(found.double(), wanted, rtol=1e-5, atol=2e-6 * depth**0.5 + 1e-6)
 
 
+@pytest.fixture(params=["packed", "in place"])
+def packing(request, monkeypatch):
+    """With all that can be packed, and with as little as possible."""
+    for name in ("FAR", "DEEP"):
+        monkeypatch.setattr(module, name, 0 if request.param == "packed" else 1 << 40)
+
+
+def by_columns(matrix):
+    """The same numbers, those of a column side by side."""
+    return with_gaps(matrix.t().contiguous()).t()
+
+
+LAYOUTS = {"rows": lambda matrix: matrix, "columns": by_columns, "gaps": with_gaps}
+
+
 @pytest.mark.parametrize("sizes", SIZES, ids=str)
-@pytest.mark.parametrize("layout", ["plain", "transposed", "gaps"])
-@pytest.mark.parametrize("keep", [False, True])
-def test_products_are_exact(sizes, layout, keep):
+@pytest.mark.parametrize("layouts", [(a, b) for a in LAYOUTS for b in LAYOUTS], ids=" and ".join)
+@pytest.mark.parametrize("added", ["nothing", "bias", "result"])
+@pytest.mark.usefixtures("packing")
+def test_products_are_exact(sizes, layouts, added):
     a, b, c = matrices(*sizes)
-    wanted = a.double() @ b.double() + (c.double() if keep else 0)
-    if layout == "transposed":
-        a = a.t().contiguous().t()
-    elif layout == "gaps":
-        a, b, c = (with_gaps(matrix) for matrix in (a, b, c))
-    if not keep:
+    bias = torch.randn(sizes[2]) if added == "bias" else None
+    wanted = a.double() @ b.double() + {"nothing": 0, "bias": bias, "result": c.double()}[added]
+    a, b = (LAYOUTS[layout](matrix) for layout, matrix in zip(layouts, (a, b), strict=True))
+    c = with_gaps(c)
+    if added != "result":
         c.fill_(torch.nan)
-    assert matrix_product(a, b, c, keep=keep) is c
+    assert matrix_product(a, b, c, bias, keep=added == "result") is c
     assert_near(c, wanted, sizes[1])
+
+
+def test_packing_changes_no_bit(monkeypatch):
+    a, b = torch.randn(331, 307), torch.randn(307, 197)
+    found = {}
+    for limit in (0, 1 << 40):
+        monkeypatch.setattr(module, "FAR", limit)
+        for layout in ("rows", "columns"):
+            found[limit, layout] = matrix_product(LAYOUTS[layout](a), LAYOUTS[layout](b), torch.empty(331, 197))
+    first = found[0, "rows"]
+    assert all(torch.equal(first, other) for other in found.values())
 
 
 def test_what_lies_between_rows_stays():
@@ -78,12 +105,3 @@ def test_nan_and_infinity_reach_their_rows_alone():
     assert found[7].isinf().all()
     rest = [row for row in range(23) if row not in (3, 7)]
     assert found[rest].isfinite().all()
-
-
-@pytest.mark.parametrize("sizes", [(1, 1), (16, 16), (33, 7), (5, 130)], ids=str)
-def test_transposes(sizes):
-    matrix = torch.randn(sizes)
-    found = transposed_matrix(matrix)
-    assert torch.equal(found, matrix.t())
-    assert found.stride(1) == 1
-    assert torch.equal(transposed_matrix(with_gaps(matrix)), matrix.t())

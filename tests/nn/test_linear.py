@@ -22,13 +22,13 @@ def launches(monkeypatch):
     made = []
     multiply = matrix_products._by_microkernel
 
-    def counted(a, b, output, keep=False):
+    def counted(a, b, output, bias=None, keep=False):
         made.append((*a.shape, b.shape[1]))
-        return multiply(a, b, output, keep)
+        return multiply(a, b, output, bias, keep)
 
     monkeypatch.setattr(matrix_products, "microkernel_is_faster", lambda: True)
-    monkeypatch.setattr(matrix_products, "LARGE", 1)
-    monkeypatch.setattr(linear, "LEAST_ROWS", 1)
+    for name in ("LARGE", "MANY_ROWS"):
+        monkeypatch.setattr(matrix_products, name, 1)
     monkeypatch.setattr(matrix_products, "_by_microkernel", counted)
     return made
 

@@ -6,11 +6,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from regard.nn.matrix_products import grad_weight, large_grad_input, large_product, multiplies
+from regard.nn.matrix_products import grad_weight, large_grad_input, large_product, multiplies_many_rows
 from regard.transforms import lie_in_memory, reverse_mode_only
-
-LEAST_ROWS = 128
-"""Rows below which transposing the weight takes too long beside the product."""
 
 
 def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -79,7 +76,5 @@ def _is_large(input: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
         return False
     if input.dim() < 2 or weight.dim() != 2 or input.shape[-1] != weight.shape[1]:
         return False
-    if input.numel() < LEAST_ROWS * weight.shape[1]:
-        return False
     fits = bias is None or (bias.shape == weight.shape[:1] and bias.dtype == torch.float32)
-    return fits and multiplies(input.numel() * len(weight), *given)
+    return fits and multiplies_many_rows(input.numel() // weight.shape[1], *given)

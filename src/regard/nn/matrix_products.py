@@ -26,8 +26,8 @@ LEAST_ROWS = 16
 LARGE = 1 << 23
 """Multiplications from which on a product is worth a launch of the microkernel."""
 
-MANY_ROWS = 256
-"""Rows from which on the microkernel, for which weights are transposed, takes no longer than oneDNN."""
+MANY_ROWS = 128
+"""Rows from which on the microkernel takes about as long as oneDNN, although it packs a transposed weight."""
 
 _OPERATORS: Any = torch.ops.mkldnn
 
@@ -45,12 +45,12 @@ def product(
         memory: a tensor ``[rows, out]`` that the result may be written to, and returned as it; None: there is none.
     """
     matrix = added if added is not None and added.dim() == 2 else None
-    matrices = (inputs, weight) if matrix is None else (inputs, weight, matrix)
-    if len(inputs) >= MANY_ROWS and multiplies(inputs.numel() * len(weight), *matrices):
+    given = (inputs, weight) if added is None else (inputs, weight, added)
+    if multiplies_many_rows(len(inputs), *given):
         if matrix is None:
             return large_product(inputs, weight, added, memory)
         output = matrix if reuses else matrix.clone(memory_format=torch.contiguous_format)
-        return _by_microkernel(inputs, _transposed(weight), output, keep=True)
+        return _by_microkernel(inputs, weight.t(), output, keep=True)
     if not _is_for_onednn(inputs, weight):
         if reuses and added is not None:
             return added.addmm_(inputs, weight.t())
@@ -91,14 +91,23 @@ def add_grad_weight(total: Tensor, gradient: Tensor, inputs: Tensor) -> None:
 def large_product(inputs: Tensor, weight: Tensor, bias: Tensor | None = None, memory: Tensor | None = None) -> Tensor:
     """``inputs · weightᵀ + bias`` by the microkernel, where `multiplies` says so; ``memory`` as for `product`."""
     output = inputs.new_empty(len(inputs), len(weight)) if memory is None else memory
-    if bias is not None:
-        output.copy_(bias)
-    return _by_microkernel(inputs, _transposed(weight), output, keep=bias is not None)
+    return _by_microkernel(inputs, weight.t(), output, bias)
 
 
 def large_grad_input(gradient: Tensor, weight: Tensor) -> Tensor:
     """``gradient · weight`` by the microkernel, likewise."""
     return _by_microkernel(gradient, weight, gradient.new_empty(len(gradient), weight.shape[1]))
+
+
+def multiplies_many_rows(rows: int, inputs: Tensor, weight: Tensor, *others: Tensor) -> bool:
+    """Whether the microkernel makes ``inputs · weightᵀ``, for which it packs the weight.
+
+    Args:
+        rows: of the inputs.
+        inputs, weight: the factors.
+        others: what is added or written to.
+    """
+    return rows >= MANY_ROWS and multiplies(rows * weight.numel(), inputs, weight, *others)
 
 
 def multiplies(terms: int, *matrices: Tensor) -> bool:
@@ -115,16 +124,10 @@ def multiplies(terms: int, *matrices: Tensor) -> bool:
     )
 
 
-def _transposed(weight: Tensor) -> Tensor:
-    from regard.kernels.cpu.matrix_product import transposed_matrix
-
-    return transposed_matrix(weight)
-
-
-def _by_microkernel(a: Tensor, b: Tensor, output: Tensor, keep: bool = False) -> Tensor:
+def _by_microkernel(a: Tensor, b: Tensor, output: Tensor, bias: Tensor | None = None, keep: bool = False) -> Tensor:
     from regard.kernels.cpu.matrix_product import matrix_product
 
-    return matrix_product(a, b, output, keep=keep)
+    return matrix_product(a, b, output, bias, keep=keep)
 
 
 def product_dtype(dtype: torch.dtype, device: torch.device) -> torch.dtype:

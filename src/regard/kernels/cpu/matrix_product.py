@@ -4,41 +4,45 @@ The terms of each sum are added in one order, whatever the number of rows and of
 other row.
 """
 
+import torch
 from torch import Tensor
 
 from regard.kernels.cpu import kernels
-from regard.kernels.cpu.launch import transposed
 from regard.kernels.cpu.own_record import OwnRecord
 from regard.kernels.cpu.record import MATRICES
-from regard.kernels.cpu.sizes import ceil_div
+from regard.kernels.cpu.sizes import PRODUCT_COLUMNS, ceil_div
 
 _RECORD = OwnRecord(MATRICES)
-
-COLUMNS = 128
-"""Columns of a task's block of the result."""
 
 TILE_ROWS = 6
 """A task has a multiple of so many rows, those of the largest tile."""
 
-TASKS = 16
-"""Tasks that a product is cut into, about; threads end at nearly the same time."""
+TASKS = 4
+"""Tasks of a thread, about: threads end at nearly the same time, and what is packed serves many rows."""
 
 WORK = 2.0
 """Elementary operations of a product's term, roughly."""
 
+FAR = 2048
+"""Numbers from a term of a sum to the next from which on terms are packed: each lies in another page of memory."""
 
-def matrix_product(a: Tensor, b: Tensor, c: Tensor, *, keep: bool = False) -> Tensor:
-    """``c = a b``, or ``c += a b``.
+DEEP = 4096
+"""Terms from which on a block's columns of ``b`` are larger than a second cache, and are packed too."""
+
+
+def matrix_product(a: Tensor, b: Tensor, c: Tensor, bias: Tensor | None = None, *, keep: bool = False) -> Tensor:
+    """``c = a b + bias``, or ``c += a b``.
 
     Args:
         a: ``[rows, depth]``, with any strides.
-        b: ``[depth, columns]``; the numbers of a row lie side by side.
-        c: ``[rows, columns]``, likewise; written in place, and returned.
-        keep: whether the product is added to ``c``.
+        b: ``[depth, columns]``; the numbers of a row, or those of a column, lie side by side.
+        c: ``[rows, columns]``; the numbers of a row lie side by side. Written in place, and returned.
+        bias: ``[columns]``, contiguous; None: 0.
+        keep: whether the product is added to ``c``; without a bias.
     """
     (rows, depth), columns = a.shape, b.shape[1]
-    across = ceil_div(columns, COLUMNS)
-    block = TILE_ROWS * ceil_div(ceil_div(rows, ceil_div(TASKS, across)), TILE_ROWS)
+    across = ceil_div(columns, PRODUCT_COLUMNS)
+    block = TILE_ROWS * ceil_div(ceil_div(rows, ceil_div(TASKS * torch.get_num_threads(), across)), TILE_ROWS)
     blocks = across * ceil_div(rows, block)
     _RECORD.launch(
         kernels.matrix_product(a.dtype),
@@ -49,20 +53,18 @@ def matrix_product(a: Tensor, b: Tensor, c: Tensor, *, keep: bool = False) -> Te
         columns=columns,
         depth=depth,
         block_rows=block,
-        block_columns=COLUMNS,
         keep=keep,
+        bias=0 if bias is None else bias.data_ptr(),
         multiply=kernels.multiply(a.dtype).address,
+        packs_a=a.stride(0) == 1 and a.stride(1) >= FAR,
+        packs_b=b.stride(1) != 1 or b.stride(0) >= FAR or depth >= DEEP,
         a=a.data_ptr(),
         a_row=a.stride(0),
         a_column=a.stride(1),
         b=b.data_ptr(),
         b_row=b.stride(0),
+        b_column=b.stride(1),
         c=c.data_ptr(),
         c_row=c.stride(0),
     )
     return c
-
-
-def transposed_matrix(matrix: Tensor) -> Tensor:
-    """The transpose of a matrix whose rows' numbers lie side by side, so that those of its columns do."""
-    return transposed(matrix[None, None])[0, 0, :, : len(matrix)]

@@ -68,11 +68,9 @@ PRODUCT = np.dtype(
 
 MATRICES = np.dtype(
     [
-        *(
-            (name, np.int64)
-            for name in ("counter", "blocks", "rows", "columns", "depth", "block_rows", "block_columns")
-        ),
-        *((name, np.int64) for name in ("keep", "multiply", "a", "a_row", "a_column", "b", "b_row", "c", "c_row")),
+        *((name, np.int64) for name in ("counter", "blocks", "rows", "columns", "depth", "block_rows", "keep", "bias")),
+        *((name, np.int64) for name in ("multiply", "packs_a", "packs_b", "a", "a_row", "a_column")),
+        *((name, np.int64) for name in ("b", "b_row", "b_column", "c", "c_row")),
     ]
 )
 """What the kernel of large products is told, as `matrix_product` has it."""

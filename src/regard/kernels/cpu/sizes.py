@@ -15,6 +15,12 @@ TILE = 128
 SEQUENCES = 8
 """Sequences that a task takes through all steps of a recurrence."""
 
+PRODUCT_COLUMNS = 128
+"""Columns of a task's block of a large product."""
+
+PACKED_ROWS = 96
+"""Rows of a large product's first factor that are packed at a time: a multiple of the largest tile's 6."""
+
 PART = 1 << 15
 """Numbers of a task that looks at each by itself."""
 
