@@ -6,7 +6,7 @@ import torch
 import regard
 from backends import EVERY, ROW_READINGS, accepts, measure
 from cases import NORMALIZERS, B, D, H, K, Q, V
-from regard import normalizers
+from regard import masks, normalizers
 
 everywhere = pytest.mark.parametrize("backend", EVERY)
 
@@ -86,8 +86,23 @@ def test_equal_scores_far_from_zero_share_alike(backend, level, normalizer):
         share = 1 / (K + 1) if normalizer == "sink" else 1 / K
         torch.testing.assert_close(got["weights"], torch.full((B, H, Q, K), share), rtol=1e-5, atol=0)
         assert got["grad_query"].isfinite().all()
+        torch.testing.assert_close(got["grad_value"], torch.full_like(value, Q * share), rtol=1e-5, atol=0)
         bound = (Q / K) * value.sum(-1).abs().max() * query.abs().max() * 4
         assert (got["grad_key"].abs() <= bound).all()
+
+
+@everywhere
+@pytest.mark.parametrize("size", [1e4, 1e8, 1e20, 1e29])
+@pytest.mark.parametrize("normalizer", ["softmax", "sparsemax", "entmax15", "entmax13", "local"])
+def test_the_only_key_of_a_row_has_the_gradient_of_its_value(backend, size, normalizer):
+    """However large its score is: its weight is 1, also where the backward pass makes it again."""
+    query, key, value = inputs_of(torch.float32)
+    arguments = {"normalizer": NORMALIZERS[normalizer](), "mask": masks.lengths(torch.ones(B, dtype=torch.int64))}
+    if accepts(backend, (query, key, value), **arguments):
+        got = measure(backend, (size * query, key, value), **arguments)
+        wanted = torch.zeros_like(value)
+        wanted[:, :, 0] = Q if normalizer != "local" else got["weights"][..., 0].sum(-1, keepdim=True)
+        torch.testing.assert_close(got["grad_value"], wanted, rtol=1e-5, atol=0)
 
 
 @everywhere

@@ -188,3 +188,51 @@ def test_readings_alone_are_those_of_the_specification(backend, dtype, mask):
                 BACKENDS[chosen].read(given, gatherer)
             found.append({name: getattr(gatherer, name) for name in ("lse", "entropy", "peak", "received", "distance")})
         assert_same(*found, rtol=1e-4, atol=1e-4, context=name)
+
+
+@everywhere
+@normalized
+@dtypes
+@pytest.mark.parametrize("mask", SEEN)
+def test_every_backend_has_the_gradients_of_the_specification(backend, normalizer, dtype, mask):
+    """NaN reaches the gradients of a row's query and of the keys that the row sees, and no others."""
+    for name, inputs, bias in cases(dtype):
+        if bias is None and mask == "none":
+            # Nothing is hidden. A pair with a score of −∞ in a row of NaN has a gradient of 0 or of NaN.
+            continue
+        for with_bias in (False, True) if bias is not None else (False,):
+            given = [*inputs, bias] if with_bias else inputs
+            arguments = {"normalizer": NORMALIZERS[normalizer](), "mask": SEEN[mask]()}
+            found = {}
+            for chosen in (backend, "reference"):
+                leaves = [tensor.clone().requires_grad_() for tensor in given]
+                added = leaves[3] if with_bias else bias
+                if not accepts(chosen, leaves[:3], bias=added, **arguments):
+                    break
+                output = regard.attend(*leaves[:3], bias=added, backend=chosen, **arguments)
+                gradient = torch.randn(output.shape, generator=torch.Generator().manual_seed(17), dtype=dtype)
+                # Hard weights have no gradient.
+                gradients = torch.autograd.grad(output, leaves, gradient, allow_unused=True, materialize_grads=True)
+                found[chosen] = dict(zip(("query", "key", "value", "bias"), gradients, strict=False))
+            else:
+                tolerance = 1e-4 if dtype == torch.float32 else 1e-9
+                # Sums of huge keys and queries are rounded as these are.
+                scale = max(1.0, *(float(tensor.nan_to_num(0, 0, 0).abs().max()) for tensor in inputs))
+                assert_same(found[backend], found["reference"], tolerance, tolerance * scale, name)
+
+
+@everywhere
+@normalized
+def test_nan_reaches_the_gradients_of_all_that_a_row_sees(backend, normalizer):
+    leaves = [tensor.clone() for tensor in problem(torch.float32)]
+    leaves[1][0, 1, 2, 4] = NAN
+    leaves = [tensor.requires_grad_() for tensor in leaves]
+    if not accepts(backend, leaves, normalizer=NORMALIZERS[normalizer]()):
+        return
+    found = []
+    for chosen in (backend, "reference"):
+        output = regard.attend(*leaves, normalizer=NORMALIZERS[normalizer](), backend=chosen)
+        gradients = torch.autograd.grad(output.sum(), leaves, allow_unused=True, materialize_grads=True)
+        found.append([tensor.isnan() for tensor in (output, *gradients)])
+    for name, got, wanted in zip(("output", "query", "key", "value"), *found, strict=True):
+        assert torch.equal(got, wanted), name

@@ -17,8 +17,9 @@ from regard.transforms import active_transform, can_branch_on
 def execute(problem: Problem, backend: str, gatherer: Gatherer | None = None, need_weights: bool = False) -> Attended:
     """Output, and weights if they are needed, by a backend.
 
-    Where something may be hidden, the numbers are looked at: before the backend runs if a gradient is wanted, else
-    after it, in the output, which an infinite or NaN number that leaked cannot leave finite.
+    Where something may be hidden, the output is looked at, which an infinite or NaN number that leaked cannot leave
+    finite. If a gradient is wanted the inputs are, too: in a backward pass hidden ones may leak although they did not in
+    the forward pass.
 
     Args:
         problem: what to run.
@@ -44,10 +45,10 @@ def _execute(problem: Problem, backend: Backend, gatherer: Gatherer | None, need
         # Nothing may depend on numbers here.
         return _run(cleaned(problem), backend, gatherer, need_weights)
     if problem.wants_gradient:
-        if not is_finite(problem.query, problem.key, problem.value):
-            result = _run_not_finite(problem, backend, gatherer, need_weights)
+        if is_finite(problem.query, problem.key, problem.value):
+            result = _run_finite(problem, backend, gatherer, need_weights)
         else:
-            result = _run(problem, backend, gatherer, need_weights)
+            result = _run_not_finite(problem, backend, gatherer, need_weights)
         if result.output.requires_grad:
             visible = problem.without_numbers
             result.output.register_hook(lambda gradient: _without_empty_rows(visible, gradient))
@@ -70,16 +71,21 @@ def _run(problem: Problem, backend: Backend, gatherer: Gatherer | None, need_wei
     return Attended(output, None)
 
 
+def _run_finite(problem: Problem, backend: Backend, gatherer: Gatherer | None, need_weights: bool) -> Attended:
+    """The result for finite inputs, whose scores may overflow, and whose bias may be anything."""
+    result = _run(problem, backend, gatherer, need_weights)
+    if is_finite(result.output):
+        return result
+    if gatherer is not None:
+        gatherer.clear()
+    return attend_isolated(problem, gatherer, need_weights)
+
+
 def _run_not_finite(problem: Problem, backend: Backend, gatherer: Gatherer | None, need_weights: bool) -> Attended:
     """The result for inputs of which some numbers are NaN or infinite."""
     problem = cleaned(problem)
     if is_finite(problem.query, problem.key, problem.value):
-        result = _run(problem, backend, gatherer, need_weights)
-        # Scores of finite numbers may overflow, and a bias may be anything.
-        if is_finite(result.output):
-            return result
-        if gatherer is not None:
-            gatherer.clear()
+        return _run_finite(problem, backend, gatherer, need_weights)
     return attend_isolated(problem, gatherer, need_weights)
 
 

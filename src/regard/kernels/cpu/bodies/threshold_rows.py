@@ -18,7 +18,7 @@ from regard.kernels.cpu.bodies.candidates import (
     sums_of_powers_above,
 )
 from regard.kernels.cpu.bodies.intrinsics import array_at, stack_memory
-from regard.kernels.cpu.bodies.parts import inlined
+from regard.kernels.cpu.bodies.parts import exact, inlined
 from regard.kernels.cpu.bodies.row_parameters import Entmax15, Sparsemax
 
 STEPS = 60
@@ -66,14 +66,21 @@ def entmax15_row(normalizer: Entmax15, row: Any, top: Any) -> tuple[Any, Any]:
         above = row[j] - threshold
         above = real(0) if above <= real(0) else above
         row[j] = above * above * inverse
-    return top, threshold
+    # No step is taken in a row with NaN, so that its threshold would be a number.
+    return top, threshold if squares > real(0) else squares
+
+
+@exact
+def _above(score: Any, top: Any, factor: Any, threshold: Any) -> Any:
+    """``(score − top) · factor − threshold``, in this order: beside a large ``top`` the threshold would be lost."""
+    return (score - top) * factor - threshold
 
 
 @inlined
 def entmax15_again(normalizer: Entmax15, row: Any, first: Any, second: Any) -> None:
     real = row.dtype.type
     for j in range(row.size):
-        above = (row[j] - first) * real(0.5) - second
+        above = _above(row[j], first, real(0.5), second)
         above = real(0) if above <= real(0) else above
         row[j] = above * above
 
@@ -82,5 +89,5 @@ def entmax15_again(normalizer: Entmax15, row: Any, first: Any, second: Any) -> N
 def sparsemax_again(normalizer: Sparsemax, row: Any, first: Any, second: Any) -> None:
     real = row.dtype.type
     for j in range(row.size):
-        above = (row[j] - first) - second
+        above = _above(row[j], first, real(1), second)
         row[j] = real(0) if above <= real(0) else above
