@@ -6,7 +6,6 @@ import torch
 from torch import Tensor
 
 from regard.models import RecurrentTranslator, TranslatorConfig
-from regard.nn import matrix_products
 
 VOCABULARY = 13
 
@@ -31,13 +30,6 @@ def batch() -> Batch:
     source[torch.arange(5) >= source_lengths[:, None]] = 0
     target[torch.arange(6) >= target_lengths[:, None]] = 0
     return Batch(source, source_lengths, target, target_lengths)
-
-
-@pytest.fixture(params=["bfloat16 instructions", "no bfloat16 instructions"])
-def processor(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The tests that ask for it, as on both kinds of processors."""
-    monkeypatch.setattr(matrix_products, "_has_no_bfloat16", lambda: request.param.startswith("no"))
-    return request.param
 
 
 Make = Callable[..., RecurrentTranslator]

@@ -20,13 +20,6 @@ def _library(request, monkeypatch):
         monkeypatch.setattr(matrix_products, name, 1)
 
 
-@pytest.fixture(params=["bfloat16 instructions", "no bfloat16 instructions"])
-def processor(request, monkeypatch):
-    """As on both kinds of processors."""
-    monkeypatch.setattr(matrix_products, "_has_no_bfloat16", lambda: request.param.startswith("no"))
-    return request.param
-
-
 @pytest.mark.parametrize("rows", [0, 1, 15, 16, 33])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("gaps", [False, True])

@@ -18,8 +18,7 @@ def execute(problem: Problem, backend: str, gatherer: Gatherer | None = None, ne
     """Output, and weights if they are needed, by a backend.
 
     Where something may be hidden, the output is looked at, which an infinite or NaN number that leaked cannot leave
-    finite. If a gradient is wanted the inputs are, too: in a backward pass hidden ones may leak although they did not in
-    the forward pass.
+    finite. If a gradient is wanted the inputs are, too: hidden ones may leak in a backward pass alone.
 
     Args:
         problem: what to run.

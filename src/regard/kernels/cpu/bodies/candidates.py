@@ -7,18 +7,17 @@ from typing import Any
 
 import numpy as np
 
+from regard.kernels.cpu.bodies.compressing import can_compress, store_above
 from regard.kernels.cpu.bodies.intrinsics import address_of, size_of
 from regard.kernels.cpu.bodies.parts import inlined
 from regard.kernels.cpu.bodies.vectors import (
     broadcast,
-    can_compress,
     four_registers,
     lanes_of,
     larger,
     load,
     one_register,
     store,
-    store_above,
     sum_of,
     where_less,
 )

@@ -19,6 +19,7 @@ from regard.kernels.cpu.bodies.block import (
     scratch_at,
     value_matrix,
 )
+from regard.kernels.cpu.bodies.compressing import can_compress
 from regard.kernels.cpu.bodies.intrinsics import (
     allocate,
     array_at,
@@ -34,7 +35,6 @@ from regard.kernels.cpu.bodies.products import Routine, limit_threads, mixtures_
 from regard.kernels.cpu.bodies.row_adjustments import adjust_row, drop_row, window_row
 from regard.kernels.cpu.bodies.row_normalizers import beyond_finite, normalize, normalizer_of_head, spoil_row
 from regard.kernels.cpu.bodies.sparse_mixture import SPARSE, are_few, are_finite, mix_sparsely
-from regard.kernels.cpu.bodies.vectors import can_compress
 from regard.kernels.cpu.bodies.visible_keys import KeyRange, clear_hidden, find_runs, range_at
 from regard.kernels.cpu.bodies.wide_product import Matrix, Size
 from regard.kernels.cpu.kernel_inputs import FEW_ROWS

@@ -108,7 +108,8 @@ _define(operator.mul, "fmul")
 _define(operator.truediv, "fdiv")
 
 
-def _broadcast(builder: Any, number: Any, lanes: int) -> Any:
+def spread(builder: Any, number: Any, lanes: int) -> Any:
+    """A number in all lanes of a vector, as intrinsics build it."""
     first = builder.insert_element(
         ir.Constant(ir.VectorType(number.type, lanes), ir.Undefined), number, ir.Constant(_INDEX, 0)
     )
@@ -120,7 +121,7 @@ def broadcast(typing: Any, number: Any, like: Any) -> Any:
     """A number in all lanes."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return _broadcast(builder, arguments[0], like.lanes)
+        return spread(builder, arguments[0], like.lanes)
 
     return like(like.number, like), generate
 
@@ -131,7 +132,7 @@ def broadcast_at(typing: Any, address: Any, like: Any) -> Any:
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         place = builder.inttoptr(arguments[0], context.get_value_type(like.number).as_pointer())
-        return _broadcast(builder, builder.load(place), like.lanes)
+        return spread(builder, builder.load(place), like.lanes)
 
     return like(types.int64, like), generate
 
@@ -235,90 +236,6 @@ def sum_of(typing: Any, vector: Any) -> Any:
         return builder.call(reduction, [ir.Constant(number, -0.0), arguments[0]], fastmath=("reassoc",))
 
     return vector.number(vector), generate
-
-
-def _lanes_with_numbers(builder: Any, vector: Any, limit: Any) -> Any:
-    """A mask of those of the first ``limit`` lanes whose number is not 0; NaN is not."""
-    kind = ir.VectorType(ir.IntType(64), vector.type.count)
-    places = ir.Constant(kind, list(range(vector.type.count)))
-    there = builder.icmp_signed("<", places, _broadcast(builder, limit, kind.count))
-    return builder.and_(there, builder.fcmp_unordered("!=", vector, ir.Constant(vector.type, None)))
-
-
-def _count_of(builder: Any, mask: Any) -> Any:
-    """How many lanes of a mask are set, an int64."""
-    bits = builder.bitcast(mask, ir.IntType(mask.type.count))
-    function = cgutils.get_or_insert_function(
-        builder.module, ir.FunctionType(bits.type, [bits.type]), f"llvm.ctpop.i{mask.type.count}"
-    )
-    return builder.zext(builder.call(function, [bits]), ir.IntType(64))
-
-
-@intrinsic
-def count_nonzero(typing: Any, vector: Any, limit: Any) -> Any:
-    """How many of the first ``limit`` numbers are not 0."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return _count_of(builder, _lanes_with_numbers(builder, *arguments))
-
-    return types.int64(vector, types.int64), generate
-
-
-def can_compress() -> bool:
-    """Whether the processor moves chosen lanes of a vector to its beginning."""
-    return has_feature("avx512vbmi2")
-
-
-def _store_compressed(builder: Any, vector: Any, mask: Any, number: str, address: Any) -> Any:
-    """Write the lanes of a mask side by side, and anything behind them, to the length of the vector; how many."""
-    kind = vector.type
-    # Not LLVM's `masked.compressstore`: the instruction that compresses into memory takes AMD's processors a hundred
-    # cycles.
-    function = cgutils.get_or_insert_function(
-        builder.module,
-        ir.FunctionType(kind, [kind, kind, mask.type]),
-        f"llvm.x86.avx512.mask.compress.v{kind.count}{number}",
-    )
-    compressed = builder.call(function, [vector, ir.Constant(kind, None), mask])
-    builder.store(compressed, builder.inttoptr(address, kind.as_pointer()), align=4)
-    return _count_of(builder, mask)
-
-
-@intrinsic
-def store_nonzero(typing: Any, vector: Any, first: Any, limit: Any, address: Any) -> Any:
-    """Write which of the first ``limit`` numbers are not 0, counted from ``first``, as int32 side by side; how many.
-
-    A whole vector is written, whatever there is to write. Only where `can_compress`; else nothing is written.
-    """
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        numbers, first, limit, address = arguments
-        if not can_compress():
-            return ir.Constant(ir.IntType(64), 0)
-        mask = _lanes_with_numbers(builder, numbers, limit)
-        kind = ir.VectorType(_INDEX, vector.lanes)
-        start = _broadcast(builder, builder.trunc(first, _INDEX), vector.lanes)
-        places = builder.add(start, ir.Constant(kind, list(range(vector.lanes))))
-        return _store_compressed(builder, places, mask, "i32", address)
-
-    return types.int64(vector, types.int64, types.int64, types.int64), generate
-
-
-@intrinsic
-def store_above(typing: Any, vector: Any, bounds: Any, address: Any) -> Any:
-    """Write the numbers that are above their bounds, and NaN, side by side; how many.
-
-    A whole vector is written, whatever there is to write. Only where `can_compress`; else nothing is written.
-    """
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        numbers, bounds, address = arguments
-        if not can_compress():
-            return ir.Constant(ir.IntType(64), 0)
-        mask = builder.fcmp_unordered(">", numbers, bounds)
-        return _store_compressed(builder, numbers, mask, f"f{vector.number.bitwidth}", address)
-
-    return types.int64(vector, vector, types.int64), generate
 
 
 @intrinsic
