@@ -418,3 +418,60 @@ def test_a_hidden_pair_whose_score_overflows_reaches_nothing(backend, dtype, mas
     for result in (output, observed.weights, observed.received):
         assert result.isfinite().all()
     assert (observed.lse < torch.inf).all()
+
+
+DROPPING = {
+    "plain": lambda attend, value: attend(value),
+    "compiled": lambda attend, value: torch.compile(attend, backend="aot_eager")(value),
+    "checkpointed": lambda attend, value: torch.utils.checkpoint.checkpoint(attend, value, use_reentrant=True),
+}
+
+
+@pytest.mark.parametrize("backend", ["auto", "cpu", "tiled", "reference"])
+@pytest.mark.parametrize("way", DROPPING)
+@pytest.mark.parametrize("what", ["bias", "padding"])
+@pytest.mark.filterwarnings("ignore:.*non-leaf")
+def test_dropout_of_both_passes_is_one_where_numbers_are_not_finite(backend, way, what):
+    """The output of fixed weights is linear in the values: Σ gradient · output = Σ grad_value · value."""
+    query, key, value = (torch.randn(2, 2, 8, 4) for _ in range(3))
+    bias, mask = None, masks.causal()
+    if what == "bias":
+        bias = torch.zeros(2, 8, 8)
+        bias[0, 3, 1] = torch.inf
+    else:
+        mask = masks.lengths(torch.tensor([8, 5]))
+        value[1, :, 5:] = torch.nan
+    arguments = {"mask": mask, "bias": bias, "dropout": 0.5}
+    if not accepts(backend, (query, key, value), **arguments):
+        return
+    value.requires_grad_()
+    torch.manual_seed(7)
+    output = DROPPING[way](lambda value: regard.attend(query, key, value, backend=backend, **arguments), value)
+    # Head 1, whose numbers are finite but for padding.
+    gradient = torch.randn_like(output)
+    gradient[:, 0] = 0.0
+    output.backward(gradient)
+    grad_value = value.grad
+    left = (gradient * output)[:, 1].sum()
+    right = (grad_value * value.detach().nan_to_num())[:, 1].sum()
+    torch.testing.assert_close(right, left, rtol=1e-4, atol=1e-4)
+
+
+@everywhere
+@pytest.mark.parametrize("mask", ["lengths", "causal", "keep"])
+def test_a_huge_value_that_is_hidden_reaches_no_gradient(backend, mask):
+    """Its product with a gradient overflows, and is multiplied by 0."""
+    inputs = problem(torch.float32)
+    restriction = masks_of(B, Q, K)[mask]
+    if not accepts(backend, inputs, mask=restriction):
+        return
+    clean, huge = ([tensor.clone() for tensor in inputs] for _ in range(2))
+    seen = visible(restriction, (B, H, Q, K)).any(-2)
+    huge[2].masked_fill_(~seen[..., None], 1e38)
+    found = []
+    for leaves in (clean, huge):
+        leaves = [tensor.requires_grad_() for tensor in leaves]
+        output = regard.attend(*leaves, mask=restriction, backend=backend)
+        found.append(torch.autograd.grad(output, leaves, torch.full_like(output, 3.0)))
+    for got, wanted in zip(*reversed(found), strict=True):
+        torch.testing.assert_close(got, wanted, rtol=1e-4, atol=1e-4)

@@ -61,7 +61,8 @@ def test_packing_changes_no_bit(monkeypatch):
     a, b = torch.randn(331, 307), torch.randn(307, 197)
     found = {}
     for limit in (0, 1 << 40):
-        monkeypatch.setattr(module, "FAR", limit)
+        for name in ("FAR", "DEEP"):
+            monkeypatch.setattr(module, name, limit)
         for layout in ("rows", "columns"):
             found[limit, layout] = matrix_product(LAYOUTS[layout](a), LAYOUTS[layout](b), torch.empty(331, 197))
     first = found[0, "rows"]
@@ -105,3 +106,27 @@ def test_nan_and_infinity_reach_their_rows_alone():
     assert found[7].isinf().all()
     rest = [row for row in range(23) if row not in (3, 7)]
     assert found[rest].isfinite().all()
+
+
+@pytest.mark.parametrize("strides", [(3, 5), (1, 7), (0, 0)], ids=str)
+def test_a_single_column_may_have_any_strides(strides):
+    a, memory = torch.randn(37, 33), torch.randn(200)
+    b = memory.as_strided((33, 1), strides)
+    assert_near(matrix_product(a, b, torch.empty(37, 1)), a.double() @ b.double(), 33)
+
+
+def test_many_threads_get_tasks_that_are_large_enough_to_pack(monkeypatch):
+    """No thread may be there; their number decides about the blocks alone."""
+    a, b = torch.randn(200, 150), torch.randn(150, 300)
+    wanted = matrix_product(a, b, torch.empty(200, 300))
+    rows, launch = [], module._RECORD.launch
+
+    def launched(kernel, tasks, work, **numbers):
+        rows.append(numbers["block_rows"])
+        launch(kernel, tasks, work, **numbers)
+
+    monkeypatch.setattr(module, "TASKS", 1000)
+    monkeypatch.setattr(module._RECORD, "launch", launched)
+    for right in (b, by_columns(b)):
+        assert torch.equal(matrix_product(a, right, torch.empty(200, 300)), wanted)
+    assert rows == [module.TILE_ROWS, module.PACKING_ROWS]

@@ -54,6 +54,15 @@ def test_rows_of_any_length(alpha, dtype):
         assert_as_sorted((3 * torch.randn(3, length, dtype=torch.float64)).to(dtype), alpha)
 
 
+@pytest.mark.parametrize("alpha", [1.001, 1.01, 1.1])
+def test_weights_of_alpha_near_1_have_the_digits_of_their_dtype(alpha):
+    """Their logarithm is divided by alpha − 1, and a rounding inside of it, too."""
+    scores = 3 * torch.randn(50, 71)
+    torch.testing.assert_close(
+        weights_of(scores, normalizing(alpha)).double(), exactly(scores, alpha), rtol=5e-6, atol=1e-9
+    )
+
+
 @pytest.mark.parametrize("alpha", [1.5, 2.0])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 @pytest.mark.parametrize("length", [1023, 1024, 1025, 1040, 1041, 1093, 2203])

@@ -107,3 +107,10 @@ def test_what_onednn_is_slow_or_unable_for_is_not_given_to_it(monkeypatch, what)
     torch.testing.assert_close(product(inputs, weight), inputs @ weight.t())
     if what != "subclass":
         torch.testing.assert_close(grad_input(inputs @ weight.t(), weight), inputs @ weight.t() @ weight)
+
+
+def test_a_bias_of_another_length_is_left_to_pytorch():
+    inputs, weight = torch.randn(20, 3), torch.randn(5, 3)
+    torch.testing.assert_close(product(inputs, weight, torch.ones(1)), inputs @ weight.t() + 1)
+    with pytest.raises(RuntimeError):
+        product(inputs, weight, torch.ones(4))

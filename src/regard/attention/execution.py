@@ -1,6 +1,8 @@
 """Running a problem on a backend, so that what a mask hides cannot reach the result (contract 10)."""
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -17,8 +19,8 @@ from regard.transforms import active_transform, can_branch_on
 def execute(problem: Problem, backend: str, gatherer: Gatherer | None = None, need_weights: bool = False) -> Attended:
     """Output, and weights if they are needed, by a backend.
 
-    Where something may be hidden, the output is looked at, which an infinite or NaN number that leaked cannot leave
-    finite. If a gradient is wanted the inputs are, too: hidden ones may leak in a backward pass alone.
+    Where something may be hidden, the output is checked: a hidden NaN or infinity that leaks does not leave it finite.
+    If a gradient is wanted, the inputs are checked before, since a hidden number may leak in the backward pass alone.
 
     Args:
         problem: what to run.
@@ -43,21 +45,53 @@ def _execute(problem: Problem, backend: Backend, gatherer: Gatherer | None, need
     if active_transform() is not None:
         # Nothing may depend on numbers here.
         return _run(cleaned(problem), backend, gatherer, need_weights)
-    if problem.wants_gradient:
-        if is_finite(problem.query, problem.key, problem.value):
-            result = _run_finite(problem, backend, gatherer, need_weights)
-        else:
-            result = _run_not_finite(problem, backend, gatherer, need_weights)
-        if result.output.requires_grad:
-            visible = problem.without_numbers
-            result.output.register_hook(lambda gradient: _without_empty_rows(visible, gradient))
-        return result
-    result = _run(problem, backend, gatherer, need_weights)
-    if is_finite(result.output):
-        return result
-    if gatherer is not None:
-        gatherer.clear()
-    return _run_not_finite(problem, backend, gatherer, need_weights)
+    result = _run_until_finite(problem, backend, gatherer, need_weights)
+    if problem.wants_gradient and result.output.requires_grad:
+        visible = problem.without_numbers
+        result.output.register_hook(lambda gradient: _without_empty_rows(visible, gradient))
+    return result
+
+
+def _run_until_finite(problem: Problem, backend: Backend, gatherer: Gatherer | None, need_weights: bool) -> Attended:
+    """The result of the first run whose output is finite, or of the last one: see `regard.attention.isolation`.
+
+    The last one holds a matrix of weights for the backward pass. So does a training whose output is NaN everywhere.
+    """
+    again = _repeater(problem)
+    if not problem.wants_gradient or is_finite(problem.query, problem.key, problem.value):
+        result = _run(problem, backend, gatherer, need_weights)
+        if is_finite(result.output):
+            return result
+        again(gatherer)
+    problem = cleaned(problem)
+    if is_finite(problem.query, problem.key, problem.value):
+        result = _run(problem, backend, gatherer, need_weights)
+        if is_finite(result.output):
+            return result
+        again(gatherer)
+    return attend_isolated(problem, gatherer, need_weights)
+
+
+def _repeater(problem: Problem) -> Callable[[Gatherer | None], None]:
+    """What begins a run again, with the random numbers that the first run draws: both passes of a compiler or of
+    activation checkpointing draw the same ones, however many runs each of them needs."""
+    states: list[tuple[Callable[[Tensor], object], Tensor]] = []
+    if problem.dropout or problem.normalizer.random:
+        device, generator = problem.query.device, problem.normalizer.generator
+        states.append((torch.set_rng_state, torch.get_rng_state()))
+        if device.type != "cpu":
+            module = torch.get_device_module(device)
+            states.append((partial(module.set_rng_state, device=device), module.get_rng_state(device)))
+        if generator is not None:
+            states.append((generator.set_state, generator.get_state()))
+
+    def again(gatherer: Gatherer | None) -> None:
+        for restore, state in states:
+            restore(state)
+        if gatherer is not None:
+            gatherer.clear()
+
+    return again
 
 
 def _run(problem: Problem, backend: Backend, gatherer: Gatherer | None, need_weights: bool) -> Attended:
@@ -68,24 +102,6 @@ def _run(problem: Problem, backend: Backend, gatherer: Gatherer | None, need_wei
     output = backend.run(problem)
     choose_reader(problem, backend).read(problem, gatherer)
     return Attended(output, None)
-
-
-def _run_finite(problem: Problem, backend: Backend, gatherer: Gatherer | None, need_weights: bool) -> Attended:
-    """The result for finite inputs, whose scores may overflow, and whose bias may be anything."""
-    result = _run(problem, backend, gatherer, need_weights)
-    if is_finite(result.output):
-        return result
-    if gatherer is not None:
-        gatherer.clear()
-    return attend_isolated(problem, gatherer, need_weights)
-
-
-def _run_not_finite(problem: Problem, backend: Backend, gatherer: Gatherer | None, need_weights: bool) -> Attended:
-    """The result for inputs of which some numbers are NaN or infinite."""
-    problem = cleaned(problem)
-    if is_finite(problem.query, problem.key, problem.value):
-        return _run_finite(problem, backend, gatherer, need_weights)
-    return attend_isolated(problem, gatherer, need_weights)
 
 
 def _without_empty_rows(problem: Problem, gradient: Tensor | None) -> Tensor | None:

@@ -46,7 +46,8 @@ def product(
     """
     matrix = added if added is not None and added.dim() == 2 else None
     given = (inputs, weight) if added is None else (inputs, weight, added)
-    if multiplies_many_rows(len(inputs), *given):
+    fits = added is None or added.shape[-1] == len(weight)
+    if fits and multiplies_many_rows(len(inputs), *given):
         if matrix is None:
             return large_product(inputs, weight, added, memory)
         output = matrix if reuses else matrix.clone(memory_format=torch.contiguous_format)
@@ -89,7 +90,12 @@ def add_grad_weight(total: Tensor, gradient: Tensor, inputs: Tensor) -> None:
 
 
 def large_product(inputs: Tensor, weight: Tensor, bias: Tensor | None = None, memory: Tensor | None = None) -> Tensor:
-    """``inputs · weightᵀ + bias`` by the microkernel, where `multiplies` says so; ``memory`` as for `product`."""
+    """``inputs · weightᵀ + bias`` by the microkernel, where `multiplies_many_rows` says so.
+
+    Args:
+        inputs, weight, memory: as for `product`.
+        bias: ``[out]``; None: 0.
+    """
     output = inputs.new_empty(len(inputs), len(weight)) if memory is None else memory
     return _by_microkernel(inputs, weight.t(), output, bias)
 

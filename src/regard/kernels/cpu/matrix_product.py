@@ -24,10 +24,14 @@ WORK = 2.0
 """Elementary operations of a product's term, roughly."""
 
 FAR = 2048
-"""Numbers from a term of a sum to the next from which on terms are packed: each lies in another page of memory."""
+"""Numbers from a term of a sum to the next from which on terms are packed: with 1,024 packing costs more than it gains.
+"""
 
 DEEP = 4096
-"""Terms from which on a block's columns of ``b`` are larger than a second cache, and are packed too."""
+"""Terms from which on a block's columns of ``b`` are packed: 2 MiB, more than a second cache holds."""
+
+PACKING_ROWS = 48
+"""Least rows of a task that packs ``b``: packing takes a tenth of the time of their products."""
 
 
 def matrix_product(a: Tensor, b: Tensor, c: Tensor, bias: Tensor | None = None, *, keep: bool = False) -> Tensor:
@@ -42,7 +46,11 @@ def matrix_product(a: Tensor, b: Tensor, c: Tensor, bias: Tensor | None = None, 
     """
     (rows, depth), columns = a.shape, b.shape[1]
     across = ceil_div(columns, PRODUCT_COLUMNS)
-    block = TILE_ROWS * ceil_div(ceil_div(rows, ceil_div(TASKS * torch.get_num_threads(), across)), TILE_ROWS)
+    # Of a single column any stride may be given.
+    b_column = b.stride(1) if columns > 1 else 1
+    packs_b = b_column != 1 or b.stride(0) >= FAR or depth >= DEEP
+    each = ceil_div(rows, ceil_div(TASKS * torch.get_num_threads(), across))
+    block = TILE_ROWS * ceil_div(max(each, PACKING_ROWS if packs_b else 1), TILE_ROWS)
     blocks = across * ceil_div(rows, block)
     _RECORD.launch(
         kernels.matrix_product(a.dtype),
@@ -57,13 +65,13 @@ def matrix_product(a: Tensor, b: Tensor, c: Tensor, bias: Tensor | None = None, 
         bias=0 if bias is None else bias.data_ptr(),
         multiply=kernels.multiply(a.dtype).address,
         packs_a=a.stride(0) == 1 and a.stride(1) >= FAR,
-        packs_b=b.stride(1) != 1 or b.stride(0) >= FAR or depth >= DEEP,
+        packs_b=packs_b,
         a=a.data_ptr(),
         a_row=a.stride(0),
         a_column=a.stride(1),
         b=b.data_ptr(),
         b_row=b.stride(0),
-        b_column=b.stride(1),
+        b_column=b_column,
         c=c.data_ptr(),
         c_row=c.stride(0),
     )

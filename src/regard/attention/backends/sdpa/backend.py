@@ -1,8 +1,9 @@
 """``sdpa``: PyTorch's own kernels, for what they compute exactly: inner product × softmax × masks.
 
-Three things of PyTorch's kernels differ from the contracts, and are found by looking at numbers: a query of NaN can
+Four things of PyTorch's kernels differ from the contracts, and are found by looking at numbers: a query of NaN can
 give 0; the backward pass makes weights as exp(score − lse), which loses log K where all scores of a row lie near −1e9;
-and a row that sees nothing divides by 0. The first two run by the specification, in blocks; the third is masked.
+it multiplies the gradient of a hidden pair's weight by 0, also where a huge value made it infinite; and a row that sees
+nothing divides by 0. The first three run by the specification, in blocks; the fourth is masked.
 """
 
 import math
@@ -33,6 +34,9 @@ largest vectors of today's processors have 16 numbers."""
 
 LARGEST_SUM = 1.0e4
 """Log-sum-exps beyond which exp(score − lse) loses more than three of float32's digits."""
+
+LARGEST_VALUE = 1.0e18
+"""Values below which their products with gradients stay finite, if these are below it, too."""
 
 CAPABILITIES = Capabilities(primitives=(InnerProduct,), rows=frozenset({"softmax"}))
 
@@ -67,6 +71,8 @@ class ScaledDotProduct(Backend):
         lowered = problem.lowered
         prepared = lowered.score
         if prepared.key.shape[2] < SHORT and not is_finite(prepared.query):
+            return attend_in_blocks(problem)
+        if problem.may_hide and problem.wants_gradient and not _are_below(problem.value, LARGEST_VALUE):
             return attend_in_blocks(problem)
         if not problem.may_hide or lowered.needs_no_mask:
             output = _kernel(problem, prepared, problem.value, None, lowered.mask is not None)
@@ -199,6 +205,11 @@ def _are_surely_small(query: Tensor, key: Tensor, scale: float, attn_mask: Tenso
         return False
     longest = [float(vectors.detach().float().norm(dim=-1).amax()) for vectors in (query, key)]
     return abs(scale) * longest[0] * longest[1] + math.log(key.shape[2]) < LARGEST_SUM
+
+
+def _are_below(tensor: Tensor, bound: float) -> bool:
+    """Whether all magnitudes are below a bound; not if one is NaN."""
+    return tensor.numel() == 0 or float(torch.linalg.vector_norm(tensor.detach(), math.inf)) < bound
 
 
 def _with_adjacent_features(tensor: Tensor) -> Tensor:

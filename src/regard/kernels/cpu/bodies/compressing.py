@@ -1,6 +1,6 @@
-"""Some lanes of a vector, moved side by side: what a loop does with the few numbers that count.
+"""The lanes of a vector that a mask chooses, stored side by side.
 
-AVX-512 has an instruction for it; where `can_compress` says no, nothing is moved, and callers look at all numbers.
+AVX-512 has an instruction for it; where `can_compress` says no, nothing is stored, and callers take all numbers.
 """
 
 # pyright: reportCallIssue=false, reportAttributeAccessIssue=false, reportOptionalCall=false

@@ -9,7 +9,7 @@ import numpy as np
 
 from regard.kernels.cpu.bodies.elementary import exp, log
 from regard.kernels.cpu.bodies.intrinsics import array_at, stack_memory
-from regard.kernels.cpu.bodies.parts import embedded, inlined
+from regard.kernels.cpu.bodies.parts import embedded, exact, inlined
 from regard.kernels.cpu.bodies.row_parameters import Entmax
 from regard.kernels.cpu.sizes import LANES, padded_length
 
@@ -29,6 +29,12 @@ MANY = 128
 """Scores of a row from which on gathering is worth its time."""
 
 
+@exact
+def _rounding(base: Any, step: Any) -> Any:
+    """What the sum ``base = 1 + step`` lost by rounding."""
+    return step - (base - type(step)(1))
+
+
 @embedded
 def entmax_ratio(difference: Any, steepness: Any, power: Any) -> tuple[Any, Any]:
     """(1 + a (s − s₁) q^−a)₊^{1/a}: a weight over the largest one, q."""
@@ -38,7 +44,7 @@ def entmax_ratio(difference: Any, steepness: Any, power: Any) -> tuple[Any, Any]
     base = real(1) + step
     # log(1 + step) with the rounding of the sum put back.
     inside = real(1) if base <= real(0) else base
-    exponent = (log(inside) + (step - (base - real(1))) / inside) / power
+    exponent = (log(inside) + _rounding(base, step) / inside) / power
     return (real(0) if base <= real(0) else exp(exponent)), inside
 
 

@@ -1,7 +1,7 @@
 """The product of two large matrices, a block of the result for each task.
 
-Numbers that stand far apart in memory are brought together first, some terms of the sums at a time: those of ``b`` into
-panels as wide as the largest tile, those of ``a`` into rows of one term (Goto & van de Geijn 2008, §4).
+Factors whose terms lie far apart in memory are packed, some terms at a time: ``b`` into panels as wide as the largest
+tile, ``a`` into rows of one term each (Goto & van de Geijn 2008, §4).
 """
 
 # pyright: reportCallIssue=false, reportAttributeAccessIssue=false
@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from regard.kernels.cpu.bodies.arguments import ZEROS, matrices_at
-from regard.kernels.cpu.bodies.intrinsics import array_at, fetch_add, size_of, stack_memory
+from regard.kernels.cpu.bodies.intrinsics import array_at, copy, fetch_add, size_of, stack_memory
 from regard.kernels.cpu.bodies.parts import inlined
 from regard.kernels.cpu.bodies.products import Routine, product
 from regard.kernels.cpu.bodies.transposing import transpose
@@ -23,17 +23,16 @@ PANEL = 4 * LANES
 """Columns of the largest tile."""
 
 _LEFT_BYTES, _RIGHT_BYTES = DEPTH * PACKED_ROWS * 4, DEPTH * PANEL * 4
-"""Of what is packed at a time."""
+"""Bytes of the terms of ``a`` and of ``b`` that are packed at a time, float32."""
 
 
 @inlined
 def _copy(source: Matrix, rows: int, columns: int, target: Matrix, example: Any) -> None:
     """``target = source``; numbers of a row lie side by side in both."""
+    size = size_of(example)
     for i in range(rows):
-        given = array_at(source.address + i * source.row * size_of(example), columns, example)
-        out = array_at(target.address + i * target.row * size_of(example), columns, example)
-        for j in range(columns):
-            out[j] = given[j]
+        given = array_at(source.address + i * source.row * size, columns, example)
+        copy(given, array_at(target.address + i * target.row * size, columns, example))
 
 
 @inlined

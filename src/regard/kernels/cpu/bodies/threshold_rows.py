@@ -66,7 +66,7 @@ def entmax15_row(normalizer: Entmax15, row: Any, top: Any) -> tuple[Any, Any]:
         above = row[j] - threshold
         above = real(0) if above <= real(0) else above
         row[j] = above * above * inverse
-    # No step is taken in a row with NaN, so that its threshold would be a number.
+    # Newton's method takes no step in a row with NaN; its threshold is NaN.
     return top, threshold if squares > real(0) else squares
 
 
