@@ -109,8 +109,13 @@ def test_what_onednn_is_slow_or_unable_for_is_not_given_to_it(monkeypatch, what)
         torch.testing.assert_close(grad_input(inputs @ weight.t(), weight), inputs @ weight.t() @ weight)
 
 
-def test_a_bias_of_another_length_is_left_to_pytorch():
-    inputs, weight = torch.randn(20, 3), torch.randn(5, 3)
-    torch.testing.assert_close(product(inputs, weight, torch.ones(1)), inputs @ weight.t() + 1)
+@pytest.mark.parametrize("shape", [(), (1,), (1, 5), (20, 1), (1, 1)], ids=str)
+def test_what_is_broadcast_is_left_to_pytorch(shape):
+    inputs, weight, added = torch.randn(20, 3), torch.randn(5, 3), torch.randn(shape)
+    torch.testing.assert_close(product(inputs, weight, added), inputs @ weight.t() + added)
+
+
+@pytest.mark.parametrize("shape", [(4,), (20, 4), (19, 5), (3, 20, 5)], ids=str)
+def test_what_does_not_fit_is_an_error(shape):
     with pytest.raises(RuntimeError):
-        product(inputs, weight, torch.ones(4))
+        product(torch.randn(20, 3), torch.randn(5, 3), torch.ones(shape))

@@ -40,19 +40,19 @@ def product(
     Args:
         inputs: ``[rows, in]``.
         weight: ``[out, in]``.
-        added: ``[out]`` or ``[rows, out]``; None: 0.
+        added: ``[out]`` or ``[rows, out]``; None: 0. Any other shape is PyTorch's: it is broadcast, or an error.
         reuses: whether the result may be written to ``added [rows, out]``, and returned as it.
         memory: a tensor ``[rows, out]`` that the result may be written to, and returned as it; None: there is none.
     """
     matrix = added if added is not None and added.dim() == 2 else None
     given = (inputs, weight) if added is None else (inputs, weight, added)
-    fits = added is None or added.shape[-1] == len(weight)
+    fits = added is None or added.shape in ((len(weight),), (len(inputs), len(weight)))
     if fits and multiplies_many_rows(len(inputs), *given):
         if matrix is None:
             return large_product(inputs, weight, added, memory)
         output = matrix if reuses else matrix.clone(memory_format=torch.contiguous_format)
         return _by_microkernel(inputs, weight.t(), output, keep=True)
-    if not _is_for_onednn(inputs, weight):
+    if not fits or not _is_for_onednn(inputs, weight):
         if reuses and added is not None:
             return added.addmm_(inputs, weight.t())
         output = inputs.new_empty(len(inputs), len(weight)) if memory is None else memory
