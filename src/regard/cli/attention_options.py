@@ -137,7 +137,11 @@ def make_mask(text: str) -> Mask:
         tree = ast.parse(text.strip(), mode="eval")
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         raise _unreadable(text) from None
-    return _mask(tree.body, text)
+    try:
+        return _mask(tree.body, text)
+    except RecursionError:
+        # From Python 3.13 on a parser nests deeper than calls do.
+        raise _unreadable(text) from None
 
 
 def _mask(node: ast.expr, text: str) -> Mask:
