@@ -13,7 +13,9 @@ value_dim   features of a value and of the output
 """
 
 import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate, pairwise
 from numbers import Integral
 
 import torch
@@ -245,3 +247,19 @@ def _with_type(value: object) -> str:
     """A value and its type, for a message: a number or a short text literally, anything else by its type alone."""
     literal = repr(value) if isinstance(value, (bool, float, complex, str, bytes)) else ""
     return f"{literal} ({type(value).__name__})" if 0 < len(literal) <= 40 else kind_of(value)
+
+
+def side_by_side(products: Sequence[Tensor], widths: Sequence[int]) -> Iterator[Tensor]:
+    """The parts of these widths that some tensors have side by side, on their last axes; none is cut by a tensor's end.
+
+    Args:
+        products: tensors.
+        widths: of the parts, in their order; above 0.
+    """
+    ends = list(accumulate(widths, initial=0))
+    first = 0
+    for product in products:
+        last = first + product.shape[-1]
+        inside = [end - start for start, end in pairwise(ends) if first <= start and end <= last]
+        yield from (product,) if len(inside) == 1 else product.split(inside, dim=-1)
+        first = last

@@ -35,6 +35,11 @@ _NEW, _SEEN = RepeatedCall((), (), {}), RepeatedCall((), (), {})
 """A kind of calls that was not made yet, and one that was made once."""
 
 
+def has_own_backends() -> bool:
+    """Whether no backend was registered that is considered before ours."""
+    return tuple(BACKENDS)[: len(OWN_BACKENDS)] == OWN_BACKENDS
+
+
 def are_usual(score: object, normalizer: object, dropout: object, backend: object) -> bool:
     """Whether a call of `attend` with these options can be a usual one."""
     if type(normalizer) is not str or type(dropout) is not float or dropout != 0.0 or backend != "auto":
@@ -77,7 +82,7 @@ def usual_call(
         return None
     if LISTENERS or recording() is not None or torch.is_autocast_enabled("cpu"):
         return None
-    if tuple(BACKENDS)[: len(OWN_BACKENDS)] != OWN_BACKENDS:
+    if not has_own_backends():
         return None
     queries = query.shape[2]
     shows_all = mask is None or (queries == 1 and _is_causal(mask))

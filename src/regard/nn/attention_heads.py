@@ -1,6 +1,6 @@
 """The parts of multi-head attention: projections, heads, and the attention between them."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import reduce
 from operator import add, and_
 
@@ -18,11 +18,7 @@ from regard.nn.linear import linear
 from regard.normalizers import Normalizer
 from regard.positions import Rotary
 from regard.scores import Score
-
-
-def as_it_is(tensor: Tensor) -> Tensor:
-    """The tensor itself."""
-    return tensor
+from regard.shapes import side_by_side
 
 
 class AttentionHeads(nn.MultiheadAttention):
@@ -82,22 +78,26 @@ class AttentionHeads(nn.MultiheadAttention):
         )
         return run(problem, self.backend, need_weights=need_weights)
 
-    def project(
-        self, query: Tensor, key: Tensor, value: Tensor, then: Callable[[Tensor], Tensor] = as_it_is
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """The projections of the three inputs, all heads side by side: by one product if the inputs are one tensor.
+    def project(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """The projections of the three inputs, all heads side by side.
 
         Args:
             query: ``[..., embed_dim]``.
             key: ``[..., kdim]``.
             value: ``[..., vdim]``.
-            then: what is done with each product's result, whatever its features mean; such as padding rows.
+        """
+        q, k, v = side_by_side(self.products(query, key, value), self.widths)
+        return q, k, v
+
+    def products(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, ...]:
+        """What `project` gives, side by side in as many tensors as products are needed: one if the inputs are one.
+
+        Args: as for `project`.
         """
         weights = self._input_weights()
         if len(weights) == 1 and query is key and key is value:
-            q, k, v = then(linear(query, weights[0], self.in_proj_bias)).split(self._widths, dim=-1)
-            return q, k, v
-        return then(self.project_query(query)), *self.project_memory(key, value, then)
+            return (linear(query, weights[0], self.in_proj_bias),)
+        return self.project_query(query), *self.memory_products(key, value)
 
     def project_query(self, query: Tensor) -> Tensor:
         """The projection of the query alone, as `project` gives it."""
@@ -105,22 +105,19 @@ class AttentionHeads(nn.MultiheadAttention):
         bias = None if self.in_proj_bias is None else self.in_proj_bias[: self.embed_dim]
         return linear(query, weights[0][: self.embed_dim], bias)
 
-    def project_memory(
-        self, key: Tensor, value: Tensor, then: Callable[[Tensor], Tensor] = as_it_is
-    ) -> tuple[Tensor, Tensor]:
-        """The projections of key and value, as `project` gives them: by one product if they are one tensor."""
+    def memory_products(self, key: Tensor, value: Tensor) -> tuple[Tensor, ...]:
+        """The projections of key and value, as `products` gives them."""
         weights = self._input_weights()
         bias = None if self.in_proj_bias is None else self.in_proj_bias[self.embed_dim :]
         if len(weights) == 1:
             weight = weights[0][self.embed_dim :]
             if key is value:
-                k, v = then(linear(key, weight, bias)).chunk(2, dim=-1)
-                return k, v
+                return (linear(key, weight, bias),)
             key_weight, value_weight = weight.chunk(2)
         else:
             _, key_weight, value_weight = weights
         key_bias, value_bias = (None, None) if bias is None else bias.chunk(2)
-        return then(linear(key, key_weight, key_bias)), then(linear(value, value_weight, value_bias))
+        return linear(key, key_weight, key_bias), linear(value, value_weight, value_bias)
 
     def split(self, projected: Tensor, batch_first: bool = True) -> Tensor:
         """Heads ``[batch, heads, length, head_dim]`` of what `project` gives for a batch.
@@ -146,7 +143,7 @@ class AttentionHeads(nn.MultiheadAttention):
         return self.position(heads, offset=offset) if isinstance(self.position, Rotary) else heads
 
     @property
-    def _widths(self) -> list[int]:
+    def widths(self) -> list[int]:
         """Features of the projected query, key and value."""
         return [self.embed_dim, self.kv_heads * self.head_dim, self.kv_heads * self.head_dim]
 

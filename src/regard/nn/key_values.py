@@ -1,12 +1,26 @@
 """Projected keys and values: of an encoder, computed once; of the tokens so far, a cache that grows."""
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from regard import masks
 from regard.masks import Mask
+from regard.nn.packing import Packing
+
+
+class PackedProducts(NamedTuple):
+    """Projections of packed rows.
+
+    Attributes:
+        products: of keys and values, as `AttentionHeads.memory_products` gives them.
+        packing: where the tokens are.
+    """
+
+    products: tuple[Tensor, ...]
+    packing: Packing
 
 
 @dataclass(frozen=True)
@@ -17,11 +31,13 @@ class KeyValues:
         key: ``[batch, kv_heads, keys, head_dim]``.
         value: ``[batch, kv_heads, keys, head_dim]``.
         lengths: ``int64 [batch]``, keys of each sequence that may be attended to; None: all.
+        packed: the same projections without padding; None where there are none.
     """
 
     key: Tensor
     value: Tensor
     lengths: Tensor | None = None
+    packed: PackedProducts | None = None
 
     @property
     def mask(self) -> Mask | None:

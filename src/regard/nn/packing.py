@@ -1,5 +1,6 @@
 """The tokens of a batch of sequences of different lengths as the rows of one matrix, without padding."""
 
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -8,6 +9,7 @@ from torch.autograd.function import once_differentiable
 
 from regard import masks
 from regard.errors import ArgumentError, ShapeError
+from regard.kernels.cpu.packed_call import Sequences
 from regard.masks import Mask
 
 
@@ -40,6 +42,7 @@ class Packing:
         if len(lengths) and not 0 <= int(lengths.min()) <= int(lengths.max()) <= length:
             raise ArgumentError(f"lengths must be in 0..{length}; they reach from {lengths.min()} to {lengths.max()}")
         self.shape = len(lengths), length
+        self._lengths: Tensor | None = lengths
         is_token = torch.arange(length, device=lengths.device) < lengths[:, None]
         index = is_token.flatten().nonzero().squeeze(1)
         self.index: Tensor | None = None if len(index) == is_token.numel() else index
@@ -48,8 +51,24 @@ class Packing:
     def full(cls, batch: int, length: int) -> "Packing":
         """The packing of a batch without padding."""
         packing = cls.__new__(cls)
-        packing.shape, packing.index = (batch, length), None
+        packing.shape, packing.index, packing._lengths = (batch, length), None, None
         return packing
+
+    @cached_property
+    def sequences(self) -> Sequences:
+        """Where the packed rows of each sequence lie."""
+        batch, length = self.shape
+        given = torch.full((batch,), length) if self._lengths is None else self._lengths
+        counts = given.to(torch.int64).contiguous()
+        return Sequences(counts.cumsum(0) - counts, counts, length)
+
+    def has_lengths(self, lengths: int | Tensor) -> bool:
+        """Whether these are the lengths of the sequences."""
+        if lengths is self._lengths:
+            return True
+        counts = self.sequences.counts
+        given = lengths if isinstance(lengths, Tensor) else torch.full_like(counts, lengths)
+        return given.shape == counts.shape and bool((given == counts).all())
 
     def pack(self, padded: Tensor) -> Tensor:
         """``[tokens, ...]`` of ``[batch, length, ...]``."""

@@ -9,11 +9,13 @@ from torch.nn import functional as F
 from regard.errors import ArgumentError, UnknownNameError
 from regard.masks import Mask
 from regard.nn.dropout import Dropout
-from regard.nn.key_values import KeyValueCache, KeyValues
+from regard.nn.key_values import KeyValueCache, KeyValues, PackedProducts
 from regard.nn.linear import Linear
 from regard.nn.multihead import MultiheadAttention
+from regard.nn.packed_attention import attend_packed
 from regard.nn.packing import Packing, packing_of, without_padding
 from regard.nn.recomputation import in_chunks, recomputed
+from regard.shapes import side_by_side
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -110,7 +112,13 @@ class TransformerLayer(nn.Module):
     ) -> EncoderRows:
         """Self-attention of the input of a layer."""
         attention, rows = self.self_attn, self._before(rows, self.norm1)
-        query, key, value = (attention.split(each) for each in attention.project(rows, rows, rows, packing.pad))
+        products = attention.products(rows, rows, rows)
+        if cache is None:
+            found = attend_packed(attention, products, packing, packing, mask)
+            if found is not None:
+                return EncoderRows(attention.out_proj(found.rows), None)
+        padded = side_by_side([packing.pad(product) for product in products], attention.widths)
+        query, key, value = (attention.split(each) for each in padded)
         first = 0 if cache is None else cache.length
         query, key = attention.rotate(query, first), attention.rotate(key, first)
         if cache is not None:
@@ -262,8 +270,11 @@ class TransformerDecoderLayer(TransformerLayer):
             lengths: ``int64 [batch]``, tokens of each source; None: all.
         """
         attention = self.multihead_attn
-        key, value = (attention.split(each) for each in attention.project_memory(rows, rows, packing.pad))
-        return KeyValues(attention.rotate(key), value, None if packing.index is None else lengths)
+        products = attention.memory_products(rows, rows)
+        padded = side_by_side([packing.pad(product) for product in products], attention.widths[1:])
+        key, value = (attention.split(each) for each in padded)
+        seen = None if packing.index is None else lengths
+        return KeyValues(attention.rotate(key), value, seen, PackedProducts(products, packing))
 
     def run(
         self,
@@ -294,7 +305,13 @@ class TransformerDecoderLayer(TransformerLayer):
         self, rows: Tensor, packing: Packing, memory: KeyValues, need_weights: bool
     ) -> tuple[Tensor, Tensor | None]:
         attention, rows = self.multihead_attn, self._before(rows, self.norm2)
-        query = attention.rotate(attention.split(packing.pad(attention.project_query(rows))))
+        projected = attention.project_query(rows)
+        if memory.packed is not None:
+            products = projected, *memory.packed.products
+            found = attend_packed(attention, products, packing, memory.packed.packing, memory.mask, need_weights)
+            if found is not None:
+                return attention.out_proj(found.rows), found.weights
+        query = attention.rotate(attention.split(packing.pad(projected)))
         attended = attention.attend_heads(
             query, memory.key, memory.value, masks=[memory.mask], need_weights=need_weights
         )

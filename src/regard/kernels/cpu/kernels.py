@@ -136,6 +136,16 @@ def class_exponentials(dtype: torch.dtype) -> Kernel:
     return _kernel("cross_entropy", "class_exponentials", _name(dtype))
 
 
+def packed_attention(dtype: torch.dtype) -> Kernel:
+    """Of packed rows, a sequence and a head of keys for each task; float32."""
+    return _kernel("packed_attention", "packed_attention", _name(dtype))
+
+
+def packed_attention_gradients(dtype: torch.dtype) -> Kernel:
+    """Of its gradients, likewise."""
+    return _kernel("packed_attention", "packed_attention_gradients", _name(dtype))
+
+
 def matrix_product(dtype: torch.dtype) -> Kernel:
     """Of a large product, a block of the result for each task; float32."""
     return _kernel("matrix_product", "matrix_product", _name(dtype))

@@ -108,3 +108,18 @@ CLASSES = np.dtype(
     ]
 )
 """What the kernel of cross-entropy is told, as `cross_entropy.exponentials` has it."""
+
+PACKED_MATRICES = ("query", "key", "value", "output", "grad_output", "grad_query", "grad_key", "grad_value")
+
+PACKED = np.dtype(
+    [
+        *((name, np.int64) for name in ("counter", "batch", "heads", "kv_heads", "dim", "value_dim")),
+        *((name, np.int64) for name in ("query_starts", "query_counts", "key_starts", "key_counts")),
+        *((name, np.int64) for name in ("before", "after", "threshold", "seed", "multiply")),
+        *((name + part, np.int64) for name in PACKED_MATRICES for part in ("", "_row")),
+        ("scale", np.float64),
+        ("kept", np.float64),
+    ]
+)
+"""What kernels of attention of packed rows are told, as `packed_attention` has it: of each matrix its address, and how
+many numbers lie between its rows."""

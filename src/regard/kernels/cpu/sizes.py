@@ -21,6 +21,12 @@ PRODUCT_COLUMNS = 128
 PACKED_ROWS = 96
 """Rows of a large product's first factor that are packed at a time: a multiple of the largest tile's 6."""
 
+PACKED_LENGTH = 64
+"""Rows of a sequence that attention of packed rows takes at most."""
+
+PACKED_FEATURES = 128
+"""Features of a head likewise."""
+
 PART = 1 << 15
 """Numbers of a task that looks at each by itself."""
 

@@ -7,6 +7,7 @@ from regard.attention.backends.backend import Backend
 from regard.attention.backends.cpu.cached_memory import FusedMemory
 from regard.attention.backends.cpu.dense_rows import DenseRows
 from regard.attention.backends.cpu.lowering import kernel_inputs, obstacle, with_exponentials, with_heads_as_rows
+from regard.attention.backends.cpu.packed_rows import PackedRows
 from regard.attention.backends.cpu.readings import read, statistics_of
 from regard.attention.blocks import read_shares
 from regard.attention.problem import Problem
@@ -36,6 +37,8 @@ class Fused(Backend):
 
         if isinstance(problem.memory, FusedMemory):
             return problem.memory.attend(problem).output
+        if isinstance(problem.memory, PackedRows):
+            return problem.memory.output.to(problem.value.dtype)
         inputs = _prepared(problem, gatherer)
         mask = problem.lowered.dense_mask
         if mask is None:
@@ -60,7 +63,7 @@ class Fused(Backend):
 
         if isinstance(problem.memory, FusedMemory):
             return problem.memory.attend(problem)
-        if problem.lowered.dense_mask is not None:
+        if isinstance(problem.memory, PackedRows) or problem.lowered.dense_mask is not None:
             return super().run_with_weights(problem)
         inputs = with_heads_as_rows(_prepared(problem)._replace(return_weights=True))
         output, weights = (part.view(*problem.query.shape[:3], -1) for part in operators.attend(*inputs)[::2])

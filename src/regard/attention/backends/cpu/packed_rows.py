@@ -1,0 +1,145 @@
+"""Attention of short sequences whose rows are packed, where projections wrote them: no row is padded.
+
+A layer of a Transformer has packed rows, and attends within each sequence. Its rows reach the kernel as they are, and
+so do gradients. Where the call is looked at, it becomes a `Problem` of padded heads, whose output is this one.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from regard.attention.memory import CachedMemory
+from regard.attention.problem import Problem
+from regard.kernels.cpu.packed_call import PackedCall, Sequences
+from regard.kernels.cpu.second_derivative import refuse_batched_gradients, refuse_second_derivative
+from regard.normalizers.softmax import safe_softmax
+from regard.shapes import side_by_side
+from regard.transforms import lie_in_memory
+
+@dataclass(frozen=True)
+class PackedRows(CachedMemory):
+    """Packed keys and values of some heads, and what packed queries found in them.
+
+    Attributes:
+        output: ``[batch, heads, queries, value_dim]``, zeros for padding: of the problem that this is a part of.
+    """
+
+    output: Tensor
+
+    backend = "cpu"
+
+    def declines(self, problem: Problem) -> str | None:
+        return None
+
+    def select(self, index: Tensor) -> None:
+        return None
+
+
+def attend_rows(call: PackedCall, products: Sequence[Tensor], widths: Sequence[int]) -> Tensor:
+    """The output ``[queries, heads · value_dim]``, differentiable in reverse mode.
+
+    Args:
+        call: what is computed.
+        products: packed rows, of which the numbers of each lie side by side; float32. Queries, keys and values are
+            parts of one tensor or of more.
+        widths: of queries, keys and values.
+    """
+    if torch.is_grad_enabled() and any(product.requires_grad for product in products):
+        return _Attend.apply(call, widths, *products)
+    from regard.kernels.cpu.packed_attention import attend
+
+    return attend(call, *side_by_side(products, widths))
+
+
+class _Attend(torch.autograd.Function):
+    """One product's gradient is one tensor, of which the kernel writes all parts."""
+
+    @staticmethod
+    def forward(ctx: Any, call: PackedCall, widths: Sequence[int], *products: Tensor) -> Tensor:
+        from regard.kernels.cpu.packed_attention import attend
+
+        ctx.call, ctx.widths = call, widths
+        ctx.save_for_backward(*products)
+        return attend(call, *side_by_side(products, widths))
+
+    @staticmethod
+    def backward(ctx: Any, grad_output: Tensor) -> tuple[Any, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        products = ctx.saved_tensors
+        query, key, value = side_by_side(products, ctx.widths)
+        if torch.is_grad_enabled() or not lie_in_memory(grad_output):
+            # A gradient of the gradient may be wanted, or a batch of gradients; or a kernel cannot read this one.
+            found = gradients_by_operations(ctx.call, query, key, value, grad_output)
+            return None, None, *_joined(found, products)
+        from regard.kernels.cpu.packed_attention import gradients
+
+        grads = tuple(torch.empty_like(product, memory_format=torch.contiguous_format) for product in products)
+        grad_query, grad_key, grad_value = side_by_side(grads, ctx.widths)
+        gradients(
+            ctx.call, query=query, key=key, value=value, grad_output=grad_output.contiguous(), grad_query=grad_query,
+            grad_key=grad_key, grad_value=grad_value,
+        )  # fmt: skip
+        return None, None, *grads
+
+
+def _joined(parts: Sequence[Tensor], products: Sequence[Tensor]) -> Iterator[Tensor]:
+    """The parts side by side again, as the products have them."""
+    left = list(parts)
+    for product in products:
+        inside, width = [], 0
+        while width < product.shape[-1]:
+            inside.append(left.pop(0))
+            width += inside[-1].shape[-1]
+        yield torch.cat(inside, dim=-1)
+
+
+def gradients_by_operations(
+    call: PackedCall, query: Tensor, key: Tensor, value: Tensor, grad_output: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """What the kernel of gradients gives, from PyTorch's operations on padded rows, which have derivatives themselves.
+
+    Raises:
+        BackendError: with dropout: only the kernels know what they dropped.
+    """
+    if call.dropout:
+        refuse_batched_gradients(grad_output)
+        refuse_second_derivative()
+    group = call.heads // call.kv_heads
+    q, given = (_padded(rows, call.queries, call.heads) for rows in (query, grad_output))
+    k, v = (_padded(rows, call.keys, call.kv_heads).repeat_interleave(group, dim=1) for rows in (key, value))
+    scores = (q @ k.transpose(-1, -2) * call.scale).masked_fill(~_visible(call), -torch.inf)
+    weights = safe_softmax(scores, -1)
+    grad_weights = given @ v.transpose(-1, -2)
+    mean = (weights * grad_weights).sum(-1, keepdim=True)
+    grad_scores = weights * (grad_weights - mean) * call.scale
+    of_heads = grad_scores @ k, grad_scores.transpose(-1, -2) @ q, weights.transpose(-1, -2) @ given
+    grad_query, grad_key, grad_value = of_heads[0], *(of.unflatten(1, (-1, group)).sum(2) for of in of_heads[1:])
+    return _packed(grad_query, call.queries), _packed(grad_key, call.keys), _packed(grad_value, call.keys)
+
+
+def _present(sequences: Sequences) -> Tensor:
+    """Which places of padded sequences hold a row, bool ``[batch, longest]``."""
+    return torch.arange(sequences.longest) < sequences.counts[:, None]
+
+
+def _padded(rows: Tensor, sequences: Sequences, heads: int) -> Tensor:
+    """``[batch, heads, longest, dim]`` of packed rows; zeros for padding."""
+    present = _present(sequences)
+    index = torch.where(present, sequences.starts[:, None] + torch.arange(sequences.longest), 0)
+    padded = torch.where(present[..., None], rows[index], 0.0)
+    return padded.unflatten(-1, (heads, -1)).transpose(1, 2)
+
+
+def _packed(heads: Tensor, sequences: Sequences) -> Tensor:
+    """The inverse of `_padded`."""
+    index = _present(sequences).flatten().nonzero()[:, 0]
+    return heads.transpose(1, 2).flatten(-2).flatten(0, 1)[index]
+
+
+def _visible(call: PackedCall) -> Tensor:
+    """Which pairs are seen, bool ``[batch, 1, queries, keys]``."""
+    distance = torch.arange(call.keys.longest) - torch.arange(call.queries.longest)[:, None]
+    near = (distance >= -call.before) & (distance <= call.after)
+    return near & _present(call.keys)[:, None, None]

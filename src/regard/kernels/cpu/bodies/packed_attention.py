@@ -1,0 +1,250 @@
+"""Attention of short sequences whose rows are packed, and its gradients: a sequence and a head of keys for each task.
+
+All scores of a head are in the first cache at once. Rows of a head lie as far apart as those of the projection that it
+is a part of, so nothing is copied but a head's keys and values, which are transposed. The backward pass computes the
+weights again.
+"""
+
+# pyright: reportCallIssue=false, reportAttributeAccessIssue=false
+# Intrinsics take one argument less than they are defined with: the first one is Numba's.
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from regard.kernels.cpu.bodies.arguments import ZEROS, packed_at
+from regard.kernels.cpu.bodies.intrinsics import array_at, copy, fetch_add, size_of, stack_memory
+from regard.kernels.cpu.bodies.parts import inlined
+from regard.kernels.cpu.bodies.products import Routine, product
+from regard.kernels.cpu.bodies.row_adjustments import drop_row
+from regard.kernels.cpu.bodies.transposing import transpose
+from regard.kernels.cpu.bodies.vector_exp import exp_of
+from regard.kernels.cpu.bodies.vectors import (
+    broadcast,
+    lanes_of,
+    larger,
+    largest_of,
+    load,
+    one_register,
+    store,
+    sum_of,
+    where_less,
+)
+from regard.kernels.cpu.bodies.wide_product import Matrix, Size, columns_from, rows_from
+from regard.kernels.cpu.record import WIDE
+from regard.kernels.cpu.sizes import PACKED_FEATURES, PACKED_LENGTH, padded_length
+
+_PLACES_BYTES = PACKED_LENGTH * 4
+_SCORES_BYTES = PACKED_LENGTH * PACKED_LENGTH * 4
+_FEATURES_BYTES = PACKED_FEATURES * PACKED_LENGTH * 4
+
+
+class Sequence(NamedTuple):
+    """A sequence of a task.
+
+    Attributes:
+        query, key: the first of its packed rows.
+        queries, keys: how many there are.
+        head: of the keys.
+    """
+
+    query: int
+    queries: int
+    key: int
+    keys: int
+    head: int
+
+
+@inlined
+def _sequence_of(p: Any, task: int) -> Sequence:
+    index, zero = task // p.kv_heads, np.int64(0)
+    starts, counts = array_at(p.query_starts, p.batch, zero), array_at(p.query_counts, p.batch, zero)
+    key_starts, key_counts = array_at(p.key_starts, p.batch, zero), array_at(p.key_counts, p.batch, zero)
+    return Sequence(starts[index], counts[index], key_starts[index], key_counts[index], task % p.kv_heads)
+
+
+@inlined
+def _part(address: int, distance: int, row: int, head: int, width: int) -> Matrix:
+    """A head's features in a matrix of packed rows, from a row on."""
+    return columns_from(rows_from(Matrix(address, distance, 1), row), head * width)
+
+
+@inlined
+def _transposed(source: Matrix, keys: int, features: int, spare: int, target: int, zero: Any) -> Matrix:
+    """Rows ``[keys, features]`` as ``[features, padded keys]`` at an address, with zeros behind the keys.
+
+    Args:
+        spare: the address of memory for the rows and the zeros.
+    """
+    size, padded = size_of(zero), padded_length(keys)
+    for j in range(padded):
+        row = array_at(spare + j * features * size, features, zero)
+        if j < keys:
+            copy(array_at(source.address + j * source.row * size, features, zero), row)
+        else:
+            for d in range(features):
+                row[d] = zero
+    rows, columns = Matrix(spare, features, 1), Matrix(target, padded, 1)
+    transpose(rows, padded, features, columns, zero)
+    return columns
+
+
+@inlined
+def _hide(numbers: Any, places: Any, first: Any, end: Any, hidden: Any) -> Any:
+    """The numbers at places from one to before another; others are ``hidden``."""
+    return where_less(places, first, hidden, where_less(places, end, numbers, hidden))
+
+
+@inlined
+def _visible(p: Any, sequence: Sequence, i: int) -> tuple[int, int]:
+    """The first key that a query sees, and the one behind the last."""
+    return max(0, i - p.before), min(sequence.keys, i + 1 + p.after)
+
+
+@inlined
+def _weigh(p: Any, sequence: Sequence, scores: Matrix, places: int, zero: Any) -> None:
+    """The scores ``[queries, padded keys]`` become weights."""
+    zeros, size = one_register(zero), size_of(zero)
+    lanes, real = lanes_of(zeros), type(zero)
+    lowest = broadcast(real(-np.inf), zeros)
+    for i in range(sequence.queries):
+        row = scores.address + i * scores.row * size
+        low, high = _visible(p, sequence, i)
+        first, end = broadcast(real(low), zeros), broadcast(real(high), zeros)
+        top = lowest
+        for j in range(0, scores.row, lanes):
+            own = _hide(load(row + j * size, zeros), load(places + j * size, zeros), first, end, lowest)
+            top = larger(own, top)
+        largest = broadcast(largest_of(top), zeros)
+        total = zeros
+        for j in range(0, scores.row, lanes):
+            power = exp_of(load(row + j * size, zeros) - largest)
+            power = _hide(power, load(places + j * size, zeros), first, end, zeros)
+            store(power, row + j * size)
+            total = total + power
+        mass = sum_of(total)
+        inverse = broadcast(real(0) if low >= high else real(1) / mass, zeros)
+        for j in range(0, scores.row, lanes):
+            store(load(row + j * size, zeros) * inverse, row + j * size)
+
+
+@inlined
+def _drop(p: Any, sequence: Sequence, head: int, weights: Matrix, zero: Any) -> None:
+    """Drop some of the weights, or their gradients: see `drop_row`."""
+    size = size_of(zero)
+    for i in range(sequence.queries):
+        row = array_at(weights.address + i * weights.row * size, sequence.keys, zero)
+        drop_row(p, (sequence.query + i) * p.heads + head, 0, row)
+
+
+@inlined
+def _differentiate(p: Any, sequence: Sequence, weights: Matrix, grads: Matrix, places: int, zero: Any) -> None:
+    """The weights' gradients become those of the scores: ``weight · (gradient − Σ weight · gradient)``."""
+    zeros, size = one_register(zero), size_of(zero)
+    lanes, real = lanes_of(zeros), type(zero)
+    for i in range(sequence.queries):
+        row, given = weights.address + i * weights.row * size, grads.address + i * grads.row * size
+        low, high = _visible(p, sequence, i)
+        first, end = broadcast(real(low), zeros), broadcast(real(high), zeros)
+        total = zeros
+        for j in range(0, weights.row, lanes):
+            # A hidden gradient may be NaN, and 0 · NaN is NaN.
+            shown = _hide(load(given + j * size, zeros), load(places + j * size, zeros), first, end, zeros)
+            store(shown, given + j * size)
+            total = total + shown * load(row + j * size, zeros)
+        mean = broadcast(sum_of(total), zeros)
+        for j in range(0, weights.row, lanes):
+            own = load(row + j * size, zeros) * (load(given + j * size, zeros) - mean)
+            store(_hide(own, load(places + j * size, zeros), first, end, zeros), given + j * size)
+
+
+@inlined
+def _number(places: int, zero: Any) -> None:
+    """Write 0, 1, 2, … to an address."""
+    numbers = array_at(places, PACKED_LENGTH, zero)
+    for j in range(PACKED_LENGTH):
+        numbers[j] = j
+
+
+def packed_attention(dtype: str) -> Callable[[int], None]:
+    """The body of `regard.kernels.cpu.packed_attention.attend`; float32."""
+    zero = ZEROS[dtype]
+
+    def body(address: int) -> None:
+        p = packed_at(address)
+        one, routine, D, V = type(zero)(1), Routine(WIDE, 0, p.multiply), p.dim, p.value_dim
+        places, spare = stack_memory(_PLACES_BYTES), stack_memory(_FEATURES_BYTES)
+        keys, scores = stack_memory(_FEATURES_BYTES), stack_memory(_SCORES_BYTES)
+        _number(places, zero)
+        group = p.heads // p.kv_heads
+        while True:
+            task = fetch_add(address)
+            if task >= p.batch * p.kv_heads:
+                break
+            sequence = _sequence_of(p, task)
+            key = _part(p.key, p.key_row, sequence.key, sequence.head, D)
+            value = _part(p.value, p.value_row, sequence.key, sequence.head, V)
+            columns = _transposed(key, sequence.keys, D, spare, keys, zero)
+            weights = Matrix(scores, columns.row, 1)
+            for member in range(group):
+                head = sequence.head * group + member
+                query = _part(p.query, p.query_row, sequence.query, head, D)
+                output = _part(p.output, p.output_row, sequence.query, head, V)
+                size = Size(sequence.queries, columns.row, D)
+                product(routine, size, type(zero)(p.scale), query, columns, weights, 0)
+                _weigh(p, sequence, weights, places, zero)
+                if p.threshold > 0:
+                    _drop(p, sequence, head, weights, zero)
+                product(routine, Size(sequence.queries, V, sequence.keys), one, weights, value, output, 0)
+
+    return body
+
+
+def packed_attention_gradients(dtype: str) -> Callable[[int], None]:
+    """The body of `regard.kernels.cpu.packed_attention.gradients`; float32."""
+    zero = ZEROS[dtype]
+
+    def body(address: int) -> None:
+        p = packed_at(address)
+        one, scale = type(zero)(1), type(zero)(p.scale)
+        routine, D, V = Routine(WIDE, 0, p.multiply), p.dim, p.value_dim
+        places, spare = stack_memory(_PLACES_BYTES), stack_memory(_FEATURES_BYTES)
+        keys, values = stack_memory(_FEATURES_BYTES), stack_memory(_FEATURES_BYTES)
+        scores, grads, dropped = stack_memory(_SCORES_BYTES), stack_memory(_SCORES_BYTES), stack_memory(_SCORES_BYTES)
+        _number(places, zero)
+        group = p.heads // p.kv_heads
+        while True:
+            task = fetch_add(address)
+            if task >= p.batch * p.kv_heads:
+                break
+            sequence = _sequence_of(p, task)
+            key = _part(p.key, p.key_row, sequence.key, sequence.head, D)
+            value = _part(p.value, p.value_row, sequence.key, sequence.head, V)
+            grad_key = _part(p.grad_key, p.grad_key_row, sequence.key, sequence.head, D)
+            grad_value = _part(p.grad_value, p.grad_value_row, sequence.key, sequence.head, V)
+            key_columns = _transposed(key, sequence.keys, D, spare, keys, zero)
+            value_columns = _transposed(value, sequence.keys, V, spare, values, zero)
+            padded, queries = key_columns.row, sequence.queries
+            weights, grad_scores, mixed = Matrix(scores, padded, 1), Matrix(grads, padded, 1), Matrix(scores, padded, 1)
+            for member in range(group):
+                head = sequence.head * group + member
+                query = _part(p.query, p.query_row, sequence.query, head, D)
+                grad_output = _part(p.grad_output, p.grad_output_row, sequence.query, head, V)
+                grad_query = _part(p.grad_query, p.grad_query_row, sequence.query, head, D)
+                product(routine, Size(queries, padded, D), scale, query, key_columns, weights, 0)
+                _weigh(p, sequence, weights, places, zero)
+                product(routine, Size(queries, padded, V), one, grad_output, value_columns, grad_scores, 0)
+                if p.threshold > 0:
+                    mixed = Matrix(dropped, padded, 1)
+                    copy(array_at(scores, queries * padded, zero), array_at(dropped, queries * padded, zero))
+                    _drop(p, sequence, head, mixed, zero)
+                    _drop(p, sequence, head, grad_scores, zero)
+                _differentiate(p, sequence, weights, grad_scores, places, zero)
+                product(routine, Size(queries, D, sequence.keys), scale, grad_scores, key, grad_query, 0)
+                across, kept = Matrix(grads, 1, padded), 0 if member == 0 else 1
+                product(routine, Size(sequence.keys, D, queries), scale, across, query, grad_key, kept)
+                across = Matrix(mixed.address, 1, padded)
+                product(routine, Size(sequence.keys, V, queries), one, across, grad_output, grad_value, kept)
+
+    return body

@@ -1,0 +1,78 @@
+"""Attention of short sequences whose rows are packed, and its gradients, each in one launch.
+
+Products of single heads, the padding of rows before them and its removal after take several times as long as what they
+compute, if PyTorch's operations make them. Here a task takes a sequence's rows where a projection wrote them.
+"""
+
+from torch import Tensor
+
+from regard.kernels.cpu import kernels
+from regard.kernels.cpu.kernel import Kernel
+from regard.kernels.cpu.own_record import OwnRecord
+from regard.kernels.cpu.packed_call import PackedCall
+from regard.kernels.cpu.record import PACKED, PACKED_MATRICES
+
+_RECORD = OwnRecord(PACKED)
+
+WORK = 16.0
+"""Elementary operations of a score, roughly, beside its products."""
+
+
+def attend(call: PackedCall, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    """The output ``[queries, heads · value_dim]``.
+
+    Args:
+        call: what is computed.
+        query: packed rows ``[queries, heads · dim]``; the numbers of a row lie side by side.
+        key: ``[keys, kv_heads · dim]``, likewise.
+        value: ``[keys, kv_heads · value_dim]``, likewise.
+    """
+    output = query.new_empty(len(query), call.heads * (value.shape[1] // call.kv_heads))
+    kernel = kernels.packed_attention(query.dtype)
+    _run(kernel, call, query=query, key=key, value=value, output=output)
+    return output
+
+
+def gradients(call: PackedCall, **matrices: Tensor) -> None:
+    """The gradients of queries, keys and values.
+
+    Args:
+        call: what is computed.
+        matrices: ``query``, ``key`` and ``value`` as for `attend`; ``grad_output`` as the output; ``grad_query``,
+            ``grad_key`` and ``grad_value``, which are written. The numbers of a row lie side by side.
+    """
+    _run(kernels.packed_attention_gradients(matrices["query"].dtype), call, **matrices)
+
+
+def _run(kernel: Kernel, call: PackedCall, **matrices: Tensor) -> None:
+    query, value = matrices["query"], matrices["value"]
+    tasks, dim, value_dim = (
+        len(call.queries.counts) * call.kv_heads,
+        query.shape[1] // call.heads,
+        value.shape[1] // call.kv_heads,
+    )
+    numbers = dict.fromkeys((name + part for name in PACKED_MATRICES for part in ("", "_row")), 0)
+    for name, matrix in matrices.items():
+        numbers[name], numbers[name + "_row"] = matrix.data_ptr(), matrix.stride(0)
+    _RECORD.launch(
+        kernel,
+        tasks,
+        (WORK + dim + value_dim) * len(query) * call.heads * call.keys.longest,
+        batch=len(call.queries.counts),
+        heads=call.heads,
+        kv_heads=call.kv_heads,
+        dim=dim,
+        value_dim=value_dim,
+        query_starts=call.queries.starts.data_ptr(),
+        query_counts=call.queries.counts.data_ptr(),
+        key_starts=call.keys.starts.data_ptr(),
+        key_counts=call.keys.counts.data_ptr(),
+        before=call.before,
+        after=call.after,
+        threshold=min(round(call.dropout * 2**32), 2**32 - 1),
+        seed=call.seed,
+        multiply=kernels.multiply(query.dtype).address,
+        scale=call.scale,
+        kept=1.0 / (1.0 - call.dropout),
+        **numbers,
+    )

@@ -1,0 +1,156 @@
+"""Attention of a layer whose rows are packed, without padding them: where the fused kernels take it."""
+
+from collections.abc import Sequence
+from math import sqrt
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from regard.attention.backends.cpu.packed_rows import PackedRows, attend_rows
+from regard.attention.isolation import is_finite
+from regard.attention.listeners import LISTENERS
+from regard.attention.recording import recording
+from regard.attention.usual_call import has_own_backends
+from regard.attention.validation import validate
+from regard.attention.verbs import run
+from regard.kernels.cpu.packed_call import PackedCall, runs
+from regard.masks import And, Band, Lengths, Mask
+from regard.nn.multihead import MultiheadAttention
+from regard.nn.packing import Packing
+from regard.normalizers import Softmax
+from regard.scores import ScaledDot
+from regard.shapes import accurate, side_by_side
+from regard.transforms import lie_in_memory, reverse_mode_only
+
+ALL = 1 << 40
+"""More keys before or after a query's own than there are."""
+
+
+class AttendedRows(NamedTuple):
+    """What packed queries found.
+
+    Attributes:
+        rows: the heads' outputs side by side, ``[tokens, embed_dim]``, for ``out_proj``.
+        weights: ``[batch, heads, queries, keys]``; None where they were not asked for.
+    """
+
+    rows: Tensor
+    weights: Tensor | None
+
+
+class _Band(NamedTuple):
+    """How many keys a query sees before its own, and after it."""
+
+    before: int = ALL
+    after: int = ALL
+
+
+def attend_packed(
+    attention: MultiheadAttention,
+    products: Sequence[Tensor],
+    queries: Packing,
+    keys: Packing,
+    mask: Mask | None,
+    need_weights: bool = False,
+) -> AttendedRows | None:
+    """Attend within each sequence; None for what is left to `MultiheadAttention.attend_heads` on padded heads.
+
+    Taken are short sequences of float32 or half precision on a CPU, the softmax of scaled dot products, and of masks
+    lengths, and a band with a fixed place (`regard.masks.causal`, `regard.masks.window`) in self-attention.
+
+    The rows are the same, bit for bit, whether the call is watched or recorded, and whether weights are wanted.
+
+    Args:
+        attention: what attends.
+        products: packed rows of its projections, `AttentionHeads.products` or `AttentionHeads.memory_products`.
+        queries: where the queries' tokens are.
+        keys: where the keys' tokens are.
+        mask: who may see whom, padding included.
+        need_weights: whether to give the weights, which carry a gradient.
+    """
+    band = _band_of(mask, queries, keys)
+    if band is None or not _is_plain(attention) or not _are_read(products):
+        return None
+    dtype, widths = products[0].dtype, attention.widths
+    dropout = attention.dropout if attention.training else 0.0
+    call = PackedCall(
+        queries.sequences, keys.sequences, attention.num_heads, attention.kv_heads, _scale_of(attention), *band, dropout
+    )
+    if not runs(call, attention.head_dim):
+        return None
+    rows = [accurate(product).contiguous() for product in products]
+    # What is hidden from a query may reach a gradient, though not the output.
+    wants_gradient = torch.is_grad_enabled() and any(product.requires_grad for product in products)
+    if wants_gradient and band != _Band() and not is_finite(*rows):
+        return None
+    if dropout:
+        call = call._replace(seed=int(torch.randint(2**62, ()).item()))
+    output = attend_rows(call, rows, widths)
+    if not is_finite(output):
+        return None
+    if not (need_weights or LISTENERS or recording() is not None):
+        return AttendedRows(output.to(dtype), None)
+
+    def heads(rows: Tensor, packing: Packing) -> Tensor:
+        return attention.split(packing.pad(rows))
+
+    query, key, value = side_by_side(products, widths)
+    problem = validate(
+        heads(query, queries), heads(key, keys), heads(value, keys), score=attention.score,
+        normalizer=attention.normalizer, mask=mask, dropout=dropout,
+    )  # fmt: skip
+    problem.memory = PackedRows(heads(output, queries))
+    attended = run(problem, attention.backend, need_weights=need_weights)
+    return AttendedRows(queries.pack(attention.join(attended.output)), attended.weights)
+
+
+def _is_plain(attention: MultiheadAttention) -> bool:
+    """Whether a module is one whose heads the kernel computes."""
+    return (
+        type(attention) is MultiheadAttention
+        and attention.backend in ("auto", "cpu")
+        and has_own_backends()
+        and type(attention.score) is ScaledDot
+        and not isinstance(attention.score.scale, Tensor)
+        and type(attention.normalizer) is Softmax
+        and not isinstance(attention.normalizer.temperature, Tensor)
+        and attention.normalizer.temperature == 1.0
+        and attention.position is None
+        and attention.bias_k is None
+        and attention.bias_v is None
+        and not attention.add_zero_attn
+    )
+
+
+def _are_read(products: Sequence[Tensor]) -> bool:
+    """Whether a kernel may read these rows, of which there are some, in a dtype that it takes or its half."""
+    kinds = (torch.float32, torch.bfloat16, torch.float16)
+    dtype = products[0].dtype
+    return (
+        dtype in kinds
+        and all(product.dtype == dtype and product.numel() for product in products)
+        and lie_in_memory(*products)
+        and reverse_mode_only(products[0])
+    )
+
+
+def _scale_of(attention: MultiheadAttention) -> float:
+    scale = attention.score.scale
+    return 1.0 / sqrt(attention.head_dim) if scale is None else float(scale)
+
+
+def _band_of(mask: Mask | None, queries: Packing, keys: Packing) -> _Band | None:
+    """Which of a sequence's own keys a query sees by a mask; None if the kernel does not know it."""
+    parts = mask.parts if type(mask) is And else (mask,) if mask is not None else ()
+    band, is_padded = _Band(), keys.index is not None
+    for part in parts:
+        if type(part) is Lengths and part.queries is None and keys.has_lengths(part.keys.value):
+            is_padded = False
+        elif type(part) is Band and queries is keys and part.offset is None:
+            before, after = (ALL if reach is None else reach for reach in (part.before, part.after))
+            band = _Band(min(band.before, before), min(band.after, after))
+        else:
+            return None
+    # A mask without lengths shows padding, and the kernel does not; but no query sees what stands behind it.
+    return None if is_padded and band.after > 0 else band

@@ -1,0 +1,240 @@
+"""Layers whose packed rows reach the kernel as they are: the same results as on padded heads, watched or not."""
+
+import pytest
+import torch
+
+from regard import masks, nn, watch
+from regard.attention import planner
+from regard.attention.backends.backend import Backend
+from regard.attention.recording import recorded_calls
+from regard.errors import BackendError
+from regard.kernels import availability
+from regard.kernels.cpu import packed_call
+from regard.nn import packed_attention, transformer_layers
+
+if availability.why_missing() is not None:
+    pytest.skip("kernels are compiled by Numba", allow_module_level=True)
+
+SOURCE, TARGET, D, H = torch.tensor([7, 0, 3, 1]), torch.tensor([2, 5, 4, 1]), 24, 4
+KINDS = {
+    "default": {},
+    "pre-norm": {"norm_first": True},
+    "grouped": {"kv_heads": 2},
+    "dropout": {"dropout": 0.4},
+    "checkpointing": {"dropout": 0.4, "activation_checkpointing": True},
+}
+
+
+@pytest.fixture(autouse=True)
+def _everywhere(monkeypatch):
+    monkeypatch.setattr(packed_call, "microkernel_is_faster", lambda: True)
+
+
+@pytest.fixture
+def taken(monkeypatch):
+    """For each call whether the kernel took it."""
+    calls = []
+
+    def attend(*arguments):
+        found = packed_attention.attend_packed(*arguments)
+        calls.append(found is not None)
+        return found
+
+    monkeypatch.setattr(transformer_layers, "attend_packed", attend)
+    return calls
+
+
+def make(**options):
+    torch.manual_seed(3)
+    return nn.Transformer.create(2, 2, nn.LayerConfig(D, H, 2 * D, **{"dropout": 0.0, **options}))
+
+
+def inputs(dtype=torch.float32):
+    torch.manual_seed(4)
+    return (torch.randn(4, length, D, dtype=dtype).requires_grad_() for length in (7, 5))
+
+
+def gradients(model, **options):
+    """The output and all gradients, by name."""
+    source, target = inputs()
+    torch.manual_seed(5)
+    output = model(source, target, SOURCE, TARGET, **options)
+    leaves = {"source": source, "target": target, **dict(model.named_parameters())}
+    found = torch.autograd.grad((output * torch.randn_like(output)).sum(), list(leaves.values()))
+    return {"output": output.detach(), **dict(zip(leaves, found, strict=True))}
+
+
+def on_padded_heads(monkeypatch, run):
+    with monkeypatch.context() as context:
+        context.setattr(transformer_layers, "attend_packed", lambda *_: None)
+        return run()
+
+
+@pytest.mark.parametrize("kind", ["default", "pre-norm", "grouped"])
+@pytest.mark.parametrize("target_mask", [None, masks.window(1, 1), masks.causal() & masks.window(2, 4)], ids=str)
+def test_layers_are_those_on_padded_heads(monkeypatch, taken, kind, target_mask):
+    model = make(**KINDS[kind])
+    found = gradients(model, target_mask=target_mask)
+    assert taken == [True] * 6
+    wanted = on_padded_heads(monkeypatch, lambda: gradients(model, target_mask=target_mask))
+    for name, value in wanted.items():
+        torch.testing.assert_close(found[name], value, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("how", ["watched", "recorded"])
+def test_looking_changes_no_bit(taken, kind, how):
+    model = make(**KINDS[kind])
+    plain = gradients(model)
+    with watch(model) if how == "watched" else recorded_calls() as calls:
+        seen = gradients(model)
+    assert all(taken)
+    assert len(calls) >= 6
+    assert all(torch.equal(value, seen[name]) for name, value in plain.items())
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("dropout", [0.0, 0.4])
+def test_asking_for_weights_changes_no_bit(taken, dtype, dropout):
+    model, (source, target) = make(dropout=dropout).to(dtype), inputs(dtype)
+    packing, found = nn.Packing(TARGET, 5), []
+    memory = model.decoder.remember(source, SOURCE)
+    for layer in (None, 1):
+        torch.manual_seed(5)
+        found.append(model.decoder.run(packing.pack(target), packing, memory, masks.causal(), None, layer))
+    assert all(taken)
+    assert torch.equal(found[0].rows, found[1].rows)
+    weights = found[1].weights
+    sums = weights.sum(-1).transpose(1, 2)[torch.arange(5) < TARGET[:, None]]
+    seen = SOURCE.repeat_interleave(TARGET)[:, None].ne(0).to(dtype)
+    torch.testing.assert_close(sums, seen.expand_as(sums), rtol=1e-2, atol=1e-2)
+    (grad,) = torch.autograd.grad(weights.square().sum(), source)
+    assert grad.abs().sum() > 0
+
+
+def test_autocast_runs_on_it_too(monkeypatch, taken):
+    model = make()
+    with torch.autocast("cpu", torch.bfloat16):
+        found = gradients(model)
+        wanted = on_padded_heads(monkeypatch, lambda: gradients(model))
+    assert all(taken)
+    for name, value in wanted.items():
+        near = (found[name] - value).norm() / value.norm().clamp(min=1e-6)
+        assert near < 0.05, name
+
+
+def second_derivative(model):
+    source, target = inputs()
+    output = model(source, target, SOURCE, TARGET)
+    (grad,) = torch.autograd.grad(output.square().sum(), source, create_graph=True)
+    return torch.autograd.grad(grad.square().sum(), [source, target, *model.parameters()], allow_unused=True)
+
+
+@pytest.mark.parametrize("kind", ["default", "grouped"])
+def test_a_gradient_has_a_gradient(monkeypatch, taken, kind):
+    model = make(**KINDS[kind])
+    found = second_derivative(model)
+    assert all(taken)
+    for one, other in zip(found, on_padded_heads(monkeypatch, lambda: second_derivative(model)), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-4)
+
+
+def test_dropout_has_no_second_derivative():
+    with pytest.raises(BackendError, match="second derivative"):
+        second_derivative(make(dropout=0.4))
+
+
+def test_batches_of_gradients(taken):
+    model, (source, target) = make(), inputs()
+    output = model(source, target, SOURCE, TARGET)
+    several = torch.randn(3, *output.shape)
+    (found,) = torch.autograd.grad(output, source, several, retain_graph=True, is_grads_batched=True)
+    wanted = torch.stack([torch.autograd.grad(output, source, one, retain_graph=True)[0] for one in several])
+    assert all(taken)
+    torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("bad", [torch.nan, torch.inf, 3e38])
+def test_a_later_token_reaches_no_earlier_one(bad):
+    encoder = make().encoder
+    source, _ = inputs()
+    with torch.no_grad():
+        source[0, 4] = bad
+    output = encoder(source, SOURCE, masks.causal())
+    (grad,) = torch.autograd.grad(output[0, :4].sum(), source)
+    clean = source.detach().clone().requires_grad_()
+    with torch.no_grad():
+        clean[0, 4] = 1.0
+    wanted = encoder(clean, SOURCE, masks.causal())
+    (other,) = torch.autograd.grad(wanted[0, :4].sum(), clean)
+    torch.testing.assert_close(output[0, :4], wanted[0, :4], rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(grad[0, :4], other[0, :4], rtol=1e-4, atol=1e-5)
+
+
+def test_what_is_bad_in_a_sequence_reaches_no_other_one():
+    encoder = make().encoder
+    source, _ = inputs()
+    with torch.no_grad():
+        source[0, 2] = torch.nan
+    output = encoder(source, SOURCE)
+    assert output[0].isnan().any()
+    assert output[1:].isfinite().all()
+
+
+class _Another(Backend):
+    name = "another"
+
+    def run(self, problem, gatherer=None):
+        return problem.query.new_zeros(*problem.query.shape[:3], problem.value.shape[3])
+
+
+OTHERS = {
+    "rotary": {"position": "rotary"},
+    "bias": {"position": "t5"},
+    "normalizer": {"normalizer": "entmax15"},
+    "score": {"score": "dot"},
+    "backend": {"backend": "reference"},
+}
+
+
+@pytest.mark.parametrize("options", OTHERS.values(), ids=OTHERS)
+def test_other_attention_is_left_to_the_backends(taken, options):
+    gradients(make(**options))
+    assert taken
+    assert not any(taken)
+
+
+@pytest.mark.parametrize("mask", [masks.prefix(2), ~masks.causal(), masks.lengths(torch.tensor([1, 1, 1, 1]))], ids=str)
+def test_other_masks_are_left_to_the_backends(taken, mask):
+    source, _ = inputs()
+    make().encoder(source, SOURCE, mask)
+    assert taken == [False] * 2
+
+
+def test_long_sequences_and_double_precision_are_left_to_the_backends(taken):
+    encoder = make().encoder
+    encoder(torch.randn(1, 65, D), torch.tensor([65]))
+    encoder.double()(torch.randn(1, 5, D, dtype=torch.float64), torch.tensor([4]))
+    assert taken == [False] * 4
+
+
+def test_a_subclass_is_left_to_itself(taken):
+    class Doubled(nn.MultiheadAttention):
+        def attend_heads(self, query, key, value, **options):
+            attended = super().attend_heads(query, key, value, **options)
+            return attended._replace(output=2 * attended.output)
+
+    torch.manual_seed(3)
+    layer = nn.TransformerEncoderLayer(Doubled(D, H, batch_first=True), 2 * D)
+    layer(torch.randn(2, 5, D))
+    assert taken == [False]
+
+
+def test_a_registered_backend_that_comes_first_is_considered(taken):
+    planner.register_backend(_Another(), before="sdpa")
+    try:
+        source, _ = inputs()
+        make().encoder(source, SOURCE)
+    finally:
+        planner.unregister_backend("another")
+    assert taken == [False] * 2
