@@ -203,6 +203,8 @@ def problems(dtype: Precision) -> Iterator[tuple[str, Callable[[], None]]]:
             packed = torch.nn.utils.rnn.pack_sequence([torch.zeros(steps, dim, dtype=kind)], enforce_sorted=False)
             with torch.autocast("cpu", torch.bfloat16, enabled=short):
                 run_packed(rnn, packed)[0].data.sum().backward()
+        encoder = regard.nn.TransformerEncoder.create(1, regard.nn.LayerConfig(8, 2, 8)).to(kind)
+        encoder(torch.zeros(1, 3, 8, dtype=kind)).sum().backward()
 
     for additive in (False, True):
         for normalizer in NORMALIZERS:

@@ -47,7 +47,7 @@ class _Band(NamedTuple):
 
 
 def attend_packed(
-    attention: MultiheadAttention,
+    module: MultiheadAttention,
     products: Sequence[Tensor],
     queries: Packing,
     keys: Packing,
@@ -57,12 +57,12 @@ def attend_packed(
     """Attend within each sequence; None for what is left to `MultiheadAttention.attend_heads` on padded heads.
 
     Taken are short sequences of float32 or half precision on a CPU, the softmax of scaled dot products, and of masks
-    lengths, and a band with a fixed place (`regard.masks.causal`, `regard.masks.window`) in self-attention.
+    lengths, and a band with a fixed place (`regard.masks.causal`, `regard.masks.window`) in self-module.
 
     The rows are the same, bit for bit, whether the call is watched or recorded, and whether weights are wanted.
 
     Args:
-        attention: what attends.
+        module: what attends; a watcher finds it by this name.
         products: packed rows of its projections, `AttentionHeads.products` or `AttentionHeads.memory_products`.
         queries: where the queries' tokens are.
         keys: where the keys' tokens are.
@@ -70,14 +70,16 @@ def attend_packed(
         need_weights: whether to give the weights, which carry a gradient.
     """
     band = _band_of(mask, queries, keys)
-    if band is None or not _is_plain(attention) or not _are_read(products):
+    if band is None or not _is_plain(module) or not _are_read(products):
         return None
-    dtype, widths = products[0].dtype, attention.widths
-    dropout = attention.dropout if attention.training else 0.0
+    if len(products[0]) != queries.tokens or len(products[-1]) != keys.tokens:
+        return None
+    dtype, widths = products[0].dtype, module.widths
+    dropout = module.dropout if module.training else 0.0
     call = PackedCall(
-        queries.sequences, keys.sequences, attention.num_heads, attention.kv_heads, _scale_of(attention), *band, dropout
+        queries.sequences, keys.sequences, module.num_heads, module.kv_heads, _scale_of(module), *band, dropout
     )
-    if not runs(call, attention.head_dim):
+    if not runs(call, module.head_dim):
         return None
     rows = [accurate(product).contiguous() for product in products]
     # What is hidden from a query may reach a gradient, though not the output.
@@ -93,16 +95,16 @@ def attend_packed(
         return AttendedRows(output.to(dtype), None)
 
     def heads(rows: Tensor, packing: Packing) -> Tensor:
-        return attention.split(packing.pad(rows))
+        return module.split(packing.pad(rows))
 
     query, key, value = side_by_side(products, widths)
     problem = validate(
-        heads(query, queries), heads(key, keys), heads(value, keys), score=attention.score,
-        normalizer=attention.normalizer, mask=mask, dropout=dropout,
+        heads(query, queries), heads(key, keys), heads(value, keys), score=module.score,
+        normalizer=module.normalizer, mask=mask, dropout=dropout,
     )  # fmt: skip
     problem.memory = PackedRows(heads(output, queries))
-    attended = run(problem, attention.backend, need_weights=need_weights)
-    return AttendedRows(queries.pack(attention.join(attended.output)), attended.weights)
+    attended = run(problem, module.backend, need_weights=need_weights)
+    return AttendedRows(queries.pack(module.join(attended.output)), attended.weights)
 
 
 def _is_plain(attention: MultiheadAttention) -> bool:
@@ -136,8 +138,9 @@ def _are_read(products: Sequence[Tensor]) -> bool:
 
 
 def _scale_of(attention: MultiheadAttention) -> float:
+    """The scale of a score without a learned one."""
     scale = attention.score.scale
-    return 1.0 / sqrt(attention.head_dim) if scale is None else float(scale)
+    return scale if isinstance(scale, float) else 1.0 / sqrt(attention.head_dim)
 
 
 def _band_of(mask: Mask | None, queries: Packing, keys: Packing) -> _Band | None:

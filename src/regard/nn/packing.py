@@ -11,6 +11,7 @@ from regard import masks
 from regard.errors import ArgumentError, ShapeError
 from regard.kernels.cpu.packed_call import Sequences
 from regard.masks import Mask
+from regard.masks.batch_integers import Integers
 
 
 class Packing:
@@ -42,7 +43,8 @@ class Packing:
         if len(lengths) and not 0 <= int(lengths.min()) <= int(lengths.max()) <= length:
             raise ArgumentError(f"lengths must be in 0..{length}; they reach from {lengths.min()} to {lengths.max()}")
         self.shape = len(lengths), length
-        self._lengths: Tensor | None = lengths
+        # A copy: a kernel will trust these numbers.
+        self._lengths: Tensor | None = lengths.to(torch.int64, copy=True)
         is_token = torch.arange(length, device=lengths.device) < lengths[:, None]
         index = is_token.flatten().nonzero().squeeze(1)
         self.index: Tensor | None = None if len(index) == is_token.numel() else index
@@ -54,21 +56,23 @@ class Packing:
         packing.shape, packing.index, packing._lengths = (batch, length), None, None
         return packing
 
+    @property
+    def tokens(self) -> int:
+        """How many packed rows there are."""
+        batch, length = self.shape
+        return batch * length if self.index is None else len(self.index)
+
     @cached_property
     def sequences(self) -> Sequences:
         """Where the packed rows of each sequence lie."""
         batch, length = self.shape
-        given = torch.full((batch,), length) if self._lengths is None else self._lengths
-        counts = given.to(torch.int64).contiguous()
+        counts = torch.full((batch,), length) if self._lengths is None else self._lengths
         return Sequences(counts.cumsum(0) - counts, counts, length)
 
-    def has_lengths(self, lengths: int | Tensor) -> bool:
-        """Whether these are the lengths of the sequences."""
-        if lengths is self._lengths:
-            return True
-        counts = self.sequences.counts
-        given = lengths if isinstance(lengths, Tensor) else torch.full_like(counts, lengths)
-        return given.shape == counts.shape and bool((given == counts).all())
+    def has_lengths(self, lengths: Integers) -> bool:
+        """Whether these are the lengths of the sequences: one for all, or one for each."""
+        given, counts = torch.as_tensor(lengths), self.sequences.counts
+        return given.dim() <= 1 and given.numel() in (1, len(counts)) and bool((given == counts).all())
 
     def pack(self, padded: Tensor) -> Tensor:
         """``[tokens, ...]`` of ``[batch, length, ...]``."""

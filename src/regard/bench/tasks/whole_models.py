@@ -265,21 +265,21 @@ def _work(model: WholeModel, sizes: Sizes) -> Work:
 
 
 LIMITED_BY = """\
-On a Zen 4 matrix products take about 80 % of a Transformer's step (56 % of the classifier's) and 61 to 67 % of plain
-PyTorch's. They are the same products, at 85 to 95 % of that processor's peak: if all else took no time, a
-Transformer's step would be 1.55 times as fast as plain PyTorch's. Done: all steps of an LSTM over an encoder's tokens
+On a Zen 4 matrix products, those of the loss among them, take 88 % of a Transformer's step (56 % of the classifier's),
+most of them at 80 to 95 % of that processor's peak: if all else took no time, a Transformer's step would be 1.6 times
+as fast as plain PyTorch's. Done: all steps of an LSTM over an encoder's tokens
 are one kernel; a decoder's LSTM step, its attention and the loss on a vocabulary are one each; products of a
 decoder's steps run on the faster of PyTorch's two libraries; the gradient of the query's projection is one product
 for all steps; padding is not computed; on AMD's processors with vectors of 512 bits the microkernel makes the large
 products (docs/derivations/products.md), which takes two fifths of MKL's time on a Zen 5 and 0.85 to 0.95 on a Zen 4,
-where MKL is near the peak, too. Tried: oneDNN in place of MKL
-for every linear layer, as fast, but each number of tokens costs it 0.2 to 0.5 ms of compilation for each layer's shapes
-and memory that it keeps; a kernel of attention in which short rows stand side by side, which takes a third of the time
-of PyTorch's, of a step 1 %."""
+where MKL is near the peak, too; attention of short
+sequences takes rows where a projection wrote them, and leaves gradients there, which took a tenth of a step with
+padding and products of single heads. Tried: oneDNN in place of MKL for every linear layer, as fast, but each number of
+tokens costs it 0.2 to 0.5 ms of compilation for each layer's shapes and memory that it keeps."""
 
 LIMITED_BY_IN_BFLOAT16 = """\
-PyTorch's matrix products take 58 % of regard's step (46 % of the classifier's), and its copies between bfloat16 and
-float32 6 to 10 %. Where the processor has no instructions for bfloat16, PyTorch's products of it are slower than those
+PyTorch's matrix products take 68 % of the Transformer's step (46 % of the classifier's), and its copies between
+bfloat16 and float32 6 to 10 %. Where the processor has no instructions for bfloat16, PyTorch's products of it are slower than those
 of float32. Done: as in float32; on such processors the products of recurrent layers and of the loss are made in
 float32; on others the kernel of all steps of an LSTM multiplies bfloat16 too."""
 

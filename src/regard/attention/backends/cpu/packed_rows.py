@@ -19,6 +19,7 @@ from regard.normalizers.softmax import safe_softmax
 from regard.shapes import side_by_side
 from regard.transforms import lie_in_memory
 
+
 @dataclass(frozen=True)
 class PackedRows(CachedMemory):
     """Packed keys and values of some heads, and what packed queries found in them.
@@ -97,7 +98,7 @@ def _joined(parts: Sequence[Tensor], products: Sequence[Tensor]) -> Iterator[Ten
 
 def gradients_by_operations(
     call: PackedCall, query: Tensor, key: Tensor, value: Tensor, grad_output: Tensor
-) -> tuple[Tensor, Tensor, Tensor]:
+) -> tuple[Tensor, ...]:
     """What the kernel of gradients gives, from PyTorch's operations on padded rows, which have derivatives themselves.
 
     Raises:
@@ -115,8 +116,8 @@ def gradients_by_operations(
     mean = (weights * grad_weights).sum(-1, keepdim=True)
     grad_scores = weights * (grad_weights - mean) * call.scale
     of_heads = grad_scores @ k, grad_scores.transpose(-1, -2) @ q, weights.transpose(-1, -2) @ given
-    grad_query, grad_key, grad_value = of_heads[0], *(of.unflatten(1, (-1, group)).sum(2) for of in of_heads[1:])
-    return _packed(grad_query, call.queries), _packed(grad_key, call.keys), _packed(grad_value, call.keys)
+    of_groups = (of.reshape(len(of), -1, group, *of.shape[2:]).sum(2) for of in of_heads[1:])
+    return _packed(of_heads[0], call.queries), *(_packed(of, call.keys) for of in of_groups)
 
 
 def _present(sequences: Sequences) -> Tensor:
@@ -129,13 +130,15 @@ def _padded(rows: Tensor, sequences: Sequences, heads: int) -> Tensor:
     present = _present(sequences)
     index = torch.where(present, sequences.starts[:, None] + torch.arange(sequences.longest), 0)
     padded = torch.where(present[..., None], rows[index], 0.0)
-    return padded.unflatten(-1, (heads, -1)).transpose(1, 2)
+    # Of `unflatten` there is no batch of gradients.
+    return padded.reshape(*padded.shape[:-1], heads, -1).transpose(1, 2)
 
 
 def _packed(heads: Tensor, sequences: Sequences) -> Tensor:
     """The inverse of `_padded`."""
     index = _present(sequences).flatten().nonzero()[:, 0]
-    return heads.transpose(1, 2).flatten(-2).flatten(0, 1)[index]
+    batch, count, length, dim = heads.shape
+    return heads.transpose(1, 2).reshape(batch * length, count * dim)[index]
 
 
 def _visible(call: PackedCall) -> Tensor:
