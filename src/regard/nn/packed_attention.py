@@ -57,7 +57,7 @@ def attend_packed(
     """Attend within each sequence; None for what is left to `MultiheadAttention.attend_heads` on padded heads.
 
     Taken are short sequences of float32 or half precision on a CPU, the softmax of scaled dot products, and of masks
-    lengths, and a band with a fixed place (`regard.masks.causal`, `regard.masks.window`) in self-module.
+    lengths, and a band with a fixed place (`regard.masks.causal`, `regard.masks.window`) in self-attention.
 
     The rows are the same, bit for bit, whether the call is watched or recorded, and whether weights are wanted.
 

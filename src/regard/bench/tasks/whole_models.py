@@ -279,9 +279,9 @@ tokens costs it 0.2 to 0.5 ms of compilation for each layer's shapes and memory 
 
 LIMITED_BY_IN_BFLOAT16 = """\
 PyTorch's matrix products take 68 % of the Transformer's step (46 % of the classifier's), and its copies between
-bfloat16 and float32 6 to 10 %. Where the processor has no instructions for bfloat16, PyTorch's products of it are slower than those
-of float32. Done: as in float32; on such processors the products of recurrent layers and of the loss are made in
-float32; on others the kernel of all steps of an LSTM multiplies bfloat16 too."""
+bfloat16 and float32 6 to 10 %. Where the processor has no instructions for bfloat16, PyTorch's products of it are
+slower than those of float32. Done: as in float32; on such processors the products of recurrent layers and of the loss
+are made in float32; on others the kernel of all steps of an LSTM multiplies bfloat16 too."""
 
 
 def _task(name: str, model: WholeModel, half: bool) -> Task:
