@@ -204,6 +204,19 @@ def test_what_is_bad_in_a_sequence_reaches_no_other_one():
     assert output[1:].isfinite().all()
 
 
+def test_a_gradient_that_is_negated_when_it_is_read():
+    attention, packing = nn.MultiheadAttention(D, H, dropout=0.4, batch_first=True), nn.Packing(TARGET, 5)
+    products = torch.randn(int(TARGET.sum()), 3 * D, requires_grad=True)
+    attended = packed_attention.attend_packed(attention, (products,), packing, packing, masks.causal())
+    assert attended is not None
+    given = torch.randn_like(attended.rows)
+    found, wanted = (
+        torch.autograd.grad(attended.rows, products, grad, retain_graph=True)[0]
+        for grad in (torch._neg_view(given), -given)
+    )
+    assert torch.equal(found, wanted)
+
+
 class _Another(Backend):
     name = "another"
 
