@@ -14,7 +14,7 @@ import torch
 import regard as package
 from regard.cli import cache as command
 from regard.kernels import availability
-from regard.kernels.cpu import cache, kernel, kernels, lstm_sequence
+from regard.kernels.cpu import cache, kernel, kernels, lstm_sequence, packed_call
 from regard.nn import matrix_products
 
 
@@ -163,7 +163,7 @@ def test_training_has_its_kernels_warmed(monkeypatch, one_kernel, short):
     asked, kernel = set(), kernels._kernel
     if short and one_kernel and not availability.multiplies_bfloat16():
         pytest.skip("this processor does not multiply bfloat16")
-    for module in (lstm_sequence, matrix_products):
+    for module in (lstm_sequence, matrix_products, packed_call):
         monkeypatch.setattr(module, "microkernel_is_faster", lambda: one_kernel)
     monkeypatch.setattr(lstm_sequence, "multiplies_bfloat16", lambda: short)
     monkeypatch.setattr(matrix_products, "_has_no_bfloat16", lambda: not short)
@@ -181,6 +181,7 @@ def test_training_has_its_kernels_warmed(monkeypatch, one_kernel, short):
     sequence = {"lstm_sequence", "lstm_sequence_gradients"}
     if one_kernel:
         expected |= {*sequence, "transpose_keys", "multiply", "matrix_product"}
+        expected |= {"packed_attention", "packed_attention_gradients"}
     if one_kernel and short:
         expected |= {f"{name}_float32_bfloat16" for name in sequence} | {"multiply_bfloat16"}
     assert asked == expected
