@@ -1,6 +1,6 @@
 """The layers of a Transformer: self-attention, attention to an encoder's output, and a feedforward network."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, ParamSpec, TypeVar
 
 from torch import Tensor, nn
@@ -117,8 +117,7 @@ class TransformerLayer(nn.Module):
             found = attend_packed(attention, products, packing, packing, mask)
             if found is not None:
                 return EncoderRows(attention.out_proj(found.rows), None)
-        padded = side_by_side([packing.pad(product) for product in products], attention.widths)
-        query, key, value = (attention.split(each) for each in padded)
+        query, key, value = _padded_heads(attention, products, attention.widths, packing)
         first = 0 if cache is None else cache.length
         query, key = attention.rotate(query, first), attention.rotate(key, first)
         if cache is not None:
@@ -271,8 +270,7 @@ class TransformerDecoderLayer(TransformerLayer):
         """
         attention = self.multihead_attn
         products = attention.memory_products(rows, rows)
-        padded = side_by_side([packing.pad(product) for product in products], attention.widths[1:])
-        key, value = (attention.split(each) for each in padded)
+        key, value = _padded_heads(attention, products, attention.widths[1:], packing)
         seen = None if packing.index is None else lengths
         return KeyValues(attention.rotate(key), value, seen, PackedProducts(products, packing))
 
@@ -316,3 +314,12 @@ class TransformerDecoderLayer(TransformerLayer):
             query, memory.key, memory.value, masks=[memory.mask], need_weights=need_weights
         )
         return attention.out_proj(packing.pack(attention.join(attended.output))), attended.weights
+
+
+def _padded_heads(
+    attention: MultiheadAttention, products: Sequence[Tensor], widths: Sequence[int], packing: Packing
+) -> Iterator[Tensor]:
+    """The heads of the parts that projections of packed rows have side by side."""
+    # Whole products are padded: these are fewer than their parts.
+    for part in side_by_side([packing.pad(product) for product in products], widths):
+        yield attention.split(part)

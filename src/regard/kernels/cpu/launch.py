@@ -75,13 +75,14 @@ def fill_arguments(inputs: KernelInputs, block: int = 0, chunks: int = 1, **more
         if kernels.needs_multiply(way, query.dtype, block):
             numbers[_MULTIPLY] = kernels.multiply(query.dtype).address
     numbers[_INVERSE_TEMPERATURE] = 1.0 / inputs.temperature
-    dropout = inputs.dropout
-    if dropout:
-        numbers[_KEPT], numbers[_THRESHOLD] = 1.0 / (1.0 - dropout), min(round(dropout * 2**32), 2**32 - 1)
-    else:
-        numbers[_KEPT] = 1.0
+    numbers[_KEPT], numbers[_THRESHOLD] = dropout_numbers(inputs.dropout)
     write_named(more, numbers)
     return numbers
+
+
+def dropout_numbers(rate: float) -> tuple[float, int]:
+    """The factor of what dropout keeps, and the threshold of the 32 random bits of what it drops."""
+    return 1.0 / (1.0 - rate), min(round(rate * 2**32), 2**32 - 1)
 
 
 def named_arguments(**named: float) -> list[float]:

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from regard.kernels.cpu import kernels
 from regard.kernels.cpu.kernel import Kernel
+from regard.kernels.cpu.launch import dropout_numbers
 from regard.kernels.cpu.own_record import OwnRecord
 from regard.kernels.cpu.packed_call import PackedCall
 from regard.kernels.cpu.record import PACKED, PACKED_MATRICES
@@ -46,19 +47,16 @@ def gradients(call: PackedCall, **matrices: Tensor) -> None:
 
 def _run(kernel: Kernel, call: PackedCall, **matrices: Tensor) -> None:
     query, value = matrices["query"], matrices["value"]
-    tasks, dim, value_dim = (
-        len(call.queries.counts) * call.kv_heads,
-        query.shape[1] // call.heads,
-        value.shape[1] // call.kv_heads,
-    )
+    batch, dim, value_dim = len(call.queries.counts), query.shape[1] // call.heads, value.shape[1] // call.kv_heads
+    kept, threshold = dropout_numbers(call.dropout)
     numbers = dict.fromkeys((name + part for name in PACKED_MATRICES for part in ("", "_row")), 0)
     for name, matrix in matrices.items():
         numbers[name], numbers[name + "_row"] = matrix.data_ptr(), matrix.stride(0)
     _RECORD.launch(
         kernel,
-        tasks,
+        batch * call.kv_heads,
         (WORK + dim + value_dim) * len(query) * call.heads * call.keys.longest,
-        batch=len(call.queries.counts),
+        batch=batch,
         heads=call.heads,
         kv_heads=call.kv_heads,
         dim=dim,
@@ -69,10 +67,10 @@ def _run(kernel: Kernel, call: PackedCall, **matrices: Tensor) -> None:
         key_counts=call.keys.counts.data_ptr(),
         before=call.before,
         after=call.after,
-        threshold=min(round(call.dropout * 2**32), 2**32 - 1),
+        threshold=threshold,
         seed=call.seed,
         multiply=kernels.multiply(query.dtype).address,
         scale=call.scale,
-        kept=1.0 / (1.0 - call.dropout),
+        kept=kept,
         **numbers,
     )

@@ -22,10 +22,10 @@ from regard.transforms import can_branch_on, lie_in_memory
 
 @dataclass(frozen=True)
 class PackedRows(CachedMemory):
-    """Packed keys and values of some heads, and what packed queries found in them.
+    """What packed queries found, for the problem of padded heads that their call becomes where it is looked at.
 
     Attributes:
-        output: ``[batch, heads, queries, value_dim]``, zeros for padding: of the problem that this is a part of.
+        output: of that problem, ``[batch, heads, queries, value_dim]``, zeros for padding.
     """
 
     output: Tensor
