@@ -3,7 +3,7 @@
 # make test-oldest, make test-newest   the same with the oldest and the newest versions that pyproject.toml allows
 # make check   format, lint, types
 # make bench   measure regard and its peers: the numbers, page and pictures of docs/performance.md
-# make bench-train  speed of training the translator, against plain PyTorch (see benchmarks/)
+# make bench-train  speed of training the translator, against plain PyTorch (see bench/scripts/)
 
 PYTHON ?= python3
 VENV   ?= .venv
@@ -43,7 +43,7 @@ bench: $(VENV)/installed-bench
 	  --pictures docs/pictures/performance $(BENCH_OPTIONS)
 
 bench-train: $(VENV)/installed-dev
-	$(BIN)/python benchmarks/train_translate.py $(BENCH_OPTIONS)
+	$(BIN)/python -m bench.scripts.train_translate $(BENCH_OPTIONS)
 
 clean:
 	rm -rf $(VENV) .venv-oldest .venv-newest build dist .pytest_cache .ruff_cache .hypothesis

@@ -5,12 +5,13 @@ from functools import partial
 
 import pytest
 
-from regard.bench import task_process
-from regard.bench.limits import Peaks
-from regard.bench.measurement import Measurement, Spread
-from regard.bench.record import CurveRecord, TaskRecord
-from regard.bench.task import Work
-from regard.bench.tasks import TASKS
+from bench import task_process
+from bench.limits import Peaks
+from bench.measurement import Measurement, Spread
+from bench.record import CurveRecord, TaskRecord
+from bench.task import Work
+from bench.tasks import TASKS
+from regard.errors import ArgumentError
 
 
 @pytest.fixture
@@ -34,9 +35,9 @@ def measured(monkeypatch):
         return TaskRecord(task.name, task.title.format(**sizes), task.group, "", sizes, Work(1.0), 0.01, results)
 
     monkeypatch.setattr(task_process, "run_alone", run_alone)
-    monkeypatch.setattr("regard.bench.limits.measure_peaks", lambda quick: Peaks(1e11, 1e10, 1e9, 1e10))
+    monkeypatch.setattr("bench.limits.measure_peaks", lambda quick: Peaks(1e11, 1e10, 1e9, 1e10))
     monkeypatch.setattr(
-        "regard.bench.curves.measure_curve",
+        "bench.curves.measure_curve",
         lambda curve, on_progress, quick: CurveRecord(curve.name, curve.title, {"regard": {64: 0.1, 256: 0.2}}, {}),
     )
     return asked
@@ -151,3 +152,14 @@ def test_a_real_run(regard, tmp_path):
     assert found["results"]["regard"]["resident_bytes"] > 50e6
     assert found["results"]["regard"]["alone"] > 0
     assert "observe-long" in output
+
+
+def test_an_installed_wheel_says_where_the_benchmark_is(monkeypatch, tmp_path):
+    """Without a checkout around the package there is nothing to measure with: one line, no traceback."""
+    from regard.cli import bench
+
+    assert (bench.checkout() / "bench" / "command.py").is_file()
+    monkeypatch.setattr("regard.__file__", str(tmp_path / "site-packages" / "regard" / "__init__.py"))
+    assert bench.checkout() is None
+    with pytest.raises(ArgumentError, match="clone regard's repository"):
+        bench._command()("--task", "additive")

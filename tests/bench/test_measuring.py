@@ -7,15 +7,16 @@ import pytest
 import torch
 from matplotlib.text import Text
 
-from regard.bench import curves, limits, memory, peers, runner
-from regard.bench.columns import LINES
-from regard.bench.curves import Curve, all_curves, draw, measure_curve
-from regard.bench.limits import Peaks, measure_peaks
-from regard.bench.memory import Footprint, measure_memory
-from regard.bench.prepared_call import torch_builder
-from regard.bench.record import CurveRecord
-from regard.bench.runner import Options, estimate, run_task
-from regard.bench.task import Implementation, Task, Work
+from bench import curves, limits, memory, runner
+from bench.columns import LINES
+from bench.curves import Curve, all_curves, draw, measure_curve
+from bench.limits import Peaks, measure_peaks
+from bench.memory import Footprint, measure_memory
+from bench.prepared_call import torch_builder
+from bench.record import CurveRecord
+from bench.runner import Options, estimate, run_task
+from bench.task import Implementation, Task, Work
+from regard.cli import peers
 
 PEAKS = Peaks(2e11, 1e10, 4e9, 3e10)
 MIB = 1 << 20

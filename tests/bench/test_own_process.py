@@ -8,12 +8,12 @@ import time
 
 import pytest
 
-from regard.bench import task_process
-from regard.bench.limits import Peaks
-from regard.bench.own_process import Ended, run_process
-from regard.bench.runner import Options
-from regard.bench.task_process import run_alone
-from regard.bench.tasks import find
+from bench import task_process
+from bench.limits import Peaks
+from bench.own_process import Ended, run_process
+from bench.runner import Options
+from bench.task_process import run_alone
+from bench.tasks import find
 
 PEAKS = Peaks(2e11, 1e10, 4e9, 3e10)
 
@@ -64,7 +64,7 @@ def test_a_process_that_takes_too_long_is_killed(run):
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no such signal")
 @pytest.mark.parametrize("ignores", [False, True])
 def test_an_interrupt_ends_the_process_too(run, ignores, monkeypatch):
-    monkeypatch.setattr("regard.bench.own_process.PATIENCE", 0.2 if ignores else 60.0)
+    monkeypatch.setattr("bench.own_process.PATIENCE", 0.2 if ignores else 60.0)
     first = "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\n" if ignores else ""
     numbers = []
 

@@ -8,15 +8,15 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from regard.bench import cells, record
-from regard.bench.limits import Peaks
-from regard.bench.measurement import Measurement, Spread
-from regard.bench.page import NOT_EXPLAINED, page
-from regard.bench.quantity import in_bytes, in_count, in_seconds, three_digits
-from regard.bench.record import CurveRecord, Record, TaskRecord
-from regard.bench.report import comparison, report
-from regard.bench.task import Work
-from regard.bench.tasks import find
+from bench import cells, record
+from bench.limits import Peaks
+from bench.measurement import Measurement, Spread
+from bench.page import NOT_EXPLAINED, page
+from bench.quantity import in_bytes, in_count, in_seconds, three_digits
+from bench.record import CurveRecord, Record, TaskRecord
+from bench.report import comparison, report
+from bench.task import Work
+from bench.tasks import find
 from regard.errors import DataError
 
 PEAKS = Peaks(2e11, 1e10, 4e9, 3e10)

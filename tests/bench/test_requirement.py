@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from regard.bench.measurement import Measurement, Spread
-from regard.bench.requirement import Requirement
+from bench.measurement import Measurement, Spread
+from bench.requirement import Requirement
 
 MIB = 1 << 20
 

@@ -5,15 +5,15 @@ import re
 import pytest
 import torch
 
+from bench.columns import COLUMNS, OWN_COLUMNS
+from bench.oracle import by_rows, errors, whole
+from bench.own_backends import own_backends
+from bench.task import Work
+from bench.tasks import TASKS, additive, find
+from bench.tasks.bahdanau import build_decoder, step
 from regard.attention.backends.cpu.cached_memory import FusedMemory
 from regard.attention.planner import BACKENDS
-from regard.bench.columns import COLUMNS, OWN_COLUMNS
-from regard.bench.oracle import by_rows, errors, whole
-from regard.bench.own_backends import own_backends
-from regard.bench.peers import PEERS, absence
-from regard.bench.task import Work
-from regard.bench.tasks import TASKS, additive, find
-from regard.bench.tasks.bahdanau import build_decoder, step
+from regard.cli.peers import PEERS, absence
 from regard.errors import BackendError, UnknownNameError
 
 SMALL = {"batch": 2, "heads": 2, "queries": 37, "keys": 37, "dim": 8, "rows": 13, "columns": 17, "length": 11,
@@ -24,7 +24,7 @@ BY_NAME = {task.name: task for task in TASKS}
 @pytest.fixture(autouse=True)
 def narrow_window(monkeypatch):
     """So narrow that it matters at small sizes."""
-    monkeypatch.setattr("regard.bench.tasks.masked.WINDOW", 5)
+    monkeypatch.setattr("bench.tasks.masked.WINDOW", 5)
 
 
 def small(task):
@@ -87,7 +87,7 @@ def test_errors_are_seen():
 
 @pytest.mark.parametrize("gradients", [(), ("query", "key", "value")])
 def test_the_oracle_in_blocks_is_the_oracle(gradients, monkeypatch):
-    monkeypatch.setattr("regard.bench.oracle.BLOCK_NUMBERS", 2 * 2 * 37 * 5)
+    monkeypatch.setattr("bench.oracle.BLOCK_NUMBERS", 2 * 2 * 37 * 5)
     task = BY_NAME["dot-1024"]
     inputs = task.inputs(small(task))
 
@@ -190,7 +190,7 @@ def test_the_decoders_oracle_in_parts_is_the_oracle(monkeypatch):
     task = BY_NAME["bahdanau-400"]
     inputs = task.inputs({**small(task), "batch": 5})
     at_once = task.oracle(inputs)
-    monkeypatch.setattr("regard.bench.tasks.bahdanau.ORACLE_NUMBERS", 2 * 37 * 8 * 3)
+    monkeypatch.setattr("bench.tasks.bahdanau.ORACLE_NUMBERS", 2 * 37 * 8 * 3)
     for name, tensor in task.oracle(inputs).items():
         torch.testing.assert_close(tensor, at_once[name], rtol=1e-9, atol=1e-12)
 
@@ -251,7 +251,7 @@ def test_tasks_are_found_by_name_and_pattern():
 
 
 def test_the_long_task_says_how_far_it_is(capfd, monkeypatch):
-    monkeypatch.setattr("regard.bench.tasks.readings.SLICE", 11)
+    monkeypatch.setattr("bench.tasks.readings.SLICE", 11)
     task = BY_NAME["observe-long"]
     inputs = task.inputs({**small(task), "batch": 1, "heads": 1})
     prepared = task.implementations[0].build(inputs)

@@ -6,9 +6,9 @@ from itertools import pairwise
 
 import pytest
 
-from regard.bench import timing
-from regard.bench.measurement import Spread
-from regard.bench.timing import TimingBudget, time_interleaved
+from bench import timing
+from bench.measurement import Spread
+from bench.timing import TimingBudget, time_interleaved
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ import dataclasses
 
 import pytest
 import torch
-from tests.models.conftest import VOCABULARY
 
 from regard.errors import ArgumentError
 from regard.models import (
@@ -18,6 +17,7 @@ from regard.models import (
     save_model,
 )
 from regard.models.coverage import coverage_loss
+from tests.models.conftest import VOCABULARY
 
 KINDS = {
     "bahdanau": {"attention": "bahdanau"},

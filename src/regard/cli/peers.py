@@ -1,0 +1,54 @@
+"""The packages that regard is compared with, and which of them are installed."""
+
+import importlib.metadata
+import importlib.util
+import sys
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Peer:
+    """A package that regard is compared with.
+
+    Attributes:
+        column: its column in the benchmark's tables.
+        distribution: its name for pip.
+        modules: the modules that must be importable.
+    """
+
+    column: str
+    distribution: str
+    modules: tuple[str, ...]
+
+
+PEERS = {
+    peer.column: peer
+    for peer in (
+        Peer("keras", "keras", ("keras",)),
+        Peer("entmax", "entmax", ("entmax",)),
+        Peer("jax", "jax", ("jax", "jaxlib")),
+        Peer("onnxruntime", "onnxruntime", ("onnxruntime", "onnx")),
+        Peer("x-transformers", "x-transformers", ("x_transformers",)),
+    )
+}
+
+
+def absence(column: str) -> str | None:
+    """Why the peer of this column cannot run; None if it can, or if the column needs only PyTorch and regard."""
+    peer = PEERS.get(column)
+    if peer is None:
+        return None
+    missing = [module for module in peer.modules if importlib.util.find_spec(module) is None]
+    if missing:
+        return f"{missing[0]} is not installed; it comes with: pip install 'regard[bench]'"
+    if column == "keras" and "keras" in sys.modules and sys.modules["keras"].backend.backend() != "torch":
+        return "keras was imported with another backend than torch before the benchmark began"
+    return None
+
+
+def version(column: str) -> str | None:
+    """The installed version of the peer; None if it is not installed."""
+    try:
+        return importlib.metadata.version(PEERS[column].distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return None
