@@ -11,6 +11,7 @@ from bench.own_backends import own_backends
 from bench.task import Work
 from bench.tasks import TASKS, additive, find
 from bench.tasks.bahdanau import build_decoder, step
+from processors import runs_lstm_in_bfloat16
 from regard.attention.backends.cpu.cached_memory import FusedMemory
 from regard.attention.planner import BACKENDS
 from regard.cli.peers import PEERS, absence
@@ -57,6 +58,9 @@ def cases(*columns):
 
 @pytest.mark.parametrize(("task", "implementation"), cases("regard", *OWN_COLUMNS.values(), "eager", "sdpa"))
 def test_contenders_compute_the_same(task, implementation):
+    recurrent = task.name.startswith("model-") and "transformer" not in task.name
+    if recurrent and "bf16" in task.name and implementation.column == "eager" and not runs_lstm_in_bfloat16():
+        pytest.skip("PyTorch has no LSTM in bfloat16 on this processor")
     for name, error in differences(task, implementation).items():
         assert error is not None
         assert error < (3e-2 if "bf16" in task.name else 3e-5), name

@@ -2,6 +2,7 @@ import pytest
 import torch
 from torch.autograd import gradcheck
 
+from processors import runs_lstm_in_bfloat16
 from regard.errors import ShapeError, UnknownNameError
 from regard.models.recurrence import CELLS, Recurrence
 
@@ -87,9 +88,10 @@ def test_autocast_stays_close_to_float32(cell):
         assert after[0][1].dtype == torch.float32
 
 
-@pytest.mark.usefixtures("processor")
 @pytest.mark.parametrize("cell", CELLS)
-def test_autocast_of_a_whole_sequence(cell):
+def test_autocast_of_a_whole_sequence(cell, processor):
+    if cell == "lstm" and processor == "bfloat16 instructions" and not runs_lstm_in_bfloat16():
+        pytest.skip("PyTorch has no LSTM in bfloat16 on this processor")
     recurrence, known, fed, state = problem(cell, 2, torch.float32)
     inputs = torch.cat([known, fed], dim=-1)
     exact, _ = recurrence(inputs, state)
