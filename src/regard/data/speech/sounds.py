@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.errors import ArgumentError, DataError, MissingPartError
+from regard.regular_file import read_bytes
 
 if TYPE_CHECKING:
     import soundfile
@@ -114,15 +115,12 @@ def _content(path: Path, where: str) -> bytes:
     try:
         if path.is_dir():
             raise DataError(f"{where}: is a folder; name a sound in it")
-        size = path.stat().st_size
-        if size > 8 * MOST_SAMPLES + (1 << 20):  # samples of at most 8 bytes, and a header
-            raise DataError(f"{where}: has {size:,} bytes, too many for a sound; cut it into parts")
-        content = path.read_bytes()
+        content = read_bytes(path, 8 * MOST_SAMPLES + (1 << 20))  # samples of at most 8 bytes, and a header
     except FileNotFoundError as error:
         raise DataError(f"{where}: no such file; check the path") from error
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
-        raise DataError(f"{where}: cannot be read ({reason}); check its permissions") from error
+        raise DataError(f"{where}: cannot be read ({reason}); check the file") from error
     if not content:
         raise DataError(f"{where}: the file is empty; it should hold a sound")
     return content
