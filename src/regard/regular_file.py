@@ -104,12 +104,13 @@ def path_inside(folder: str | os.PathLike[str], name: str | os.PathLike[str]) ->
         name: the path in it; it need not exist.
 
     Raises:
-        RunError: the path, with its links, is not in the folder.
+        RunError: the path, with its links, is not in the folder, or is neither a file nor a folder.
     """
     path = Path(folder, name)
     try:
         root, target = os.path.realpath(folder), os.path.realpath(path)
         inside = os.path.commonpath((root, target)) == root
+        mode = os.lstat(target).st_mode if inside and os.path.lexists(target) else stat.S_IFREG
     except (OSError, ValueError) as error:  # a NUL in a name; another drive of Windows
         raise RunError(f"{str(path)!r:.200} is not a path in {folder}") from error
     if not inside:
@@ -117,20 +118,23 @@ def path_inside(folder: str | os.PathLike[str], name: str | os.PathLike[str]) ->
             f"{path} leads out of {folder}, to {target}; nothing is read or written through such a link: delete it, or "
             "put a copy in its place"
         )
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+        raise RunError(f"{path} is {_kind(mode)}, not a regular file; delete it")
     return path
 
 
 def tree_inside(folder: str | os.PathLike[str], name: str | os.PathLike[str]) -> Path:
-    """The path of a folder in a folder, as `path_inside`; no link below it leads out either.
+    """The path of a folder in a folder, as `path_inside`; the same is true of all that is below it.
 
     Raises:
-        RunError: the path or a link below it is not in the folder.
+        RunError: the path, or one below it, is not in the folder, or is neither a file nor a folder.
     """
     path = path_inside(folder, name)
-    for place, folders, files in os.walk(path):
+    for parent, folders, files in os.walk(path):
         for entry in (*folders, *files):
-            if os.path.islink(os.path.join(place, entry)):
-                path_inside(folder, os.path.relpath(os.path.join(place, entry), folder))
+            below = os.path.join(parent, entry)
+            if not stat.S_ISREG(mode := os.lstat(below).st_mode) and not stat.S_ISDIR(mode):
+                path_inside(folder, os.path.relpath(below, folder))
     return path
 
 
@@ -138,10 +142,13 @@ def _check(status: os.stat_result, path: str | os.PathLike[str], largest: int) -
     if stat.S_ISDIR(status.st_mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), os.fspath(path))
     if not stat.S_ISREG(status.st_mode):
-        kind = next((name for is_kind, name in _KINDS if is_kind(status.st_mode)), "something else")
-        raise OSError(errno.EINVAL, f"it is {kind}, not a regular file", os.fspath(path))
+        raise OSError(errno.EINVAL, f"it is {_kind(status.st_mode)}, not a regular file", os.fspath(path))
     if status.st_size > largest:
         raise _too_large(path, status.st_size, largest)
+
+
+def _kind(mode: int) -> str:
+    return next((name for is_kind, name in _KINDS if is_kind(mode)), "a link to itself")
 
 
 def _too_large(path: str | os.PathLike[str], size: int, largest: int) -> OSError:

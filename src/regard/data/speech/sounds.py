@@ -22,6 +22,9 @@ LONGEST_SECONDS = 3600.0
 MOST_SAMPLES = 1 << 28
 """Samples of all channels of the largest sound that is read: 1 GiB as float32."""
 
+LARGEST_SOUND = 8 * MOST_SAMPLES + (1 << 20)
+"""Bytes of a file of sound: samples of at most 8 bytes, and a header."""
+
 LOWEST_RATE, HIGHEST_RATE = 1_000, 768_000
 """Sampling rates that a sound may have, in Hz."""
 
@@ -115,7 +118,7 @@ def _content(path: Path, where: str) -> bytes:
     try:
         if path.is_dir():
             raise DataError(f"{where}: is a folder; name a sound in it")
-        content = read_bytes(path, 8 * MOST_SAMPLES + (1 << 20))  # samples of at most 8 bytes, and a header
+        content = read_bytes(path, LARGEST_SOUND)
     except FileNotFoundError as error:
         raise DataError(f"{where}: no such file; check the path") from error
     except (OSError, ValueError) as error:

@@ -75,9 +75,9 @@ class Evaluation(task.Evaluation):
         """Write the numbers, the translations (``evaluation-<name>.txt``) and a picture of BLEU by length."""
         paths = task.Evaluation.write(self, folder, name)
         text = "".join(translation.text.replace("\n", " ") + "\n" for translation in self.translations)
-        write_atomically(folder.path / f"evaluation-{name}.txt", text.encode())
+        write_atomically(folder.file(f"evaluation-{name}.txt"), text.encode())
         picture = draw_lengths(folder, self.by_length, f"bleu-by-length-{name}")
-        return [*paths, folder.path / f"evaluation-{name}.txt", *([picture] if picture else [])]
+        return [*paths, folder.file(f"evaluation-{name}.txt"), *([picture] if picture else [])]
 
 
 def evaluate(
