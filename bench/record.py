@@ -16,8 +16,10 @@ import torch
 from bench.limits import Peaks, cpu_name
 from bench.measurement import Measurement
 from bench.task import Work
+from regard.atomic_file import write_atomically
 from regard.cli.peers import PEERS, absence, version
 from regard.errors import DataError
+from regard.regular_file import LARGEST_TEXT, read_text
 
 FORMAT = 1
 """Version of the JSON format; only files of this version are read."""
@@ -139,18 +141,13 @@ class Record:
 
     def save(self, path: Path) -> None:
         """Write the record to a file; raises DataError if the file cannot be written."""
-        draft = path.with_name(f".{path.name}.part")
-        try:
-            draft.write_text(self.to_json() + "\n", encoding="utf-8")
-            os.replace(draft, path)
-        except OSError as error:
-            raise DataError(f"cannot write {path}: {error.strerror or error}") from error
+        write_atomically(path, (self.to_json() + "\n").encode())
 
     @classmethod
     def load(cls, path: Path) -> "Record":
         """Read a file that `save` wrote; raises DataError if it is no such file."""
         try:
-            text = path.read_text(encoding="utf-8")
+            text = read_text(path, LARGEST_TEXT)
         except (OSError, UnicodeDecodeError) as error:
             raise DataError(f"cannot read {path}: {error}") from error
         return cls.from_json(text, str(path))

@@ -127,5 +127,5 @@ def write_page(translator: "TrainedTranslator", translations: Sequence["Translat
             steps.append(replace(attention.steps(0), name=f"{number}. {translation.text}"))
     title = f"{translator.folder.path.name}: translations and their attention"
     return View(Document(title, tuple(records), tuple(steps), tuple(texts))).save(
-        translator.folder.pictures / "translations.html"
+        translator.folder.file("pictures/translations.html")
     )

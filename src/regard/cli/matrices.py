@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from regard.errors import DataError
+from regard.regular_file import LARGEST_TEXT, open_regular, read_text
 
 FILES = (".json", ".npy")
 
@@ -67,8 +68,8 @@ def _number(option: str, row: int, cell: str) -> float:
 def _file(option: str, path: Path) -> Any:
     try:
         if path.suffix.lower() == ".json":
-            return _json(f"{option}: {path}", path.read_text(encoding="utf-8"))
-        with open(path, "rb") as file:
+            return _json(f"{option}: {path}", read_text(path, LARGEST_TEXT))
+        with open_regular(path, LARGEST_TEXT) as file:
             return np.lib.format.read_array(file, allow_pickle=False)
     except UnicodeDecodeError as error:
         raise DataError(f"{option}: {path} is not UTF-8 text (byte {error.start})") from error

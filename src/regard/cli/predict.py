@@ -15,6 +15,7 @@ from regard.cli.config_options import field_names, options_of, panel, signature
 from regard.cli.option_names import options_named
 from regard.cli.ranges import Threads
 from regard.errors import DataError
+from regard.regular_file import LARGEST_TEXT, read_bytes
 
 if TYPE_CHECKING:
     from regard.training.task import Task
@@ -118,9 +119,11 @@ def read_inputs(sentences: list[str] | None, file: Path | None) -> list[str]:
         return sentences
     name = str(file) if file else "standard input"
     try:
-        content = file.read_bytes() if file else sys.stdin.buffer.read()
+        content = read_bytes(file, LARGEST_TEXT) if file else sys.stdin.buffer.read(LARGEST_TEXT + 1)
     except OSError as error:
         raise DataError(f"{name}: cannot be read ({error.strerror})") from error
+    if len(content) > LARGEST_TEXT:
+        raise DataError(f"{name}: has more than {LARGEST_TEXT:,} bytes; predict in parts")
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:

@@ -9,6 +9,7 @@ from cyclopts import Parameter
 from regard.cli.model_options import Device, ModelThreads, use_threads
 from regard.cli.ranges import between
 from regard.errors import ArgumentError, DataError
+from regard.regular_file import read_bytes
 
 if TYPE_CHECKING:
     from regard.page.reading import Reading
@@ -100,8 +101,10 @@ def command(
 
 
 def _content(path: str) -> bytes:
+    from regard.data.speech.sounds import LARGEST_SOUND
+
     try:
-        return Path(path).read_bytes()
+        return read_bytes(path, LARGEST_SOUND)
     except (OSError, ValueError) as error:
         raise DataError(f"{path!s:.200}: cannot be read ({getattr(error, 'strerror', None) or error})") from error
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from regard.atomic_file import AtomicFile, write_atomically
 from regard.errors import DataError, MissingPartError, WriteError
+from regard.regular_file import LARGEST_RECORD, read_text
 
 if TYPE_CHECKING:
     import datasets
@@ -85,7 +86,7 @@ def cached_table(
         with writing_cache(folder):
             _write(path, counts, schema, batches)
     table = datasets.Dataset.from_file(str(path))
-    return datasets.Dataset(table.data, info=table.info, fingerprint=key), json.loads(counts.read_text())
+    return datasets.Dataset(table.data, info=table.info, fingerprint=key), json.loads(read_text(counts, LARGEST_RECORD))
 
 
 def _write(

@@ -29,6 +29,7 @@ from regard.models.vision.image_classifier import ImageClassifier, ImageClassifi
 from regard.models.vision.recurrent_captioner import RecurrentCaptioner, RecurrentCaptionerConfig
 from regard.models.vision.segmenter import Segmenter, SegmenterConfig
 from regard.models.vision.transformer_captioner import TransformerCaptioner, TransformerCaptionerConfig
+from regard.regular_file import LARGEST_DATA, require_regular
 
 FILE_NAME = "model.safetensors"
 MODELS: dict[str, tuple[type[Any], type[Any]]] = {
@@ -173,10 +174,11 @@ def load_weights(path: str | Path, model: nn.Module) -> None:
 
 def _read(file: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
     """The header and the tensors of a file."""
-    if not file.is_file():
+    if not file.exists():
         raise RunError(f"there is no model at {file}")
     safetensors = _safetensors()
     try:
+        require_regular(file, LARGEST_DATA)
         with safetensors.safe_open(file, framework="pt") as content:
             header = content.metadata() or {}
             tensors = {name: content.get_tensor(name) for name in content.keys()}  # noqa: SIM118 (no mapping)

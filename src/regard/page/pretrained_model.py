@@ -16,6 +16,7 @@ from regard.page.kept_problems import KeptProblems
 from regard.page.reading import Answer, Reading, ServedModel, check_weights
 from regard.page.token_labels import token_axis
 from regard.records import AttentionRecord, Document, StepsRecord, TokenAxis
+from regard.regular_file import LARGEST_DATA, require_regular
 from regard.watching import watch
 
 HEADS = {
@@ -58,6 +59,9 @@ class PretrainedModel(ServedModel):
             ) from error
         local = {"local_files_only": True, "trust_remote_code": False}
         with _quiet(transformers), _one_line(path):
+            for file in path.iterdir():  # transformers opens them by their names
+                if not file.is_dir():
+                    require_regular(file, LARGEST_DATA)
             config = transformers.AutoConfig.from_pretrained(path, **local)
             kind, self.task, self.placeholder = _head(config)
             self.tokenizer: Any = transformers.AutoTokenizer.from_pretrained(path, **local)

@@ -185,8 +185,8 @@ EXAMPLE_FILES = ("corpus/test-1.png", "corpus/test-1.wav")
 def _example_file(trained: Trained) -> Path | None:
     """A file to try: of the generated corpus, or the first that the run predicted when it was validated; or None."""
     for name in EXAMPLE_FILES:
-        if (trained.folder.path / name).is_file():
-            return trained.folder.path / name
+        if (path := trained.folder.file(name)).is_file():
+            return path
     try:
         samples = trained.folder.read_samples()
     except RunError:

@@ -4,6 +4,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
+from regard.regular_file import path_inside
+
 
 class Attended(Protocol):
     """A predicted text and the weights of its tokens."""
@@ -62,5 +64,5 @@ def draw_alignments(
             source_groups=found.source_words if words else None,
             target_groups=found.target_words if words else None,
         )
-        paths.append(save(figure, folder / f"{prefix}-{number}.png"))
+        paths.append(save(figure, path_inside(folder, f"{prefix}-{number}.png")))
     return paths

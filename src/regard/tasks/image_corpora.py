@@ -49,7 +49,7 @@ def open_parts(config: Any, folder: RunFolder, open_images: Open, kind: str) -> 
     warn_of_training_data(config)
     if config.bundled and not bundled_path(folder, "train", SUFFIX).is_file():
         sizes = {"train": config.bundled, "validation": BUNDLED_VALIDATION, "test": BUNDLED_TEST}
-        write_scenes(folder.path / "corpus", kind, sizes, BUNDLED_SEED)
+        write_scenes(folder.tree("corpus"), kind, sizes, BUNDLED_SEED)
         write_examples(folder, open_images)
     train = open_images(image_source(config, folder, "train"))
     if config.test is not None:  # a mistake in them does not wait for the end of the training
@@ -67,7 +67,7 @@ def open_parts(config: Any, folder: RunFolder, open_images: Open, kind: str) -> 
 def write_examples(folder: RunFolder, open_images: Open) -> None:
     """Write the first test scenes as ``corpus/test-1.png``, ... into the run folder."""
     for number, row in enumerate(open_images(str(bundled_path(folder, "test", SUFFIX)), limit=EXAMPLES), start=1):
-        save_png(folder.path / "corpus" / f"test-{number}.png", row.picture.pixels())
+        save_png(folder.tree("corpus") / f"test-{number}.png", row.picture.pixels())
 
 
 def write_bundled_test(folder: str, kind: str) -> str:

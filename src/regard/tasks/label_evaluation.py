@@ -44,7 +44,7 @@ class LabelEvaluation(task.Evaluation):
         rows = [(self.example, "label", "found", "probability")]
         rows += [(example, label, found, f"{value:.6f}") for example, label, found, value in self.predicted()]
         lines = ("\t".join(" ".join(cell.split()) for cell in row) + "\n" for row in rows)
-        path = folder.path / f"evaluation-{name}.tsv"
+        path = folder.file(f"evaluation-{name}.tsv")
         write_atomically(path, "".join(lines).encode())
         return [*paths, path, draw_confusion(folder, self.confusion, self.labels, f"confusion-{name}")]
 

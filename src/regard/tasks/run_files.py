@@ -10,9 +10,9 @@ PARTS = ("train", "validation", "test")
 
 def bundled_path(folder: RunFolder, part: str, suffix: str = ".tsv") -> Path:
     """The file of a part of the bundled corpus in a run folder."""
-    return folder.path / "corpus" / f"{part}{suffix}"
+    return folder.tree("corpus") / f"{part}{suffix}"
 
 
 def tokenizer_path(folder: RunFolder, side: str | None = None) -> Path:
     """The tokenizer in a run folder, or that of a side: a ``tokenizer.json`` of Hugging Face."""
-    return folder.path / ("tokenizer.json" if side is None else f"tokenizer-{side}.json")
+    return folder.file("tokenizer.json" if side is None else f"tokenizer-{side}.json")

@@ -13,6 +13,7 @@ from typing_extensions import override
 
 from regard.atomic_file import AtomicFile
 from regard.errors import DataError, RunError
+from regard.regular_file import LARGEST_DATA, open_regular
 from regard.training.manifest import ABSENT, ManifestFile
 from regard.training.run_folder import RunFolder
 
@@ -51,7 +52,8 @@ class SafeCheckpointIO(TorchCheckpointIO):
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # torch warns of pickles that it did not write; they raise below
-                content = torch.load(path, map_location="cpu", weights_only=True)
+                with open_regular(path, LARGEST_DATA) as file:
+                    content = torch.load(file, map_location="cpu", weights_only=True)
         except pickle.UnpicklingError as error:
             raise RunError(
                 f"{path} is damaged, or holds more than tensors and plain values; it was not loaded. "

@@ -14,6 +14,9 @@ _CLASSES = {
     "wandb": ("lightning.pytorch.loggers.wandb", "WandbLogger"),
 }
 
+_WRITTEN = {"csv": "csv", "tensorboard": "tensorboard", "mlflow": "mlflow.db", "wandb": "wandb"}
+"""What each of them writes into the run folder, by itself."""
+
 
 def make_loggers(names: list[str], folder: RunFolder) -> list[Any]:
     """The loggers of a run; those that write files write them into the run folder.
@@ -37,6 +40,7 @@ def make_loggers(names: list[str], folder: RunFolder) -> list[Any]:
     }
     loggers = []
     for name, kind in logger_classes(names).items():
+        folder.tree(_WRITTEN[name])
         try:
             logger = kind(**arguments[name])
             _ = logger.experiment  # begins here, not at the first validation

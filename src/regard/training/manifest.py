@@ -3,6 +3,7 @@
 import dataclasses
 import hashlib
 import json
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -11,6 +12,7 @@ from typing import TypeVar
 
 from regard.atomic_file import write_atomically
 from regard.errors import DataError, RunError
+from regard.regular_file import LARGEST_DATA, LARGEST_RECORD, open_regular, path_inside, read_text
 
 FORMAT = 1
 ABSENT = ""
@@ -35,13 +37,12 @@ class DataFile:
         Raises:
             DataError: the file cannot be read.
         """
-        place = path.resolve()
+        place, root = (Path(os.path.realpath(one)) for one in (path, folder))
         try:
             size, digest = place.stat().st_size, sha256(place)
         except OSError as error:
             raise DataError(f"{path}: {str(error.strerror).lower()}; check the path") from error
-        inside = place.is_relative_to(folder.resolve())
-        name = place.relative_to(folder.resolve()).as_posix() if inside else str(place)
+        name = place.relative_to(root).as_posix() if place.is_relative_to(root) else str(place)
         return cls(name, size, digest)
 
 
@@ -96,7 +97,15 @@ class ManifestFile:
 
     def __init__(self, folder: Path):
         self.folder = folder
-        self.path = folder / self.NAME
+
+    @property
+    def path(self) -> Path:
+        """The file.
+
+        Raises:
+            RunError: it is a link that leads out of the run folder.
+        """
+        return path_inside(self.folder, self.NAME)
 
     def read(self) -> Manifest:
         """The manifest; an empty one if there is no file, as in runs of version 0.1.
@@ -104,16 +113,17 @@ class ManifestFile:
         Raises:
             RunError: the file is damaged.
         """
+        path = self.path
         try:
-            return Manifest.from_json(self.path.read_text("utf-8"))
+            return Manifest.from_json(read_text(path, LARGEST_RECORD))
         except (FileNotFoundError, NotADirectoryError):
             return Manifest()
         except OSError as error:
-            raise RunError(f"cannot read {self.path}: {error.strerror}") from error
+            raise RunError(f"cannot read {path}: {error.strerror}") from error
         except (ValueError, RecursionError) as error:
             reason = str(error).splitlines()[0]
             raise RunError(
-                f"{self.path} is damaged ({reason}); restore it, or delete it to use the run without checksums"
+                f"{path} is damaged ({reason}); restore it, or delete it to use the run without checksums"
             ) from error
 
     def write(self, manifest: Manifest) -> None:
@@ -131,7 +141,7 @@ class ManifestFile:
         Args:
             path: the file, in the run folder.
         """
-        name = path.relative_to(self.folder).as_posix()
+        name = self._name(path)
 
         def before_replace(temporary: Path) -> None:
             before = self.read().files.get(name, (ABSENT,))
@@ -143,14 +153,14 @@ class ManifestFile:
     def record(self, paths: Iterable[Path]) -> None:
         """Record those files that exist and are not recorded yet, as they are."""
         manifest = self.read()
-        found = {path.relative_to(self.folder).as_posix(): path for path in paths if path.is_file()}
+        found = {self._name(path): path for path in paths if path.is_file()}
         new = {name: (sha256(path),) for name, path in found.items() if name not in manifest.files}
         if new:
             self.write(dataclasses.replace(manifest, files={**manifest.files, **new}))
 
     def forget(self, paths: Sequence[Path]) -> None:
         """Drop files that are deleted next."""
-        names = {path.relative_to(self.folder).as_posix() for path in paths}
+        names = {self._name(path) for path in paths}
         manifest = self.read()
         if names & manifest.files.keys():
             kept = {name: sums for name, sums in manifest.files.items() if name not in names}
@@ -162,7 +172,7 @@ class ManifestFile:
         Raises:
             RunError: the file was changed, or is missing.
         """
-        accepted = self.read().files.get(path.relative_to(self.folder).as_posix())
+        accepted = self.read().files.get(self._name(path))
         if accepted is None:
             return
         if not path.is_file():
@@ -178,7 +188,7 @@ class ManifestFile:
         """Verify every recorded file but the checkpoints, which are verified when they are read."""
         for name in self.read().files:
             if not name.endswith(".ckpt"):
-                self.verify(self.folder / name)
+                self.verify(path_inside(self.folder, name))
 
     def consistently(self, paths: Sequence[Path], load: Callable[[], Content]) -> Content:
         """Load files of the run, verified, while another process may be replacing them.
@@ -230,6 +240,10 @@ class ManifestFile:
         place = Path(began_in) / path
         return str(place) if place.exists() else given
 
+    def _name(self, path: Path) -> str:
+        # As the manifest has it; RunError for a link that leads out of the run folder.
+        return path_inside(self.folder, path.relative_to(self.folder)).relative_to(self.folder).as_posix()
+
     def _set(self, name: str, sums: tuple[str, ...]) -> None:
         manifest = self.read()
         self.write(dataclasses.replace(manifest, files={**manifest.files, name: sums}))
@@ -253,6 +267,6 @@ def _require_same(part: str, before: Sequence[DataFile] | None, now: Sequence[Da
 
 
 def sha256(path: Path) -> str:
-    """The SHA-256 sum of a file, in hexadecimal digits."""
-    with path.open("rb") as file:
+    """The SHA-256 sum of a regular file, in hexadecimal digits."""
+    with open_regular(path, LARGEST_DATA) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

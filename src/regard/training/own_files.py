@@ -35,6 +35,8 @@ def remove_own_files(folder: Path) -> None:
     Raises:
         RunError: a file cannot be deleted.
     """
+    if folder.is_symlink():
+        raise RunError(f"{folder} is a link; nothing is deleted through it")
     patterns = _patterns(folder)
     try:
         # The configuration goes last: until then, what is left is still known to be a run.

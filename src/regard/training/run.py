@@ -117,7 +117,7 @@ def _train(
     callback = RunCallback(folder, training, progress, batches, experiment, task.metrics, reporter)
     trainer.callbacks.append(callback)
     if processes.first:
-        folder.manifest.record(folder.path / name for name in task.files)
+        folder.manifest.record(folder.file(name) for name in task.files)
         require_space(folder.path, experiment.model)
         sizes = experiment.description
         reporter.print_line(f"{sizes} · {batches} batches an epoch · {parameters:,} parameters · {folder.path}")

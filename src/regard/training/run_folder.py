@@ -8,6 +8,7 @@ from typing import Any
 
 from regard.atomic_file import write_atomically
 from regard.errors import RunError
+from regard.regular_file import LARGEST_TEXT, open_text, path_inside, read_text, tree_inside
 from regard.training.config import RunConfig, run_sections
 from regard.training.manifest import ManifestFile
 from regard.training.run_replacement import new_place, require_replaceable, restore
@@ -31,6 +32,8 @@ class RunFolder:
 
     A task has more files: a translator its tokenizers, ``tokenizer-*.json``.
     Reading these files cannot execute code: YAML is read with the safe loader, checkpoints with ``weights_only``.
+    The folder itself may be a link, which somebody typed. Its files may come from somebody else, so every path in it is
+    asked of `file` or `tree`, each time that it is used: none leads out of the folder.
 
     Args:
         path: the folder. The constructor does not create it.
@@ -38,15 +41,51 @@ class RunFolder:
 
     def __init__(self, path: str | Path):
         self.path = Path(path)
-        self.config = self.path / "config.yaml"
-        self.model = self.path / "model.safetensors"
-        self.metrics = self.path / "metrics.csv"
-        self.samples = self.path / "samples.jsonl"
-        self.checkpoints = self.path / "checkpoints"
-        self.pictures = self.path / "pictures"
         self.manifest = ManifestFile(self.path)
         self.replaces: Path | None = None
         """The run that this new run replaces when it is complete."""
+
+    def file(self, name: str) -> Path:
+        """The path of a file or folder of the run, which need not exist.
+
+        Raises:
+            RunError: a link at the path, or at a folder above it, leads out of the run folder; or it is a pipe.
+        """
+        return path_inside(self.path, name)
+
+    def tree(self, name: str) -> Path:
+        """The path of a folder of the run, as `file`; nothing in it leads out of the run folder either."""
+        return tree_inside(self.path, name)
+
+    @property
+    def config(self) -> Path:
+        """``config.yaml``."""
+        return self.file("config.yaml")
+
+    @property
+    def model(self) -> Path:
+        """``model.safetensors``."""
+        return self.file("model.safetensors")
+
+    @property
+    def metrics(self) -> Path:
+        """``metrics.csv``."""
+        return self.file("metrics.csv")
+
+    @property
+    def samples(self) -> Path:
+        """``samples.jsonl``."""
+        return self.file("samples.jsonl")
+
+    @property
+    def checkpoints(self) -> Path:
+        """``checkpoints/``."""
+        return self.tree("checkpoints")
+
+    @property
+    def pictures(self) -> Path:
+        """``pictures/``."""
+        return self.tree("pictures")
 
     @classmethod
     def create(cls, path: str | Path, overwrite: bool = False) -> "RunFolder":
@@ -161,8 +200,9 @@ class RunFolder:
 
     def read_metrics(self) -> list[dict[str, float]]:
         """The rows of ``metrics.csv``, oldest first."""
+        path = self.metrics
         try:
-            with self.metrics.open(newline="", encoding="utf-8") as file:
+            with open_text(path, LARGEST_TEXT, newline="") as file:
                 table = csv.DictReader(file)
                 rows = [{name: float(value) for name, value in row.items()} for row in table]
         except FileNotFoundError:
@@ -185,8 +225,9 @@ class RunFolder:
 
     def read_samples(self) -> list[dict[str, Any]]:
         """The records of ``samples.jsonl``, oldest first."""
+        path = self.samples
         try:
-            lines = self.samples.read_text("utf-8").splitlines()
+            lines = read_text(path, LARGEST_TEXT).splitlines()
         except FileNotFoundError:
             return []
         except OSError as error:

@@ -3,12 +3,14 @@
 import json
 import os
 import socket
+import stat
 import time
 from contextlib import suppress
 from pathlib import Path
 
 from regard.atomic_file import write_atomically
 from regard.errors import MissingPartError, RunError
+from regard.regular_file import LARGEST_RECORD, path_inside, read_text
 
 LOCK, OWNER = ".lock", ".in-use.json"
 
@@ -26,7 +28,7 @@ class RunLock:
 
     def __init__(self, folder: Path):
         self.folder = folder
-        self._lock = _file_lock(folder / LOCK)
+        self._lock = _file_lock(_lock_path(folder))
 
     def acquire(self) -> "RunLock":
         """Lock the folder.
@@ -48,7 +50,7 @@ class RunLock:
             "process": os.getpid(), "start": _start_of(os.getpid()), "since": time.time(), "host": socket.gethostname()
         }  # fmt: skip
         try:
-            write_atomically(self.folder / OWNER, json.dumps(owner).encode())
+            write_atomically(path_inside(self.folder, OWNER), json.dumps(owner).encode())
         except BaseException:
             self._lock.release()
             raise
@@ -61,7 +63,7 @@ class RunLock:
     def _owner(self) -> str:
         # Who holds the lock, as text; empty if it is not known (a process that has not yet written it).
         with suppress(OSError, ValueError, TypeError, KeyError):
-            owner = json.loads((self.folder / OWNER).read_text("utf-8"))
+            owner = json.loads(read_text(path_inside(self.folder, OWNER), LARGEST_RECORD))
             since = time.localtime(float(owner["since"]))
             today = time.localtime()[:3] == since[:3]
             number, host = int(owner["process"]), str(owner["host"])
@@ -70,6 +72,16 @@ class RunLock:
                 text = f" by a process that process {number} started; process {number} itself has ended"
             return text
         return ""
+
+
+def _lock_path(folder: Path) -> Path:
+    # To lock a file empties it: a link, or another name of somebody's file, is not the file that regard made.
+    path = path_inside(folder, LOCK)
+    with suppress(FileNotFoundError, NotADirectoryError):
+        status = os.lstat(path)
+        if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
+            raise RunError(f"cannot lock {folder}: {path} is a link, or no file that regard made; delete it")
+    return path
 
 
 def _start_of(process: int) -> int | None:

@@ -171,7 +171,7 @@ class Evaluation(ABC):
 
     def write(self, folder: "RunFolder", name: str) -> list[Path]:
         """Write ``evaluation-<name>.json`` into the run folder, and what else the task has; returns the files."""
-        path = folder.path / f"evaluation-{name}.json"
+        path = folder.file(f"evaluation-{name}.json")
         write_atomically(path, (json.dumps(self.to_dict(), indent=2, ensure_ascii=False) + "\n").encode())
         return [path]
 

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from regard.errors import MissingPartError, RunError
+from regard.regular_file import LARGEST_RECORD, read_text
 
 
 def read_yaml(path: Path) -> Any:
@@ -14,7 +15,7 @@ def read_yaml(path: Path) -> Any:
     """
     yaml = _yaml()
     try:
-        return yaml.safe_load(path.read_text("utf-8"))
+        return yaml.safe_load(read_text(path, LARGEST_RECORD))
     except OSError as error:
         raise RunError(f"cannot read {path}: {error.strerror or error}") from error
     except UnicodeDecodeError as error:

@@ -14,6 +14,7 @@ from torch import distributed, nn
 
 from regard.atomic_file import AtomicFile
 from regard.errors import DataError, KindError
+from regard.regular_file import LARGEST_TEXT, path_inside, read_text
 from regard.shapes import kind_of
 from regard.watching.corpus import Batch
 from regard.watching.statistics_of_heads import Sums
@@ -129,7 +130,7 @@ class State:
     def _read(self, folder: Path) -> None:
         for path in sorted(folder.glob("run-*.json")):
             try:
-                given = json.loads(path.read_text(encoding="utf-8"))
+                given = json.loads(read_text(path_inside(folder, path.name), LARGEST_TEXT))
                 made_of, version = given.pop("made_of"), given.pop("version")
                 part = Part.from_json(given)
                 number = int(path.stem.split("-")[1])
@@ -151,7 +152,7 @@ class State:
         """
         if self._folder is None:
             return
-        path = self._folder / f"run-{self._run:04d}-process-{part.rank}-of-{part.processes}.json"
+        path = path_inside(self._folder, f"run-{self._run:04d}-process-{part.rank}-of-{part.processes}.json")
         with AtomicFile(path) as temporary:
             temporary.write_text(
                 json.dumps({"version": VERSION, "made_of": self._made_of, **part.to_json()}), encoding="utf-8"
@@ -186,7 +187,7 @@ class State:
             yield
             return
         self._folder.mkdir(parents=True, exist_ok=True)
-        with (self._folder / ".lock").open("a") as file:
+        with path_inside(self._folder, ".lock").open("a") as file:
             try:
                 import fcntl
 

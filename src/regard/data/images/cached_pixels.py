@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from regard.atomic_file import AtomicFile
 from regard.data.cache import cache_folder, writing_cache
 from regard.errors import DataError
+from regard.regular_file import LARGEST_DATA, require_regular
 
 
 def cached_pixels(key: str, shape: tuple[int, ...], rows: Iterable[NDArray[np.uint8]]) -> NDArray[np.uint8]:
@@ -28,6 +29,7 @@ def cached_pixels(key: str, shape: tuple[int, ...], rows: Iterable[NDArray[np.ui
         with writing_cache(path.parent):
             _write(path, shape, rows)
     try:
+        require_regular(path, LARGEST_DATA)
         return np.load(path, mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
         raise DataError(f"{path}: this file of the cache is damaged; delete it") from error

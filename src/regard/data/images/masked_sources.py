@@ -45,13 +45,13 @@ def open_masked(source: str | Path, *, limit: int | None = None) -> list[MaskedI
         raise DataError(
             f"{path}: {missing}give a folder with {IMAGES} and {' or '.join(MASKS)}, or a table ({', '.join(TABLES)})"
         )
-    if not path.is_file():
+    if not path.exists():
         raise DataError(f"{path}: no such file; check the path")
     try:
         rows = _scenes(path) if _is_of_scenes(path) else _of_table(path)
         found = [row for _, row in zip(range(limit), rows, strict=False)] if limit is not None else list(rows)
     except OSError as error:
-        raise DataError(f"{path}: cannot be read ({error.strerror}); check its permissions") from error
+        raise DataError(f"{path}: cannot be read ({error.strerror}); check the file") from error
     if not found:
         raise DataError(f"{path}: there are no rows; it should hold an image a row")
     return found

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from regard.atomic_file import write_atomically
 from regard.errors import DataError, RunError
+from regard.regular_file import LARGEST_TEXT, read_text
 
 MOST_SIDE = 8192
 
@@ -58,7 +59,7 @@ class PixelClasses:
             RunError: the file is missing or damaged.
         """
         try:
-            content = json.loads(path.read_text(encoding="utf-8"))
+            content = json.loads(read_text(path, LARGEST_TEXT))
             names, height, width = content["classes"], content["height"], content["width"]
             if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
                 raise ValueError("classes must be texts")

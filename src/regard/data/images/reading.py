@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.errors import DataError, MissingPartError
+from regard.regular_file import LARGEST_IMAGE, open_regular
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -162,12 +163,12 @@ def _content(source: ImageSource, name: str) -> Iterator[Any]:
     try:
         if path.is_dir():
             raise DataError(f"{name}: is a folder, not an image")
-        file = path.open("rb")
+        file = open_regular(path, LARGEST_IMAGE)
     except FileNotFoundError as error:
         raise DataError(f"{name}: no such file; check the path") from error
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
-        raise DataError(f"{name}: cannot be read ({reason}); check its permissions") from error
+        raise DataError(f"{name}: cannot be read ({reason}); check the file") from error
     with file:
         if not file.read(1):
             raise DataError(f"{name}: the file is empty")

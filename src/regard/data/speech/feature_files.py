@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.errors import DataError
+from regard.regular_file import require_regular
 
 MOST_FRAMES = 360_000
 """Frames of the longest file that is read: an hour of 100 frames a second."""
@@ -27,6 +28,7 @@ def read_features(path: Path, name: str | None = None) -> NDArray[np.float32]:
     where = name or str(path)
     try:
         # Mapped: a file that is shorter than its header says is refused before memory is taken.
+        require_regular(path, 8 * MOST_FRAMES * MOST_FEATURES + (1 << 20))  # numbers of 8 bytes, and a header
         array = np.load(path, mmap_mode="r", allow_pickle=False)
     except FileNotFoundError as error:
         raise DataError(f"{where}: no such file; check the path") from error

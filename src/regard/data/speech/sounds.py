@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.errors import ArgumentError, DataError, MissingPartError
+from regard.regular_file import read_bytes
 
 if TYPE_CHECKING:
     import soundfile
@@ -20,6 +21,9 @@ LONGEST_SECONDS = 3600.0
 
 MOST_SAMPLES = 1 << 28
 """Samples of all channels of the largest sound that is read: 1 GiB as float32."""
+
+LARGEST_SOUND = 8 * MOST_SAMPLES + (1 << 20)
+"""Bytes of a file of sound: samples of at most 8 bytes, and a header."""
 
 LOWEST_RATE, HIGHEST_RATE = 1_000, 768_000
 """Sampling rates that a sound may have, in Hz."""
@@ -114,15 +118,12 @@ def _content(path: Path, where: str) -> bytes:
     try:
         if path.is_dir():
             raise DataError(f"{where}: is a folder; name a sound in it")
-        size = path.stat().st_size
-        if size > 8 * MOST_SAMPLES + (1 << 20):  # samples of at most 8 bytes, and a header
-            raise DataError(f"{where}: has {size:,} bytes, too many for a sound; cut it into parts")
-        content = path.read_bytes()
+        content = read_bytes(path, LARGEST_SOUND)
     except FileNotFoundError as error:
         raise DataError(f"{where}: no such file; check the path") from error
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
-        raise DataError(f"{where}: cannot be read ({reason}); check its permissions") from error
+        raise DataError(f"{where}: cannot be read ({reason}); check the file") from error
     if not content:
         raise DataError(f"{where}: the file is empty; it should hold a sound")
     return content

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from regard.data.text import readers
 from regard.errors import DataError
+from regard.regular_file import LARGEST_DATA, require_regular
 
 log = logging.getLogger("regard")
 
@@ -106,12 +107,12 @@ def _rows(path: Path, first: str | None, second: str | None) -> Iterator[tuple[s
             "folder of sounds for each label"
         )
     try:
-        if not path.stat().st_size:
+        if not require_regular(path, LARGEST_DATA):
             raise DataError(f"{path}: the file is empty; it should list sounds and texts")
     except FileNotFoundError as error:
         raise DataError(f"{path}: no such file; check the path") from error
     except OSError as error:
-        raise DataError(f"{path}: cannot be read ({error.strerror}); check its permissions") from error
+        raise DataError(f"{path}: cannot be read ({error.strerror}); check the file") from error
     names = readers.column_names(path)
     if len(names) != 2:
         for option, name in (("--sound-column", first), ("--text-column", second)):

@@ -9,6 +9,7 @@ from regard.data.cache import fingerprint, require_datasets
 from regard.data.text.readers import Pair
 from regard.data.text.sources import Source, open_pairs, pair_table
 from regard.errors import ArgumentError, DataError, KindError
+from regard.regular_file import LARGEST_RECORD, read_text
 
 if TYPE_CHECKING:
     import datasets
@@ -115,10 +116,10 @@ def label_text(label: object) -> str | None:
 def _read(files: Sequence[Path]) -> Iterator[Pair]:
     for path in files:
         try:
-            yield path.read_text(encoding="utf-8-sig"), path.parent.name
+            yield read_text(path, LARGEST_RECORD, "utf-8-sig"), path.parent.name
         except UnicodeDecodeError as error:
             raise DataError(
                 f"{path}: is not valid UTF-8 (byte at offset {error.start}); save or convert the file as UTF-8"
             ) from error
         except OSError as error:
-            raise DataError(f"{path}: cannot be read ({error.strerror}); check its permissions") from error
+            raise DataError(f"{path}: cannot be read ({error.strerror}); check the file") from error

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from regard.atomic_file import write_atomically
 from regard.errors import DataError, RunError
+from regard.regular_file import LARGEST_TEXT, read_text
 
 if TYPE_CHECKING:
     import datasets
@@ -88,7 +89,7 @@ class Labels:
             RunError: the file is missing, or is not a complete list of labels.
         """
         try:
-            names = json.loads(path.read_text(encoding="utf-8"))["labels"]
+            names = json.loads(read_text(path, LARGEST_TEXT))["labels"]
             if not all(isinstance(name, str) for name in names) or len(set(names)) < 2 or len(set(names)) != len(names):
                 raise ValueError("it needs two or more different names")
         except OSError as error:

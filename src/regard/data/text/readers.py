@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from regard.errors import DataError
+from regard.regular_file import LARGEST_DATA, open_regular, require_regular
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -27,7 +28,7 @@ _CHUNK = 1 << 20  # bytes
 def text_lines(path: Path) -> Iterator[str]:
     """The lines of a UTF-8 file without line ends (LF or CRLF) and byte order mark."""
     offset = 0
-    with path.open("rb") as file:
+    with open_regular(path, LARGEST_DATA) as file:
         for number in itertools.count(1):
             raw = file.readline(_LONGEST_LINE)
             if not raw:
@@ -57,7 +58,7 @@ def not_utf8(path: Path, line: int, offset: int, byte: int) -> DataError:
 def count_lines(path: Path) -> int:
     """The number of lines of a file; a last line without a line end counts."""
     lines, last = 0, b"\n"
-    with path.open("rb") as file:
+    with open_regular(path, LARGEST_DATA) as file:
         while chunk := file.read(_CHUNK):
             lines += chunk.count(b"\n")
             last = chunk[-1:]
@@ -128,7 +129,7 @@ def json_objects(
     path: Path, source_column: str | None, target_column: str | None, numbers: bool = False
 ) -> Iterator[Pair]:
     """JSON objects, one on each line or all in one array."""
-    with path.open("rb") as file:
+    with open_regular(path, LARGEST_DATA) as file:
         start = file.read(_CHUNK).removeprefix(codecs.BOM_UTF8).lstrip()
     records = _json_array(path) if start.startswith(b"[") else _json_lines(path)
     chosen: tuple[str, str] | None = None
@@ -152,12 +153,12 @@ def record_places(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         DataError: the file cannot be read, or a row has other columns than the header, or is no JSON object.
     """
     try:
-        with path.open("rb") as file:
+        with open_regular(path, LARGEST_DATA) as file:
             start = file.read(_CHUNK).removeprefix(codecs.BOM_UTF8).lstrip()
     except FileNotFoundError as error:
         raise DataError(f"{path}: no such file; check the path") from error
     except OSError as error:
-        raise DataError(f"{path}: cannot be read ({error.strerror}); check its permissions") from error
+        raise DataError(f"{path}: cannot be read ({error.strerror}); check the file") from error
     if not start:
         raise DataError(f"{path}: the file is empty")
     if path.suffix.lower() in (".tsv", ".csv"):
@@ -213,7 +214,7 @@ def _json_array(path: Path) -> Iterator[tuple[str, Any]]:
 
 def _decoded(path: Path) -> Iterator[str]:
     decoder, before, line = codecs.getincrementaldecoder("utf-8")(), 0, 1
-    with path.open("rb") as file:
+    with open_regular(path, LARGEST_DATA) as file:
         while True:
             chunk = file.read(_CHUNK)
             pending = decoder.getstate()[0]
@@ -236,6 +237,7 @@ def parquet(path: Path, source_column: str | None, target_column: str | None, nu
     import pyarrow.parquet
 
     try:
+        require_regular(path, LARGEST_DATA)
         with pyarrow.parquet.ParquetFile(path, memory_map=True) as file:
             yield from record_batches(str(path), file.iter_batches(), source_column, target_column, numbers)
     except pa.ArrowException as error:
@@ -303,7 +305,8 @@ def column_names(path: Path) -> list[str]:
         import pyarrow.parquet
 
         try:
-            table = pyarrow.parquet.read_schema(path).empty_table()
+            with open_regular(path, LARGEST_DATA) as file:
+                table = pyarrow.parquet.read_schema(file).empty_table()
         except pa.ArrowException as error:
             raise DataError(f"{path}: is not a Parquet file, or is damaged ({_first_line(error)})") from error
         while any(pa.types.is_struct(field.type) for field in table.schema):
@@ -313,7 +316,7 @@ def column_names(path: Path) -> list[str]:
         lines = text_lines(path)
         names = next(lines, "").split("\t") if suffix == ".tsv" else next(csv.reader(line + "\n" for line in lines), [])
         return [name.strip() for name in names]
-    with path.open("rb") as file:
+    with open_regular(path, LARGEST_DATA) as file:
         start = file.read(_CHUNK).removeprefix(codecs.BOM_UTF8).lstrip()
     _, record = next(_json_array(path) if start.startswith(b"[") else _json_lines(path), ("", None))
     return list(_flat(record)) if isinstance(record, dict) else []

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from regard.data.text.readers import not_utf8
 from regard.errors import DataError
+from regard.regular_file import LARGEST_DATA, open_regular
 
 SUFFIX = ".txt"
 """Files of a folder that are read."""
@@ -56,7 +57,7 @@ def _files_of(part: str | os.PathLike[str]) -> list[Path]:
             if not files:
                 raise DataError(f"{path}: the folder has no {SUFFIX} files; give a pattern, such as '{path}/*.md'")
             return files
-        if path.is_file():
+        if path.exists():
             return [path]
         if glob.has_magic(text):
             files = sorted(file for file in map(Path, glob.glob(text, recursive=True)) if file.is_file())
@@ -82,7 +83,7 @@ def text_blocks(path: Path) -> Iterator[str]:
     size = offset = 0
     line, begun = 1, False
     try:
-        with path.open("rb") as file:
+        with open_regular(path, LARGEST_DATA) as file:
             while raw := file.readline(_LONGEST_PIECE):
                 pending = len(decoder.getstate()[0])
                 try:
@@ -102,6 +103,6 @@ def text_blocks(path: Path) -> Iterator[str]:
             if unfinished := decoder.getstate()[0]:
                 raise not_utf8(path, line, offset - len(unfinished), unfinished[0])
     except OSError as error:
-        raise DataError(f"{path}: cannot be read ({error.strerror}); check its permissions") from error
+        raise DataError(f"{path}: cannot be read ({error.strerror}); check the file") from error
     if joined := "".join(block):
         yield joined

@@ -14,6 +14,7 @@ from regard.data.cache import cached_table, fingerprint, require_datasets
 from regard.data.text import readers
 from regard.data.text.readers import Pair
 from regard.errors import ArgumentError, DataError
+from regard.regular_file import LARGEST_DATA, open_regular
 
 if TYPE_CHECKING:
     import datasets
@@ -110,13 +111,13 @@ def _check_file(path: Path) -> None:
     try:
         if path.is_dir():
             raise DataError(f"{path}: is a folder; name the file inside it")
-        with path.open("rb") as file:
+        with open_regular(path, LARGEST_DATA) as file:
             if not file.read(1):
                 raise DataError(f"{path}: the file is empty; it should hold sentences")
     except FileNotFoundError as error:
         raise DataError(f"{path}: no such file; check the path") from error
     except OSError as error:
-        raise DataError(f"{path}: cannot be read ({error.strerror}); check its permissions") from error
+        raise DataError(f"{path}: cannot be read ({error.strerror}); check the file") from error
 
 
 def _read(

@@ -9,13 +9,13 @@ import json
 import os
 from collections.abc import Iterable, Sequence
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from regard.atomic_file import write_atomically
 from regard.errors import ArgumentError, DataError, MissingPartError, RunError, UnknownNameError
+from regard.regular_file import LARGEST_TEXT, read_text
 
 if TYPE_CHECKING:
     import tokenizers
@@ -166,7 +166,7 @@ class TextTokenizer:
             RunError: the file is missing, or is not a complete tokenizer of running text.
         """
         try:
-            return cls(*_parts_of(json.loads(Path(path).read_text(encoding="utf-8"))))
+            return cls(*_parts_of(json.loads(read_text(path, LARGEST_TEXT))))
         except OSError as error:
             raise RunError(f"{path}: the tokenizer cannot be read ({error.strerror}); is this a run folder?") from error
         except (ValueError, RecursionError) as error:

@@ -9,13 +9,13 @@ import json
 import os
 from collections.abc import Iterable, Sequence
 from itertools import repeat
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from regard.atomic_file import write_atomically
 from regard.data.text.tokenizer_file import KINDS, MARK, PATTERNS, SPECIAL, parts_of
 from regard.data.text.words import character_class, word_spans
 from regard.errors import ArgumentError, DataError, MissingPartError, RunError, UnknownNameError
+from regard.regular_file import LARGEST_TEXT, read_text
 
 if TYPE_CHECKING:
     import tokenizers
@@ -258,7 +258,7 @@ class Tokenizer:
             RunError: the file is missing, or is not a complete tokenizer.
         """
         try:
-            state = json.loads(Path(path).read_text(encoding="utf-8"))
+            state = json.loads(read_text(path, LARGEST_TEXT))
             return cls(*parts_of(state))
         except OSError as error:
             raise RunError(f"{path}: the tokenizer cannot be read ({error.strerror}); is this a run folder?") from error

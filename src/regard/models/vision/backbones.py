@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.errors import ArgumentError, DataError, MissingPartError, UnknownNameError
+from regard.regular_file import LARGEST_DATA, require_regular
 
 PACKAGES = ("torchvision", "timm")
 
@@ -249,9 +250,10 @@ def _imported(package: str) -> Any:
 
 
 def _tensors(path: Path) -> dict[str, Tensor]:
-    if not path.is_file():
+    if not path.exists():
         raise DataError(f"{path}: no such file of weights; check the path")
     try:
+        require_regular(path, LARGEST_DATA)
         if path.suffix == ".safetensors":
             import safetensors.torch
 

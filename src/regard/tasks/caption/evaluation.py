@@ -101,7 +101,7 @@ class Evaluation(task.Evaluation):
         for one, row in zip(self.found, self.rows, strict=True):
             cells = row.picture.name, one.text, f"{one.score:.4f}", " | ".join(row.texts)
             writer.writerow([" ".join(cell.replace("\\", "/").split()) for cell in cells])
-        path = folder.path / f"evaluation-{name}.tsv"
+        path = folder.file(f"evaluation-{name}.tsv")
         write_atomically(path, text.getvalue().encode())
         folder.make_pictures()
         return [*paths, path, *draw_captions(folder.pictures, self.found[:DRAWN], f"caption-{name}")]

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from pathlib import Path
 
+from regard.regular_file import path_inside
 from regard.tasks.caption.caption import Caption
 
 
@@ -26,5 +27,5 @@ def draw_captions(folder: Path, found: Iterable[Caption], prefix: str = "caption
         if weights is None or not one.words:
             continue
         figure = image_overlays(one.image.shown, weights, one.word_texts, one.grid, box=one.image.box, title=one.text)
-        paths.append(save(figure, folder / f"{prefix}-{number}.png"))
+        paths.append(save(figure, path_inside(folder, f"{prefix}-{number}.png")))
     return paths

@@ -144,7 +144,7 @@ def write_bundled(folder: RunFolder, texts: int) -> None:
 
     if not bundled_path(folder, "train").is_file():
         sizes = {"train": texts, "validation": BUNDLED_VALIDATION, "test": BUNDLED_TEST}
-        write_reviews(folder.path / "corpus", sizes, BUNDLED_SEED)
+        write_reviews(folder.tree("corpus"), sizes, BUNDLED_SEED)
 
 
 def write_bundled_test(folder: str) -> str:

@@ -13,6 +13,7 @@ from torch.nn import functional as F
 from regard.data.text.labelled import labelled_lists, open_labelled
 from regard.data.text.words import word_spans
 from regard.errors import DataError
+from regard.regular_file import LARGEST_DATA, open_text
 from regard.tasks.classify.classification import words_of
 from regard.tasks.classify.trained_classifier import Outputs, TrainedClassifier
 from regard.tasks.label_evaluation import LabelEvaluation
@@ -158,7 +159,7 @@ def read_deciding(data: Any, texts: int) -> list[frozenset[int]] | None:
     if path.suffix != ".tsv" or not path.is_file():
         return None
     found: list[frozenset[int]] = []
-    with path.open(encoding="utf-8-sig", newline="") as file:
+    with open_text(path, LARGEST_DATA, "utf-8-sig", newline="") as file:
         rows = csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE)
         if DECIDING_COLUMN not in (rows.fieldnames or ()):
             return None

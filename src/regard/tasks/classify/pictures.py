@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from pathlib import Path
 
+from regard.regular_file import path_inside
 from regard.tasks.classify.classification import Classification
 
 
@@ -24,5 +25,7 @@ def draw_words(folder: Path, found: Iterable[Classification]) -> list[Path]:
         if one.weights is None or not one.words:
             continue
         title = f"{one.text} {one.probabilities[one.text]:.3f}"
-        paths.append(save(word_weights(one.words, one.weights, title=title), folder / f"words-{number}.png"))
+        paths.append(
+            save(word_weights(one.words, one.weights, title=title), path_inside(folder, f"words-{number}.png"))
+        )
     return paths

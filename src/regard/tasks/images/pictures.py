@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from pathlib import Path
 
+from regard.regular_file import path_inside
 from regard.tasks.images.image_label import ImageLabel
 
 
@@ -26,5 +27,5 @@ def draw_images(folder: Path, found: Iterable[ImageLabel], prefix: str = "image"
             continue
         label = f"{one.text} {one.probabilities[one.text]:.3f}"
         figure = image_overlays(one.image.shown, one.weights[None], [label], one.grid, box=one.image.box)
-        paths.append(save(figure, folder / f"{prefix}-{number}.png"))
+        paths.append(save(figure, path_inside(folder, f"{prefix}-{number}.png")))
     return paths

@@ -57,7 +57,7 @@ class ImagesTask(Task):
 
 def labels_path(folder: RunFolder) -> Path:
     """The names of the labels in a run folder, in the order of the model's outputs."""
-    return folder.path / "labels.json"
+    return folder.file("labels.json")
 
 
 TASK = ImagesTask()

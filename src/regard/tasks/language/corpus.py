@@ -110,7 +110,7 @@ def _write_bundled(folder: RunFolder, sentences: int) -> None:
 
     if not bundled_path(folder, "train", SUFFIX).is_file():
         sizes = {"train": sentences, "validation": BUNDLED_VALIDATION, "test": BUNDLED_TEST}
-        write_text(folder.path / "corpus", sizes, BUNDLED_SEED)
+        write_text(folder.tree("corpus"), sizes, BUNDLED_SEED)
 
 
 def _tokenizer(run: LanguageRun, folder: RunFolder, files: tuple[Path, ...]) -> TextTokenizer:

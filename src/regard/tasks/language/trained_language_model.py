@@ -19,6 +19,7 @@ from regard.models.language_model import LanguageModel
 from regard.models.search import TokenChoice
 from regard.models.text_continuation import continue_tokens
 from regard.pictures.fonts import visible
+from regard.regular_file import path_inside
 from regard.tasks.language.config import EvaluationConfig, PredictionConfig
 from regard.tasks.language.running_tokens import token_axis
 from regard.tasks.language.task import TASK, LanguageRun
@@ -195,7 +196,9 @@ class TrainedLanguageModel(Trained):
             title = (
                 f"Self-attention of layer {layer} of {layers}, mean of {heads} heads; each row is a token that attends"
             )
-            paths.append(save(alignment(weights, tokens, tokens, title=title), folder / f"attention-{number}.png"))
+            paths.append(
+                save(alignment(weights, tokens, tokens, title=title), path_inside(folder, f"attention-{number}.png"))
+            )
         return paths
 
     def _continued(self, text: str, number: int, options: PredictionConfig) -> Continuation:

@@ -62,9 +62,9 @@ def open_corpora(run: SegmentationRun, folder: RunFolder) -> Corpora:
     config = run.data
     if config.bundled and not bundled_path(folder, "train").is_file():
         parts = {"train": config.bundled, "validation": BUNDLED_VALIDATION, "test": BUNDLED_TEST}
-        test = write_streets(folder.path / "corpus", parts)["test"]
+        test = write_streets(folder.tree("corpus"), parts)["test"]
         for number, scene in enumerate(open_masked(test, limit=BUNDLED_EXAMPLES), start=1):
-            Image.fromarray(scene.load().pixels).save(folder.path / "corpus" / f"test-{number}.png")
+            Image.fromarray(scene.load().pixels).save(folder.tree("corpus") / f"test-{number}.png")
     warn_of_training_data(config)
     source = part_source(folder, run, "train")
     assert source is not None, "checked by the configuration"

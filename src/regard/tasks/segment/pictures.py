@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from pathlib import Path
 
+from regard.regular_file import path_inside
 from regard.tasks.segment.segmentation import Segmentation
 
 
@@ -24,5 +25,5 @@ def draw_segments(folder: Path, found: Iterable[Segmentation]) -> list[Path]:
         attention = None if one.weights is None else PixelAttention(one.weights, one.cell, one.pixel)
         title = Path(one.image).name
         figure = segments(one.pixels, one.classes, one.names, attention=attention, title=title)
-        paths.append(save(figure, folder / f"segments-{number}.png"))
+        paths.append(save(figure, path_inside(folder, f"segments-{number}.png")))
     return paths

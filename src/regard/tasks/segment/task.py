@@ -61,7 +61,7 @@ class SegmentTask(Task):
 
 def classes_path(folder: RunFolder) -> Path:
     """The classes in a run folder, in the order of the model's outputs."""
-    return folder.path / "classes.json"
+    return folder.file("classes.json")
 
 
 def part_source(folder: RunFolder, config: SegmentationRun, part: str) -> str | None:

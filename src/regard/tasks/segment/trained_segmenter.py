@@ -25,6 +25,7 @@ from regard.errors import ArgumentError, DataError, RunError
 from regard.explanations.model_attention import ModelAttention
 from regard.models.vision.segmenter import Segmenter
 from regard.records import GridAxis
+from regard.regular_file import path_inside
 from regard.tasks.run_data import load_files_and_model, on_device
 from regard.tasks.segment.config import EvaluationConfig, PredictionConfig, pixel_of
 from regard.tasks.segment.experiment import class_shares
@@ -78,7 +79,7 @@ class TrainedSegmenter(Trained):
             ]
         if options.masks is not None:
             for one in found:
-                save_png(Path(options.masks) / f"{Path(one.image).stem}.png", one.classes)
+                save_png(path_inside(options.masks, f"{Path(one.image).stem}.png"), one.classes)
         return found
 
     def remarks(self, predictions: Sequence[Prediction], options: PredictionConfig) -> list[str]:

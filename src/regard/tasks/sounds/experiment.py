@@ -102,7 +102,7 @@ def write_bundled(folder: RunFolder, sounds: int) -> None:
 
     if not bundled_path(folder, "train").is_file():
         sizes = {"train": sounds, "validation": BUNDLED_VALIDATION, "test": BUNDLED_TEST}
-        write_speech(folder.path / "corpus", sizes, BUNDLED_SEED, words=1)
+        write_speech(folder.tree("corpus"), sizes, BUNDLED_SEED, words=1)
 
 
 def write_bundled_test(folder: str) -> str:

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from pathlib import Path
 
+from regard.regular_file import path_inside
 from regard.tasks.sounds.trained_listener import SoundLabel
 
 
@@ -27,5 +28,5 @@ def draw_labels(folder: Path, found: Iterable[SoundLabel]) -> list[Path]:
         rows = [one.text] if heads == 1 else [f"{one.text}, query {head}" for head in range(heads)]
         title = f"{one.sound.name}: {one.text} {one.probabilities[one.text]:.3f}"
         figure = sound_alignment(one.weights, one.sound.spectrogram(), rows, one.sound.seconds, title=title)
-        paths.append(save(figure, folder / f"sound-{number}.png"))
+        paths.append(save(figure, path_inside(folder, f"sound-{number}.png")))
     return paths

@@ -61,4 +61,4 @@ TASK = SoundsTask()
 
 def labels_path(folder: RunFolder) -> Path:
     """The labels in a run folder."""
-    return folder.path / "labels.json"
+    return folder.file("labels.json")

@@ -59,7 +59,7 @@ def open_corpora(run: SummaryRun, folder: RunFolder) -> Corpora:
     _check_parts(config, folder)
     if config.bundled and not bundled_path(folder, "train").is_file():
         sizes = {"train": config.bundled, "validation": BUNDLED_VALIDATION, "test": BUNDLED_TEST}
-        write_articles(folder.path / "corpus", sizes, BUNDLED_SEED)
+        write_articles(folder.tree("corpus"), sizes, BUNDLED_SEED)
     train = open_part(config, folder, "train")
     if config.validation or config.bundled:
         validation = open_part(config, folder, "validation")

@@ -86,8 +86,8 @@ class Evaluation(task.Evaluation):
         """Write the numbers, and the summaries (``evaluation-<name>.txt``)."""
         paths = task.Evaluation.write(self, folder, name)
         text = "".join(one.summary.replace("\n", " ") + "\n" for one in self.summaries)
-        write_atomically(folder.path / f"evaluation-{name}.txt", text.encode())
-        return [*paths, folder.path / f"evaluation-{name}.txt"]
+        write_atomically(folder.file(f"evaluation-{name}.txt"), text.encode())
+        return [*paths, folder.file(f"evaluation-{name}.txt")]
 
 
 def evaluate(

@@ -96,7 +96,7 @@ class Evaluation(task.Evaluation):
             f"{found.sound.name}\t{reference}\t{found.text}\n"
             for reference, found in zip(self.references, self.transcriptions, strict=True)
         ]
-        path = folder.path / f"evaluation-{name}.txt"
+        path = folder.file(f"evaluation-{name}.txt")
         write_atomically(path, "".join(["sound\treference\ttranscription\n", *rows]).encode())
         return [*paths, path]
 

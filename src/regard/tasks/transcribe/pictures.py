@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from pathlib import Path
 
+from regard.regular_file import path_inside
 from regard.tasks.transcribe.trained_transcriber import Transcription
 
 
@@ -27,5 +28,5 @@ def draw_transcriptions(folder: Path, found: Iterable[Transcription], prefix: st
         figure = sound_alignment(
             one.weights, one.sound.spectrogram(), one.tokens, one.sound.seconds, title=f"{one.sound.name}: {one.text}"
         )
-        paths.append(save(figure, folder / f"{prefix}-{number}.png"))
+        paths.append(save(figure, path_inside(folder, f"{prefix}-{number}.png")))
     return paths

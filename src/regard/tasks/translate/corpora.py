@@ -118,7 +118,7 @@ def write_bundled(folder: RunFolder, pairs: int) -> None:
 
     if not bundled_path(folder, "train").is_file():
         sizes = {"train": pairs, "validation": BUNDLED_VALIDATION, "test": BUNDLED_TEST}
-        write_corpus(folder.path / "corpus", sizes, BUNDLED_SEED)
+        write_corpus(folder.tree("corpus"), sizes, BUNDLED_SEED)
 
 
 def write_bundled_test(folder: str) -> str:

@@ -17,6 +17,7 @@ from regard.data.text.batches import BatchLoader, PairBatch, encode_pairs
 from regard.data.text.sources import open_pairs
 from regard.errors import DataError
 from regard.models.search import MinimumRisk
+from regard.regular_file import LARGEST_DATA, open_text
 from regard.tasks.translate.pictures import draw_lengths
 from regard.tasks.translate.text_metrics import LengthBin, bleu_by_length, text_scores
 from regard.tasks.translate.trained_translator import TrainedTranslator, Translation
@@ -74,9 +75,9 @@ class Evaluation(task.Evaluation):
         """Write the numbers, the translations (``evaluation-<name>.txt``) and a picture of BLEU by length."""
         paths = task.Evaluation.write(self, folder, name)
         text = "".join(translation.text.replace("\n", " ") + "\n" for translation in self.translations)
-        write_atomically(folder.path / f"evaluation-{name}.txt", text.encode())
+        write_atomically(folder.file(f"evaluation-{name}.txt"), text.encode())
         picture = draw_lengths(folder, self.by_length, f"bleu-by-length-{name}")
-        return [*paths, folder.path / f"evaluation-{name}.txt", *([picture] if picture else [])]
+        return [*paths, folder.file(f"evaluation-{name}.txt"), *([picture] if picture else [])]
 
 
 def evaluate(
@@ -236,7 +237,7 @@ def read_alignments(data: Any, pairs: int) -> list[Alignment] | None:
     path = Path(data) if isinstance(data, (str, Path)) else Path()
     if not path.is_file():
         return None
-    with path.open(encoding="utf-8-sig", newline="") as file:
+    with open_text(path, LARGEST_DATA, "utf-8-sig", newline="") as file:
         if path.suffix == ".tsv":
             rows: Any = csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE)
             if ALIGNMENT_COLUMN not in (rows.fieldnames or ()):

@@ -1,0 +1,70 @@
+"""A file that somebody else may have made is opened by `regard.regular_file`, and a run's paths come from its folder."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parents[2] / "src" / "regard"
+
+OWN = {
+    "atomic_file.py": "its own temporary file",
+    "data/text/corpus_files.py": "a temporary file of an AtomicFile",
+    "data/images/cached_pixels.py": "a temporary file of an AtomicFile, and a checked file",
+    "data/images/scene_captions.py": "a temporary file of an AtomicFile",
+    "data/speech/feature_files.py": "a checked file",
+    "data/text/readers.py": "a checked file",
+    "models/checkpoint.py": "a temporary file of an AtomicFile, and a checked file",
+    "models/vision/backbones.py": "a checked file",
+    "training/checkpoint_io.py": "an opened file",
+    "training/run_lock.py": "/proc",
+    "watching/head_survey.py": "a temporary file of an AtomicFile",
+    "watching/survey_state.py": "a temporary file of an AtomicFile, and a lock",
+    "tasks/sound_inputs.py": "a file in a temporary folder of its own",
+    "kernels/": "its own cache, which it checks itself, and its own sources",
+    "bench/": "/proc",
+    "cli/bench.py": "a report that it writes",
+    "viewer/html_file.py": "a file of the package",
+}
+"""File or folder of the package → what it opens by itself."""
+
+LIBRARIES = {"load", "safe_open", "load_file", "ParquetFile", "memmap"}
+"""What opens the file of a given name, in NumPy, PyTorch, safetensors and Arrow."""
+
+
+def opens_by_name(node):
+    """Whether a call opens a file by itself: ``open(...)``, a method of a path, or a library's function."""
+    if isinstance(node.func, ast.Name):
+        return node.func.id == "open"
+    if not isinstance(node.func, ast.Attribute):
+        return False
+    name, owner = node.func.attr, ast.unparse(node.func.value)
+    first = node.args[0] if node.args else None
+    is_mode = isinstance(first, ast.Constant) and isinstance(first.value, str) and set(first.value) <= set("rwxab+t")
+    return (
+        name in ("read_text", "read_bytes", "write_text", "write_bytes")
+        or (name == "open" and (is_mode or not node.args))
+        or (name in LIBRARIES and owner in ("np", "torch", "safetensors", "safetensors.torch", "pyarrow.parquet"))
+    )
+
+
+def test_files_are_opened_by_one_mechanism():
+    opening = set()
+    for file in sorted(SOURCE.rglob("*.py")):
+        name = file.relative_to(SOURCE).as_posix()
+        own = next((own for own in OWN if name == own or (own.endswith("/") and name.startswith(own))), None)
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.Call) and opens_by_name(node):
+                assert own, f"{name}, line {node.lineno}: {ast.unparse(node)}"
+                opening.add(own)
+    assert opening == OWN.keys(), f"nothing is opened by {OWN.keys() - opening}"
+
+
+@pytest.mark.parametrize("room", ["training", "tasks", "page", "cli"])
+def test_the_paths_of_a_run_come_from_its_folder(room):
+    """``folder.path / name`` is a path that nobody checked; `RunFolder.file` and `RunFolder.tree` check it."""
+    for file in sorted((SOURCE / room).rglob("*.py")):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):
+                owner = ast.unparse(node.left)
+                assert not owner.endswith("folder.path"), f"{file.name}, line {node.lineno}: {ast.unparse(node)}"
