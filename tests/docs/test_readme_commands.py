@@ -1,5 +1,6 @@
 """The commands of the README that train: each on files of the form that it names, then predict and evaluate."""
 
+import dataclasses
 import json
 import math
 import re
@@ -11,7 +12,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
+import regard
 from regard.tasks import registry
+from regard.tasks.search_options import SearchOptions, search_line
 from translation_runs import own_cache, same_threads  # noqa: F401
 
 README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
@@ -130,6 +133,14 @@ SMALL = {
 }
 """Options of each task that make a training short; a command's own options are added before them."""
 
+SEARCHES = {
+    "translate": ["search: beam 5 · length penalty 1"],
+    "summarize": ["search: beam 4 · length penalty 1"],
+    "caption": ["search: beam 5 · length penalty 1"],
+    "transcribe": ["search: beam 5 · length penalty 0.5 · CTC weight 0.3"],
+}
+"""How an evaluation of each task searches, unless its options say something else."""
+
 
 def test_the_readme_trains_every_task():
     assert {command[1] for command in COMMANDS} == set(registry.names()) == set(SMALL)
@@ -148,8 +159,28 @@ def test_command_on_files(command, tmp_path, monkeypatch, run_command):
     run = Path("runs") / "model"
     code, out, errors = run_command("predict", run, example)
     assert code == 0, errors
-    assert out.strip() or task in ("translate", "summarize", "caption", "transcribe")  # an untrained model may be silent
+    assert out.strip() or task in SEARCHES  # an untrained model may write no word
     code, out, errors = run_command("evaluate", run, data)
     assert code == 0, errors
-    results = json.loads(next(run.glob("evaluation-*.json")).read_text())
-    assert results
+    assert json.loads(next(run.glob("evaluation-*.json")).read_text())
+    assert [line for line in out.splitlines() if line.startswith("search: ")] == SEARCHES.get(task, [])
+    trained = regard.load(run)
+    (prediction,), evaluation = trained.predict([str(example)]), trained.evaluate(str(data))
+    # What is printed is short, whatever a result holds.
+    for shown in (repr(prediction), repr(evaluation), str(evaluation)):
+        assert len(shown.splitlines()) == 1
+        assert len(shown) < 1200, shown
+    assert str(evaluation).startswith(f"{data}: ")
+    assert prediction.lines()[0] in (prediction.answer, f"{example}: {prediction.answer}")
+    if task == "classify":
+        assert prediction.text == example
+    if task in ("classify", "images", "sounds"):
+        assert prediction.answer == prediction.label == prediction.ranked()[0][0] == prediction.to_dict()["label"]
+
+
+def test_search_lines():
+    """The line names whatever decides the search, and nothing that it does not use."""
+    options = SearchOptions(samples=100, temperature=0.5, utility_order=1, seed=3)
+    line = search_line(5, 1.0, dataclasses.asdict(options.minimum_risk))
+    assert line == "search: minimum Bayes risk of 100 samples · temperature 0.5 · utility order 1 · seed 3"
+    assert search_line(1, 1.0, None, "window 2 s") == "search: greedy (beam 1) · window 2 s"
