@@ -106,7 +106,7 @@ class RunModel(ServedModel):
         if has_content and not attends:
             notes += ("This model has no attention.",)
         ranked = prediction.ranked()
-        shown = "" if self.task == "language" else prediction.text
+        shown = "" if self.task == "language" else prediction.answer
         answer = Answer(LABELS.get(self.task, "Output"), shown, ranked, notes)
         return Reading(
             answer,

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from regard.training.sections import check_between
 
@@ -49,3 +50,24 @@ class SearchOptions:
         from regard.models.search import MinimumRisk  # with PyTorch, which the options of a command do not need
 
         return MinimumRisk(self.samples, self.temperature, self.utility_order, self.seed)
+
+
+def search_line(width: int, length_penalty: float, risk: Mapping[str, Any] | None, *others: str) -> str:
+    """How an evaluation searched, in one line: ``"search: beam 5 · length penalty 1"``.
+
+    Args:
+        width: beam width.
+        length_penalty: exponent of the beam's length normalization.
+        risk: the fields of a `regard.models.search.MinimumRisk`; None: a beam search.
+        others: what else the search of a task depends on.
+    """
+    if risk is not None:
+        parts = [
+            f"minimum Bayes risk of {risk['samples']} samples", f"temperature {risk['temperature']:g}",
+            f"utility order {risk['order']}", f"seed {risk['seed']}",
+        ]  # fmt: skip
+    elif width == 1:
+        parts = ["greedy (beam 1)"]
+    else:
+        parts = [f"beam {width}", f"length penalty {length_penalty:g}"]
+    return f"search: {' · '.join([*parts, *others])}"

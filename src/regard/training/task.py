@@ -6,6 +6,7 @@ so that the options of a task can be listed without it.
 """
 
 import dataclasses
+import itertools
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from regard.records import Document
     from regard.training.run_folder import RunFolder
 
+
+_LONGEST_REPR = 80  # characters of a text or a table in a `repr`
 
 InputKind = Literal["text", "image", "sound"]
 """What a task reads: a text, or the path or the content of a file."""
@@ -128,18 +131,55 @@ class Experiment(ABC):
         save_weights(path, self.model)
 
 
-class Prediction(ABC):
+class _ShortRepr:
+    """A record whose `repr` is one line, whatever it holds: the shape of an array, the number of entries of a list."""
+
+    def __repr__(self) -> str:
+        parts = (
+            f"{field.name}={_short(getattr(self, field.name))}"
+            for field in dataclasses.fields(self)  # pyright: ignore[reportArgumentType] (every result is a dataclass)
+            if field.repr
+        )
+        return f"{type(self).__name__}({', '.join(parts)})"
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    if hasattr(value, "shape"):
+        return f"{list(value.shape)} {str(value.dtype).removeprefix('torch.')}"
+    if isinstance(value, (list, tuple)):
+        return f"<{len(value)} × {type(value[0]).__name__}>" if value else repr(value)
+    if isinstance(value, dict):
+        pairs = ", ".join(f"{key!r}: {_short(item)}" for key, item in itertools.islice(value.items(), _LONGEST_REPR))
+        return f"{{{_cut(pairs)}}}"
+    name = getattr(value, "name", None)  # of an image, a sound
+    return _cut(repr(name if isinstance(name, str) else value))
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _LONGEST_REPR else text[: _LONGEST_REPR - 1] + "…"
+
+
+class Prediction(_ShortRepr, ABC):
     """What a trained model makes of one input.
 
+    A subclass is a dataclass; with ``repr=False`` its `repr` is one line.
+
     Attributes:
-        text: the prediction as one line of text.
+        text: the prediction as one line of text, unless the task says what else it is.
     """
 
     text: str
 
+    @property
+    def answer(self) -> str:
+        """The prediction as one line of text."""
+        return self.text
+
     def lines(self) -> list[str]:
         """What ``regard predict`` prints without ``--json``."""
-        return [self.text]
+        return [self.answer]
 
     @abstractmethod
     def to_dict(self) -> dict[str, Any]:
@@ -147,7 +187,7 @@ class Prediction(ABC):
 
     def texts(self) -> tuple[tuple[str, str], ...]:
         """The input and the prediction as (name, text), for a viewer."""
-        return (("output", self.text),)
+        return (("output", self.answer),)
 
     def ranked(self) -> tuple[tuple[str, float], ...]:
         """What the model chooses from, with probabilities, the most likely first; (): the text is all there is."""
@@ -158,8 +198,14 @@ class Prediction(ABC):
         return None
 
 
-class Evaluation(ABC):
-    """How good a trained model is on a data set."""
+class Evaluation(_ShortRepr, ABC):
+    """How good a trained model is on a data set; ``print`` shows the first of its `lines`.
+
+    A subclass is a dataclass; with ``repr=False`` its `repr` is one line.
+    """
+
+    def __str__(self) -> str:
+        return self.lines()[0]
 
     @abstractmethod
     def lines(self) -> list[str]:

@@ -87,7 +87,7 @@ def test_predictions(run):
     trained = regard.load(run[0])
     text = "The film is not bad, and it took ten hours."
     found, empty = trained.predict([text, " "])
-    assert found.text in ("negative", "positive")
+    assert found.label in ("negative", "positive")
     assert sum(found.probabilities.values()) == pytest.approx(1)
     assert list(found.probabilities.values()) == sorted(found.probabilities.values(), reverse=True)
     assert found.words == ["The", "film", "is", "not", "bad", ",", "and", "it", "took", "ten", "hours", "."]
@@ -95,7 +95,7 @@ def test_predictions(run):
     torch.testing.assert_close(found.weights.sum(-1), torch.ones(2))
     assert found.to_dict()["weights"][1][4] == pytest.approx(float(found.weights[1, 4]), abs=1e-4)
     assert empty.words == []
-    assert [one.text for one in trained.predict(["A b.", text], batch_size=1)][1] == found.text
+    assert [one.label for one in trained.predict(["A b.", text], batch_size=1)][1] == found.label
     with pytest.raises(KindError, match=r"inputs\[1\] must be text"):
         trained.predict(["a", 3])
 
@@ -268,7 +268,7 @@ def test_three_lines_train_one(tmp_path):
     classifier = train_classifier(
         texts, labels, quiet=True, encoder="none", embedding=8, epochs=6, learning_rate=0.05, batch_size=8, threads=1
     )
-    assert classifier.predict(["a good one"])[0].text == "1"
+    assert classifier.predict(["a good one"])[0].label == "1"
     assert classifier.evaluate((["bad", "good"], [0, 1])).accuracy == 1
     place = classifier.folder.path
     assert place.is_dir()

@@ -24,7 +24,7 @@ def test_a_run_of_each_kind(image_run, tmp_path, name):
     trained = regard.load(path)
     (found,) = trained.predict([path / "corpus" / "test-1.png"])
     assert sum(found.probabilities.values()) == pytest.approx(1)
-    assert found.text == found.ranked()[0][0]
+    assert found.label == found.ranked()[0][0]
     measured = trained.evaluate(limit=6)
     assert measured.images == 6
     assert sum(map(sum, measured.confusion)) == 6

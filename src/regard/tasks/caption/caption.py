@@ -11,7 +11,7 @@ from regard.records import GridAxis
 from regard.training.task import Prediction
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Caption(Prediction):
     """An image, its caption, and where the model attended.
 

@@ -20,6 +20,7 @@ from regard.tasks.caption.pictures import draw_captions
 from regard.tasks.caption.pointing import AttendedCaption, Pointing, pointing
 from regard.tasks.caption.trained_captioner import TrainedCaptioner
 from regard.tasks.run_data import chunks
+from regard.tasks.search_options import search_line
 from regard.training import task
 from regard.training.run_folder import RunFolder
 
@@ -27,7 +28,7 @@ DRAWN = 6
 """Captions that are drawn."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Evaluation(task.Evaluation):
     """How good a captioner is on a data set."""
 
@@ -60,8 +61,9 @@ class Evaluation(task.Evaluation):
     names: int
     """Names said."""
     width: int
-    """Beam width."""
+    """Beam width: hypotheses for each image; samples (``risk``) need no beam."""
     length_penalty: float
+    """Exponent α of the beam's length normalization."""
     risk: dict[str, Any] | None
     """How samples were drawn and compared; None: a beam search."""
     seconds: float
@@ -76,15 +78,16 @@ class Evaluation(task.Evaluation):
             f"{self.data}: {self.images} images · BLEU-1 {self.bleu1:.2f} · BLEU-2 {self.bleu2:.2f} · BLEU-3 "
             f"{self.bleu3:.2f} · BLEU-4 {self.bleu4:.2f} · CIDEr {self.cider:.3f} · loss {self.loss:.4f}"
         )
+        search = search_line(self.width, self.length_penalty, self.risk)
         if self.pointing is None:
-            return [first]
+            return [first, search]
         assert self.names_shown is not None
-        second = (
+        pointing = (
             f"  pointing accuracy {self.pointing:.3f} over {self.names} names said (chance {self.pointing_chance:.3f}; "
             f"{self.names_shown:.3f} of the names are of something in the image; {self.pointing_weight:.3f} of the "
             "weight is on it)"
         )
-        return [first, second]
+        return [first, search, pointing]
 
     def to_dict(self) -> dict[str, Any]:
         """All fields but the captions and the images."""

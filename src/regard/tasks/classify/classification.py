@@ -9,13 +9,13 @@ from regard.data.text.tokenizers import Tokenizer
 from regard.training.task import Prediction
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Classification(Prediction):
     """A text, its label, and the weights of its words.
 
     Attributes:
-        source: the text, unchanged.
-        text: the name of the most probable label.
+        text: the text, unchanged.
+        label: the name of the most probable label.
         probabilities: label → probability, the most probable first.
         words: the words as they are written; those after the longest length of the model are missing.
         spans: the characters of each word.
@@ -23,16 +23,20 @@ class Classification(Prediction):
         cut: whether the text was longer than the model reads.
     """
 
-    source: str
     text: str
+    label: str
     probabilities: dict[str, float]
     words: list[str]
     spans: list[range]
     weights: Tensor | None
     cut: bool = False
 
+    @property
+    def answer(self) -> str:
+        return self.label
+
     def texts(self) -> tuple[tuple[str, str], ...]:
-        return ("text", self.source), ("label", self.text)
+        return ("text", self.text), ("label", self.label)
 
     def ranked(self) -> tuple[tuple[str, float], ...]:
         return tuple(self.probabilities.items())
@@ -40,8 +44,8 @@ class Classification(Prediction):
     def to_dict(self) -> dict[str, Any]:
         """Text, label, probabilities, words and weights ``[head][word]``."""
         found: dict[str, Any] = {
-            "text": self.source,
-            "label": self.text,
+            "text": self.text,
+            "label": self.label,
             "probabilities": {label: round(value, 6) for label, value in self.probabilities.items()},
             "words": self.words,
         }

@@ -23,7 +23,7 @@ from regard.tasks.label_metrics import LabelScores, label_metrics
 DECIDING_COLUMN = "deciding"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Evaluation(LabelEvaluation):
     """How good a text classifier is on a data set."""
 

@@ -24,7 +24,7 @@ def draw_words(folder: Path, found: Iterable[Classification]) -> list[Path]:
     for number, one in enumerate(found, start=1):
         if one.weights is None or not one.words:
             continue
-        title = f"{one.text} {one.probabilities[one.text]:.3f}"
+        title = f"{one.label} {one.probabilities[one.label]:.3f}"
         paths.append(
             save(word_weights(one.words, one.weights, title=title), path_inside(folder, f"words-{number}.png"))
         )

@@ -86,7 +86,7 @@ class TrainedClassifier(Trained):
 
     def remarks(self, predictions: Sequence[Prediction], options: PredictionConfig) -> list[str]:
         cut = sum(found.cut for found in predictions if isinstance(found, Classification))
-        empty = sum(not found.source.strip() for found in predictions if isinstance(found, Classification))
+        empty = sum(not found.text.strip() for found in predictions if isinstance(found, Classification))
         lines = [f"{cut} of {len(predictions)} texts have more than {self.max_length} tokens and were cut"] * bool(cut)
         return lines + [f"{empty} of {len(predictions)} texts are empty; their label says nothing"] * bool(empty)
 
@@ -126,7 +126,7 @@ class TrainedClassifier(Trained):
 
     def attentions(self, prediction: Prediction) -> list[ModelAttention]:
         assert isinstance(prediction, Classification)
-        text = prediction.source
+        text = prediction.text
         ids = self.tokenizer.encode(text)[: self.max_length]
         if not ids:
             return []

@@ -22,7 +22,7 @@ DRAWN = 6
 """Images that are drawn."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Evaluation(LabelEvaluation):
     """How good a classifier of images is on a data set."""
 
@@ -67,7 +67,7 @@ class Evaluation(LabelEvaluation):
 
     def predicted(self) -> list[tuple[str, str, str, float]]:
         return [
-            (row.picture.name, row.texts[0], one.text, one.probabilities[one.text])
+            (row.picture.name, row.texts[0], one.label, one.probabilities[one.label])
             for row, one in zip(self.rows, self.found, strict=True)
         ]
 
@@ -99,7 +99,7 @@ def evaluate(
     seconds = time.monotonic() - start
     names = [row.texts[0] for row in rows]
     metrics = label_metrics(
-        [labels.number(name) for name in names], [labels.number(one.text) for one in found], labels.names
+        [labels.number(name) for name in names], [labels.number(one.label) for one in found], labels.names
     )
     probabilities = [max(one.probabilities[name], 1e-300) for one, name in zip(found, names, strict=True)]
     pointing = _pointing(rows, found)

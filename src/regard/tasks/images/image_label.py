@@ -10,13 +10,13 @@ from regard.data.images.input_image import InputImage
 from regard.training.task import Prediction
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class ImageLabel(Prediction):
     """An image, its label, and the weights of its parts.
 
     Attributes:
         image: the image.
-        text: the name of the most probable label.
+        label: the name of the most probable label.
         probabilities: label → probability, the most probable first.
         weights: float32 ``[rows · columns]``, which sum to 1: how much of the output each cell of the grid is made of;
             None for a model without attention.
@@ -24,13 +24,17 @@ class ImageLabel(Prediction):
     """
 
     image: InputImage
-    text: str
+    label: str
     probabilities: dict[str, float]
     weights: NDArray[np.float32] | None
     grid: tuple[int, int]
 
+    @property
+    def text(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.label
+
     def texts(self) -> tuple[tuple[str, str], ...]:
-        return ("image", self.image.name), ("label", self.text)
+        return ("image", self.image.name), ("label", self.label)
 
     def ranked(self) -> tuple[tuple[str, float], ...]:
         return tuple(self.probabilities.items())
@@ -39,7 +43,7 @@ class ImageLabel(Prediction):
         """Image, label, probabilities, and weights ``[row][column]`` over ``box`` of the image."""
         found: dict[str, Any] = {
             "image": self.image.name,
-            "label": self.text,
+            "label": self.label,
             "probabilities": {label: round(value, 6) for label, value in self.probabilities.items()},
         }
         if self.weights is not None:

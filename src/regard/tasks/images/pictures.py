@@ -25,7 +25,7 @@ def draw_images(folder: Path, found: Iterable[ImageLabel], prefix: str = "image"
     for number, one in enumerate(found, start=1):
         if one.weights is None:
             continue
-        label = f"{one.text} {one.probabilities[one.text]:.3f}"
+        label = f"{one.label} {one.probabilities[one.label]:.3f}"
         figure = image_overlays(one.image.shown, one.weights[None], [label], one.grid, box=one.image.box)
         paths.append(save(figure, path_inside(folder, f"{prefix}-{number}.png")))
     return paths

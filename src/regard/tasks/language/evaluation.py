@@ -13,7 +13,7 @@ from regard.tasks.language.trained_language_model import TrainedLanguageModel
 from regard.training import task
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class LanguageEvaluation(task.Evaluation):
     """How well a language model predicts a text."""
 

@@ -44,7 +44,7 @@ class NextToken:
     probability: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Continuation(Prediction):
     """A text and its continuation.
 

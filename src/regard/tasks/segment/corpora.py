@@ -119,8 +119,8 @@ def _classes(run: SegmentationRun, folder: RunFolder, table: NDArray[np.uint8], 
             raise RunError(f"--init-from: {initial} has the classes {', '.join(before)}, and --classes names others")
         names = before
     if not names:
-        known = np.unique(table[..., 3])
-        names = tuple(str(number) for number in range(int(known[known != IGNORED].max(initial=-1)) + 1))
+        largest = max((number for number in np.unique(table[..., 3]).tolist() if number != IGNORED), default=-1)
+        names = tuple(str(number) for number in range(largest + 1))
     classes = PixelClasses(names, *size)
     classes.save(path)
     return classes

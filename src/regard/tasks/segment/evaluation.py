@@ -31,7 +31,7 @@ class ClassScores:
     """How many pixels have it."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Evaluation(task.Evaluation):
     """How good a segmentation is on a data set, pixel by pixel, at the size of its class maps."""
 

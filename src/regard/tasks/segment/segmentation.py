@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from regard.training.task import Prediction
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Segmentation(Prediction):
     """An image and the classes of its pixels.
 

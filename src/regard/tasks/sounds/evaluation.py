@@ -19,7 +19,7 @@ from regard.tasks.sounds.experiment import require_labels
 from regard.tasks.sounds.trained_listener import TrainedListener
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Evaluation(LabelEvaluation):
     """How good a classifier of sounds is on a data set."""
 

@@ -25,8 +25,8 @@ def draw_labels(folder: Path, found: Iterable[SoundLabel]) -> list[Path]:
         if one.weights is None:
             continue
         heads = len(one.weights)
-        rows = [one.text] if heads == 1 else [f"{one.text}, query {head}" for head in range(heads)]
-        title = f"{one.sound.name}: {one.text} {one.probabilities[one.text]:.3f}"
+        rows = [one.label] if heads == 1 else [f"{one.label}, query {head}" for head in range(heads)]
+        title = f"{one.sound.name}: {one.label} {one.probabilities[one.label]:.3f}"
         figure = sound_alignment(one.weights, one.sound.spectrogram(), rows, one.sound.seconds, title=title)
         paths.append(save(figure, path_inside(folder, f"sound-{number}.png")))
     return paths

@@ -29,24 +29,28 @@ if TYPE_CHECKING:
     from regard.tasks.sounds.evaluation import Evaluation
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class SoundLabel(Prediction):
     """A sound, its label, and the attention weights.
 
     Attributes:
         sound: the sound as the model hears it.
-        text: the name of the most probable label.
+        label: the name of the most probable label.
         probabilities: label → probability, the most probable first.
         weights: float32 ``[heads, annotations]``; None for a model without attention pooling.
     """
 
     sound: HeardSound
-    text: str
+    label: str
     probabilities: dict[str, float]
     weights: Tensor | None
 
+    @property
+    def text(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.label
+
     def texts(self) -> tuple[tuple[str, str], ...]:
-        return ("sound", self.sound.name), ("label", self.text)
+        return ("sound", self.sound.name), ("label", self.label)
 
     def ranked(self) -> tuple[tuple[str, float], ...]:
         return tuple(self.probabilities.items())
@@ -55,7 +59,7 @@ class SoundLabel(Prediction):
         """Sound, label, probabilities, seconds of a column and weights ``[head][time]``."""
         found: dict[str, Any] = {
             "sound": self.sound.name,
-            "label": self.text,
+            "label": self.label,
             "probabilities": {label: round(value, 6) for label, value in self.probabilities.items()},
             "seconds": self.sound.seconds,
         }
@@ -165,6 +169,6 @@ class TrainedListener(TrainedOnSounds):
         ]
         if self.model.attends:
             # The learned query of each head stands for no token.
-            query = TokenAxis((prediction.text,), (True,))
+            query = TokenAxis((prediction.label,), (True,))
             found.append(ModelAttention("pooling", layers, "cross", query, axis, calls[layers:]))
         return found

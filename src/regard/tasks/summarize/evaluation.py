@@ -13,6 +13,7 @@ from regard.atomic_file import write_atomically
 from regard.data.text.batches import BatchLoader
 from regard.data.text.sources import open_pairs
 from regard.errors import DataError
+from regard.tasks.search_options import search_line
 from regard.tasks.summarize.config import EvaluationConfig
 from regard.tasks.summarize.copied_spans import LEAST_SHARE
 from regard.tasks.summarize.corpora import columns_of, open_articles
@@ -26,7 +27,7 @@ from regard.training.run_folder import RunFolder
 COPIED_COLUMN = "copied"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Evaluation(task.Evaluation):
     """How good a summarizer is on a data set."""
 
@@ -55,11 +56,11 @@ class Evaluation(task.Evaluation):
     copied_spans_exact: float | None
     """Share of these spans that the summaries have, word for word and in their order, 0 to 1."""
     width: int
-    """Beam width: hypotheses for each article."""
+    """Beam width: hypotheses for each article; samples (``risk``) need no beam."""
     length_penalty: float
+    """Exponent α of the beam's length normalization."""
     risk: dict[str, Any] | None
     """How samples were drawn and compared; None: a beam search."""
-    """Exponent α of the beam's length normalization."""
     seconds: float
     """Duration of the search."""
     summaries: list[Summary]
@@ -71,7 +72,8 @@ class Evaluation(task.Evaluation):
             f"{copied}novel words {100 * self.novel_words:.1f} % · novel trigrams {100 * self.novel_trigrams:.1f} % · "
             f"repeated trigrams {100 * self.repeated_trigrams:.1f} %"
         )
-        found = [f"{self.data}: {self.articles} articles · {rouge} · perplexity {self.perplexity:.2f}", shares]
+        found = [f"{self.data}: {self.articles} articles · {rouge} · perplexity {self.perplexity:.2f}"]
+        found += [search_line(self.width, self.length_penalty, self.risk), shares]
         if self.copied_spans_exact is not None:
             found.append(f"copied spans exact {100 * self.copied_spans_exact:.1f} % ({self.spans} spans)")
         return found

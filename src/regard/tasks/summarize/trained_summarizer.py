@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from regard.tasks.summarize.evaluation import Evaluation
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Summary(Prediction):
     """An article, its summary, the copied words and the attention weights.
 

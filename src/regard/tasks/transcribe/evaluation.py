@@ -15,6 +15,7 @@ from regard.data.speech.feature_table import feature_table
 from regard.data.speech.utterances import Utterance, open_utterances
 from regard.errors import DataError
 from regard.tasks.run_data import chunks
+from regard.tasks.search_options import search_line
 from regard.tasks.sound_data import check_width
 from regard.tasks.sound_inputs import HeardSound
 from regard.tasks.transcribe.config import EvaluationConfig
@@ -24,7 +25,7 @@ from regard.training import task
 from regard.training.run_folder import RunFolder
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Evaluation(task.Evaluation):
     """How good a transcriber is on a data set."""
 
@@ -53,8 +54,9 @@ class Evaluation(task.Evaluation):
     attention_on_words: float | None
     """Share of a word's attention weights that are within its true time, 0 to 1; None likewise."""
     width: int
-    """Beam width: hypotheses for each sound."""
+    """Beam width: hypotheses for each sound; samples (``risk``) need no beam."""
     length_penalty: float
+    """Exponent α of the beam's length normalization."""
     risk: dict[str, Any] | None
     """How samples were drawn and compared; None: a beam search."""
     window: float
@@ -75,7 +77,9 @@ class Evaluation(task.Evaluation):
             f"  {self.words} words: {self.substitutions} substituted, {self.deletions} deleted, "
             f"{self.insertions} inserted"
         )
-        found = [first, counts]
+        others = [f"CTC weight {self.ctc_weight:g}"] * (self.ctc_weight > 0)
+        others += [f"window {self.window:g} s"] * (self.window > 0)
+        found = [first, search_line(self.width, self.length_penalty, self.risk, *others), counts]
         if self.alignment_error is not None and self.attention_on_words is not None:
             found.append(
                 f"  alignment error {self.alignment_error:.3f} s · attention within the true time "

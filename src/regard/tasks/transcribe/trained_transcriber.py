@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from regard.tasks.transcribe.evaluation import Evaluation
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Transcription(Prediction):
     """A sound, what is said in it, and the attention weights.
 

@@ -18,6 +18,7 @@ from regard.data.text.sources import open_pairs
 from regard.errors import DataError
 from regard.models.search import MinimumRisk
 from regard.regular_file import LARGEST_DATA, open_text
+from regard.tasks.search_options import search_line
 from regard.tasks.translate.pictures import draw_lengths
 from regard.tasks.translate.text_metrics import LengthBin, bleu_by_length, text_scores
 from regard.tasks.translate.trained_translator import TrainedTranslator, Translation
@@ -27,7 +28,7 @@ from regard.training.run_folder import RunFolder
 ALIGNMENT_COLUMN = "alignment"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Evaluation(task.Evaluation):
     """How good a translator is on a data set."""
 
@@ -48,11 +49,11 @@ class Evaluation(task.Evaluation):
     alignment_error_rate: float | None
     """0 to 1; None if the data has no true alignments or the model has no attention."""
     width: int
-    """Beam width: hypotheses for each sentence."""
+    """Beam width: hypotheses for each sentence; samples (``risk``) need no beam."""
     length_penalty: float
+    """Exponent α of the beam's length normalization."""
     risk: dict[str, Any] | None
     """How samples were drawn and compared; None: a beam search."""
-    """Exponent α of the beam's length normalization."""
     seconds: float
     """Duration of the translation."""
     by_length: list[LengthBin]
@@ -61,8 +62,9 @@ class Evaluation(task.Evaluation):
     def lines(self) -> list[str]:
         rate = "" if self.alignment_error_rate is None else f" · AER {self.alignment_error_rate:.3f}"
         scores = f"BLEU {self.bleu:.2f} · chrF {self.chrf:.2f} · perplexity {self.perplexity:.2f}{rate}"
+        search = search_line(self.width, self.length_penalty, self.risk)
         by_length = [f"  {part.label:>6} words: BLEU {part.bleu:6.2f} ({part.pairs} pairs)" for part in self.by_length]
-        return [f"{self.data}: {self.pairs} pairs · {scores}", *by_length, self.bleu_signature]
+        return [f"{self.data}: {self.pairs} pairs · {scores}", search, *by_length, self.bleu_signature]
 
     def to_dict(self) -> dict[str, Any]:
         """All fields but the translations."""

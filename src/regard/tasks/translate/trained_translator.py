@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from regard.tasks.translate.evaluation import Evaluation
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Translation(Prediction):
     """A sentence, its translation, and the attention weights.
 
