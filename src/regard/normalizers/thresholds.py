@@ -3,6 +3,8 @@
 All take scores in float32 or float64, with −inf for what may not be seen, and give weights that are exactly 0 there.
 """
 
+import math
+
 import torch
 from torch import Tensor
 from torch.library import Library
@@ -14,6 +16,17 @@ from regard.transforms import can_branch_on
 # lifting them to it keeps −inf and huge numbers out of the sums.
 _FLOOR = -2.0
 
+_CORRECTIONS = 2
+"""Newton's steps from the threshold by sorting: sums of sorted scores lose digits in long rows. The threshold's own
+last digit is not enough there, so what is above it is corrected, and not the threshold."""
+
+_NEWTON_STEPS = 32
+"""Newton's method takes three to ten steps, twenty where many weights leave 0 together. After so many the bracket is
+halved until its ends are neighbouring numbers."""
+
+_ROUNDINGS = 8.0
+"""A sum that differs from 1 by so many roundings is 1."""
+
 
 def sparsemax_by_sort(scores: Tensor, dim: int) -> Tensor:
     """``(s − τ)₊`` with sum 1, the threshold τ by sorting (Martins & Astudillo 2016, algorithm 1)."""
@@ -23,8 +36,12 @@ def sparsemax_by_sort(scores: Tensor, dim: int) -> Tensor:
     rank = _ranks(ordered, dim)
     excess = ordered.cumsum(dim).sub_(1.0)
     support = (rank * ordered > excess).sum(dim, keepdim=True).clamp_min_(1)
-    threshold = excess.gather(dim, support - 1) / support
-    return shifted.sub_(threshold).clamp_min_(0.0).masked_fill_(empty, 0.0)
+    above = shifted.sub_(excess.gather(dim, support - 1) / support)
+    for _ in range(_CORRECTIONS):
+        weights = above.clamp_min(0.0)
+        step = weights.sum(dim, keepdim=True).sub_(1.0).div_((weights > 0.0).sum(dim, keepdim=True).clamp_min_(1))
+        above = above.sub_(step)
+    return above.clamp_min_(0.0).masked_fill_(empty, 0.0)
 
 
 def entmax15_by_sort(scores: Tensor, dim: int) -> Tensor:
@@ -37,8 +54,12 @@ def entmax15_by_sort(scores: Tensor, dim: int) -> Tensor:
     spread = ordered.square().cumsum(dim).div_(rank).sub_(mean.square())
     candidates = mean.sub_((1.0 / rank - spread).clamp_min_(0.0).sqrt_())
     support = (candidates <= ordered).sum(dim, keepdim=True).clamp_min_(1)
-    weights = halved.sub_(candidates.gather(dim, support - 1)).clamp_min_(0.0)
-    weights.mul_(weights)
+    above = halved.sub_(candidates.gather(dim, support - 1))
+    for _ in range(_CORRECTIONS):
+        root = above.clamp_min(0.0)
+        norm = root.square().sum(dim, keepdim=True).sqrt_()
+        above = above.sub_((norm - 1.0) * norm / root.sum(dim, keepdim=True).clamp_min_(torch.finfo(scores.dtype).tiny))
+    weights = above.clamp_min_(0.0).square_()
     return weights.div_(weights.sum(dim, keepdim=True)).masked_fill_(empty, 0.0)
 
 
@@ -51,9 +72,10 @@ def entmax_by_root(scores: Tensor, alpha: Tensor, dim: int) -> Tensor:
 
     and their sum grows with :math:`q` in :math:`[1/n, 1]`. Unlike the threshold itself, :math:`q` is as well
     conditioned near :math:`a = 0` (where the formula becomes :math:`q \\exp(s_j - s_1)`) as for a large alpha. The
-    sum is convex in :math:`q` for :math:`a \\le 1`, so Newton's method comes down from :math:`q = 1` without
-    overshooting. Above it has kinks with an infinite slope, and is bisected. A row that has arrived stays as it is, so
-    that its weights do not depend on its neighbours.
+    logarithm of the sum grows with that of :math:`q` at least in proportion, so a sum within a few roundings of 1 has
+    a :math:`q` as good. It is nearly a straight line, but for kinks where weights leave 0; so Newton's method takes a
+    step where it stays in the bracket and the step before has halved the distance, and else the bracket is halved. A
+    row that has arrived stays as it is, so that its weights do not depend on its neighbours.
 
     Args:
         scores: any shape.
@@ -63,26 +85,34 @@ def entmax_by_root(scores: Tensor, alpha: Tensor, dim: int) -> Tensor:
     power = alpha - 1.0
     top, empty = largest(scores, dim)
     shifted = scores - top
-    close = 4.0 * torch.finfo(scores.dtype).eps
-    low = torch.full_like(top, 1.0 / shifted.shape[dim])
-    high = torch.ones_like(top)
-    best = high
+    close = _ROUNDINGS * torch.finfo(scores.dtype).eps
+    # The bracket is open: a row of equal scores has its root at 1/n, and one with a single weight at 1.
+    low = torch.full_like(top, (1.0 - close) / shifted.shape[dim])
+    high = torch.full_like(top, 1.0 + close)
+    best, distance = torch.ones_like(top), torch.full_like(top, torch.inf)
     moving = ~empty
     readable = can_branch_on(scores, alpha)
-    # Newton takes five to ten steps; bisection as many as the mantissa has bits, and a few.
-    for _ in range(80):
+    halvings = 1 - math.floor(math.log2(torch.finfo(scores.dtype).eps / shifted.shape[dim]))
+    for step in range(_NEWTON_STEPS + halvings):
         ratio, base = _ratios(shifted, power, best)
-        excess = best * ratio.sum(dim, keepdim=True) - 1.0
+        total = ratio.sum(dim, keepdim=True)
         slope = ratio.div_(base).masked_fill_(base <= 0.0, 0.0).sum(dim, keepdim=True)
-        above = excess > 0.0
-        high, low = torch.where(above, best, high), torch.where(above, low, best)
-        newton = best - excess / slope
-        usable = (power <= 1.0) & (newton >= low) & (newton <= high)
-        better = torch.where(usable, newton, (low + high) / 2.0)
-        moving = moving & (excess.abs() > close) & ((better - best).abs() > close * best)
+        mass = best * total
+        above = mass > 1.0
+        high, low = torch.where(moving & above, best, high), torch.where(moving & ~above, best, low)
+        arrived = moving & ((mass - 1.0).abs() <= close)
+        # Both ends of the bracket of a row that has arrived are its q.
+        high, low = torch.where(arrived, best, high), torch.where(arrived, best, low)
+        middle = (low + high) / 2.0
+        # NaN, too, ends with a bracket that can't be halved.
+        moving = moving & ~arrived & (low < middle) & (middle < high)
         if readable and not bool(moving.any()):
             break
-        best = torch.where(moving, better, best)
+        logarithm = mass.log()
+        newton = best * (-logarithm * total / slope).exp()
+        straight = (logarithm.abs() <= distance / 2.0) & (low < newton) & (newton < high)
+        best = torch.where(moving, torch.where(straight, newton, middle) if step < _NEWTON_STEPS else middle, best)
+        distance = logarithm.abs()
     # Above a = 1 a rounding of q moves a weight near its kink by up to ε^{1/a}, so that no q need give the sum 1.
     # What lies between the weights of two neighbouring q does, and solves the problem to within that rounding.
     least = low * _ratios(shifted, power, low)[0]

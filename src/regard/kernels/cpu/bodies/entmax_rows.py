@@ -8,19 +8,26 @@ from typing import Any
 import numpy as np
 
 from regard.kernels.cpu.bodies.elementary import exp, log
-from regard.kernels.cpu.bodies.intrinsics import array_at, stack_memory
+from regard.kernels.cpu.bodies.intrinsics import array_at, size_of, stack_memory
 from regard.kernels.cpu.bodies.parts import embedded, exact, inlined
 from regard.kernels.cpu.bodies.row_parameters import Entmax
 from regard.kernels.cpu.sizes import LANES, padded_length
 
-STEPS = 60
-"""Newton's method takes three to ten, bisection as many as a mantissa has bits."""
+NEWTON_STEPS = 32
+"""Newton's method takes three to ten steps, twenty where many weights leave 0 together. After so many the bracket is
+halved until its ends are neighbouring numbers."""
+
+ROUNDINGS = 8.0
+"""A sum that differs from 1 by so many roundings is 1."""
 
 FEW = 1024
 """Scores that are gathered where all others have weight 0."""
 
-BYTES = 8 * (FEW + LANES)
-"""Of so many float64 numbers, with room for a vector behind them."""
+PART = FEW + LANES
+"""Numbers of the memory for them, with room for a vector behind them."""
+
+BYTES = 8 * PART
+"""Of so many float64 numbers."""
 
 FEW_OF = 4
 """At most one of so many is worth being looked at alone."""
@@ -87,60 +94,75 @@ def entmax_row(normalizer: Entmax, row: Any, top: Any) -> tuple[Any, Any]:
     power = real(normalizer.alpha - 1.0)
     for j in range(row.size):
         row[j] -= top
-    single = row.itemsize == 4
-    close, closest = (real(1e-4), real(2e-7)) if single else (real(1e-8), real(4e-16))
-    low, high = real(1) / real(row.size), real(1)
-    best = high
+    rounding = real(np.finfo(np.float32).eps) if row.itemsize == 4 else real(np.finfo(np.float64).eps)
+    close = real(ROUNDINGS) * rounding
+    # The bracket is open: a row of equal scores has its root at 1/n, and one with a single weight at 1.
+    low, high = (real(1) - close) / real(row.size), real(1) + close
+    best, distance = real(1), real(np.inf)
     # Weights of 0 stay 0 for smaller q. Where few others are left, only these are looked at.
-    gathered = array_at(stack_memory(BYTES), FEW + LANES, real(0))
-    places = array_at(stack_memory(BYTES), FEW + LANES, np.int32(0))
+    gathered = array_at(stack_memory(BYTES), PART, real(0))
+    places = array_at(stack_memory(BYTES), PART, np.int32(0))
+    ratios = array_at(stack_memory(BYTES), PART, real(0))
     looked_at, count = row, np.int64(0)
-    for _ in range(STEPS):
-        steepness = entmax_steepness(best, power)
-        total, slope = real(0), real(0)
-        for j in range(looked_at.size):
-            ratio, base = entmax_ratio(looked_at[j], steepness, power)
-            total += ratio
-            slope += ratio / base
+    steps = np.int64(0)
+    while True:
+        total, slope = _sums(looked_at, entmax_steepness(best, power), power, ratios)
         mass = best * total
         if mass > real(1):
-            if count == 0 and best < real(1) and row.size >= MANY and power <= real(1):
-                count = gather(row, steepness, gathered, places)
-                if count > 0:
-                    looked_at = gathered[: padded_length(count)]
             high = best
         else:
             low = best
-        # Newton's step for log q + log Σ = 0, by log q: nearly a straight line. It squares the error.
-        better = best * exp(-log(mass) * total / slope)
-        straight = power <= real(1) and better >= low and better <= high
-        if not straight:
-            better = real(0.5) * (low + high)
-        near = not abs(better - best) > (close if straight else closest) * best
-        if straight or not near:
-            best = better
-        if near:
+        arrived = abs(mass - real(1)) <= close
+        middle = real(0.5) * (low + high)
+        # NaN, too, ends with a bracket that can't be halved.
+        if arrived or not (middle > low and middle < high):
             break
-    if power > real(1):
-        _between(row, power, low, high)
-        return top, best
-    steepness = entmax_steepness(best, power)
-    total = real(0)
-    for j in range(looked_at.size):
-        ratio, _ = entmax_ratio(looked_at[j], steepness, power)
-        looked_at[j] = ratio
-        total += ratio
-    inverse = real(1) / total
-    for j in range(looked_at.size):
-        looked_at[j] *= inverse
+        if mass > real(1) and count == 0 and best < real(1) and row.size >= MANY:
+            count = gather(row, entmax_steepness(best, power), gathered, places)
+            if count > 0:
+                looked_at = gathered[: padded_length(count)]
+        # Newton's step for log q + log Σ = 0, by log q: nearly a straight line. Where kinks bend it, the bracket is halved.
+        logarithm = log(mass)
+        better = best * exp(-logarithm * total / slope)
+        straight = steps < NEWTON_STEPS and abs(logarithm) <= real(0.5) * distance and better > low and better < high
+        best = better if straight else middle
+        distance = abs(logarithm)
+        steps += 1
+    if power > real(1) and not arrived:
+        best = _between(looked_at, power, low, high)
+    else:
+        inverse = real(1) / total
+        if looked_at.size <= PART:
+            for j in range(looked_at.size):
+                looked_at[j] = ratios[j] * inverse
+        else:
+            steepness = entmax_steepness(best, power)
+            for j in range(looked_at.size):
+                looked_at[j] = entmax_ratio(looked_at[j], steepness, power)[0] * inverse
+        best = inverse
     if count > 0:
         scatter(row, looked_at, places, count)
-    return top, inverse
+    return top, best
 
 
 @inlined
-def _between(row: Any, power: Any, low: Any, high: Any) -> None:
-    """The weights with sum 1 between those of two neighbouring q: see `entmax_by_root`."""
+def _sums(scores: Any, steepness: Any, power: Any, ratios: Any) -> tuple[Any, Any]:
+    """The sum of all weights over the largest one, and its slope by log q; the last `PART` ratios at most are kept."""
+    real = scores.dtype.type
+    total, slope = real(0), real(0)
+    for first in range(0, scores.size, PART):
+        part = scores[first : min(first + PART, scores.size)]
+        for j in range(part.size):
+            ratio, base = entmax_ratio(part[j], steepness, power)
+            ratios[j] = ratio
+            total += ratio
+            slope += ratio / base
+    return total, slope
+
+
+@inlined
+def _between(row: Any, power: Any, low: Any, high: Any) -> Any:
+    """The weights with sum 1 between those of two neighbouring q: see `entmax_by_root`. Returns the largest weight."""
     real = row.dtype.type
     steepness, steepness_of_high = entmax_steepness(low, power), entmax_steepness(high, power)
     least, most = real(0), real(0)
@@ -155,6 +177,7 @@ def _between(row: Any, power: Any, low: Any, high: Any) -> None:
         small = low * entmax_ratio(row[j], steepness, power)[0]
         large = high * entmax_ratio(row[j], steepness_of_high, power)[0]
         row[j] = (small + part * (large - small)) * inverse
+    return (low + part * (high - low)) * inverse
 
 
 @embedded
@@ -162,7 +185,7 @@ def entmax_steepness(best: Any, power: Any) -> Any:
     """a q^−a, kept finite, so that the largest score's 0 stays 0 in a product with it."""
     real = type(best)
     exponent = -power * log(best)
-    limit = real(80)
+    limit = real(80) if size_of(best) == 4 else real(700)
     return power * exp(limit if exponent > limit else exponent)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from regard.kernels.cpu.bodies.elementary import exp, log
+from regard.kernels.cpu.bodies.intrinsics import size_of
 from regard.kernels.cpu.bodies.parts import chosen_for, inlined
 from regard.kernels.cpu.bodies.row_parameters import Entmax, Entmax15, Hard, Sigmoid, Softmax, Sparsemax
 
@@ -54,6 +55,12 @@ def _differentiate_hard(normalizer: Any, weights: Any, gradient: Any) -> Any:
 
 
 @inlined
+def largest_exponent(example: Any) -> Any:
+    """A power of e that can be multiplied with itself and summed without overflow."""
+    return type(example)(40) if size_of(example) == 4 else type(example)(350)
+
+
+@inlined
 def slopes_by_alpha(normalizer: Any, weights: Any, gradient: Any) -> tuple[Any, Any]:
     """Σ gradient · slope and Σ slope, with the slope of each weight by alpha at a fixed threshold.
 
@@ -62,7 +69,7 @@ def slopes_by_alpha(normalizer: Any, weights: Any, gradient: Any) -> tuple[Any, 
     """
     real = weights.dtype.type
     power = real(normalizer.alpha - 1.0)
-    total, sum_of_slopes = real(0), real(0)
+    total, sum_of_slopes, limit = real(0), real(0), largest_exponent(real(0))
     for j in range(weights.size):
         weight = weights[j]
         logarithm = log(real(1) if weight <= real(0) else weight)
@@ -71,7 +78,7 @@ def slopes_by_alpha(normalizer: Any, weights: Any, gradient: Any) -> tuple[Any, 
         for coefficient in SERIES[1:]:
             series = series * y + real(coefficient)
         small = y < real(0.1)
-        large = real(1) if small else (real(40) if y > real(40) else y)
+        large = real(1) if small else (limit if y > limit else y)
         factor = series if small else (exp(large) - real(1) - large) / (large * large)
         slope = real(0) if weight <= real(0) else -weight * logarithm * logarithm * factor
         total += gradient[j] * slope
@@ -121,11 +128,12 @@ def _entmax15_mobility(normalizer: Entmax15, weights: Any) -> None:
 @inlined
 def _entmax_mobility(normalizer: Entmax, weights: Any) -> None:
     real = weights.dtype.type
+    limit = largest_exponent(real(0))
     for j in range(weights.size):
         inside = real(1) if weights[j] <= real(0) else weights[j]
         exponent = real(2.0 - normalizer.alpha) * log(inside)
         # For alpha above 2 this is huge where weights are small; sums of it must stay finite.
-        exponent = real(40) if exponent > real(40) else exponent
+        exponent = limit if exponent > limit else exponent
         mobility = exp(exponent)
         weights[j] = real(0) if weights[j] <= real(0) else mobility
 

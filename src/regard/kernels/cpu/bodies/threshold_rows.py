@@ -1,7 +1,8 @@
 """Sparsemax and entmax 1.5 of one row of scores in place: weights are powers of what is above a threshold.
 
 Thresholds are found by Newton's method and not by sorting: the norm of what is above the threshold is a convex,
-decreasing function of it, so steps from its left never overshoot. See docs/derivations/sparse.md.
+decreasing function of it, so steps from its left never overshoot. They end where a
+step changes no digit of the threshold; the step itself is what these digits do not hold. See docs/derivations/sparse.md.
 """
 
 # pyright: reportCallIssue=false
@@ -21,8 +22,20 @@ from regard.kernels.cpu.bodies.intrinsics import array_at, stack_memory
 from regard.kernels.cpu.bodies.parts import exact, inlined
 from regard.kernels.cpu.bodies.row_parameters import Entmax15, Sparsemax
 
-STEPS = 60
-"""Newton's method takes two to ten."""
+
+@exact
+def _above(score: Any, top: Any, factor: Any, threshold: Any) -> Any:
+    """``(score − top) · factor − threshold``, in this order: beside a large ``top`` the threshold would be lost."""
+    return (score - top) * factor - threshold
+
+
+@exact
+def _weight(score: Any, threshold: Any, rest: Any) -> Any:
+    """What is above the threshold, of which ``rest`` is the part that its last digit does not hold; 0 below, and NaN
+    for NaN. In this order: the first difference is exact near the threshold."""
+    above = (score - threshold) - rest
+    # The comparison that NaN fails lets it through.
+    return type(score)(0) if above <= type(score)(0) else above
 
 
 @inlined
@@ -31,18 +44,16 @@ def sparsemax_row(normalizer: Sparsemax, row: Any, top: Any) -> tuple[Any, Any]:
     real = row.dtype.type
     candidates = find_candidates(row, top, real(1), array_at(stack_memory(BYTES), ROOM, real(0)))
     threshold = real(-1)
-    for _ in range(STEPS):
+    while True:
         count, total = count_and_sum_above(candidates, threshold)
         step = (total - real(1)) / count
-        if not step > real(0) or threshold + step == threshold:
-            threshold += step
+        if not (step > real(0) and threshold + step > threshold):
             break
         threshold += step
     for j in range(row.size):
-        above = row[j] - threshold
-        # The comparison that NaN fails lets it through.
-        row[j] = real(0) if above <= real(0) else above
-    return top, threshold
+        row[j] = _weight(row[j], threshold, step)
+    # Newton's method takes no step in a row with NaN; its threshold is NaN.
+    return top, threshold + step
 
 
 @inlined
@@ -51,8 +62,8 @@ def entmax15_row(normalizer: Entmax15, row: Any, top: Any) -> tuple[Any, Any]:
     real = row.dtype.type
     candidates = find_candidates(row, top, real(0.5), array_at(stack_memory(BYTES), ROOM, real(0)))
     threshold = real(-1)
-    total, squares = sums_of_powers_above(candidates, threshold)
-    for _ in range(STEPS):
+    while True:
+        total, squares = sums_of_powers_above(candidates, threshold)
         norm = real(math.sqrt(squares))
         # Newton's step for the norm, (norm − 1) · norm / total, without the difference of two numbers near 1 but for
         # that of the squares.
@@ -60,20 +71,11 @@ def entmax15_row(normalizer: Entmax15, row: Any, top: Any) -> tuple[Any, Any]:
         if not (step > real(0) and threshold + step > threshold):
             break
         threshold += step
-        total, squares = sums_of_powers_above(candidates, threshold)
-    inverse = real(1) / squares
+    inverse = real(1) / (squares - real(2) * step * total)
     for j in range(row.size):
-        above = row[j] - threshold
-        above = real(0) if above <= real(0) else above
+        above = _weight(row[j], threshold, step)
         row[j] = above * above * inverse
-    # Newton's method takes no step in a row with NaN; its threshold is NaN.
-    return top, threshold if squares > real(0) else squares
-
-
-@exact
-def _above(score: Any, top: Any, factor: Any, threshold: Any) -> Any:
-    """``(score − top) · factor − threshold``, in this order: beside a large ``top`` the threshold would be lost."""
-    return (score - top) * factor - threshold
+    return top, threshold + step
 
 
 @inlined
