@@ -13,6 +13,7 @@ from regard.attention.steps import Inputs, mix, weigh, weights_alone, whole
 from regard.axes import Float
 from regard.masks.visible_keys import visible_keys
 from regard.transforms import active_transform
+from regard.versions import Versions
 
 BLOCK_ELEMENTS = 1 << 20
 """Numbers that one block may hold for its pairs at once: 4 MiB of float32, about what the second-level caches take."""
@@ -68,10 +69,13 @@ def attend_in_blocks(
         problem: what to run.
         gatherer: is shown the weights of each block.
     """
+    # Recomputation would hide the calculation from transforms of functions.
+    recomputes = torch.is_grad_enabled() and active_transform() is None
+    versions = problem.versions if recomputes else None
     if problem.pairs == 0:
-        return _attend_block(problem, whole(problem), gatherer)
+        return _attend_block(problem, whole(problem), gatherer, versions)
     shape = block_shape(problem)
-    outputs = [_attend_block(problem, inputs, gatherer) for inputs in blocks(problem, shape)]
+    outputs = [_attend_block(problem, inputs, gatherer, versions) for inputs in blocks(problem, shape)]
     per_batch = -(-problem.grid.queries // shape[1])
     rows = [torch.cat(outputs[i : i + per_batch], dim=2) for i in range(0, len(outputs), per_batch)]
     return torch.cat(rows, dim=0)
@@ -85,22 +89,26 @@ def read_shares(problem: Problem, gatherer: Gatherer) -> None:
             gatherer.add_shares(weights_alone(problem, inputs), inputs.grid)
 
 
-def _attend_block(problem: Problem, inputs: Inputs, gatherer: Gatherer | None) -> Tensor:
-    reader = gatherer
+def _attend_block(
+    problem: Problem, inputs: Inputs, gatherer: Gatherer | None, versions: Versions | None
+) -> Tensor:
+    """The output of one block; with versions, it is computed again in the backward pass."""
+    reader, is_again = gatherer, False
 
     def calculate() -> Tensor:
+        if is_again:
+            versions.check()
         if reader is None:
             return mix(problem, inputs, weights_alone(problem, inputs))
         steps = weigh(problem, inputs)
         reader.add(steps.masked, steps.weights, inputs.grid)
         return mix(problem, inputs, steps.weights)
 
-    # Recomputation would hide the calculation from transforms of functions.
-    if not torch.is_grad_enabled() or active_transform() is not None:
+    if versions is None:
         return calculate()
     output = checkpoint(calculate, use_reentrant=False)
     # The backward pass computes again; it must not read again.
-    reader = None
+    reader, is_again = None, True
     return output
 
 

@@ -14,6 +14,7 @@ from regard.attention.problem import Problem
 from regard.attention.readings import Gatherer
 from regard.attention.result import Attended
 from regard.transforms import active_transform, can_branch_on
+from regard.versions import Versions
 
 
 def execute(problem: Problem, backend: str, gatherer: Gatherer | None = None, need_weights: bool = False) -> Attended:
@@ -48,7 +49,8 @@ def _execute(problem: Problem, backend: Backend, gatherer: Gatherer | None, need
     result = _run_until_finite(problem, backend, gatherer, need_weights)
     if problem.wants_gradient and result.output.requires_grad:
         visible = problem.without_numbers
-        result.output.register_hook(lambda gradient: _without_empty_rows(visible, gradient))
+        versions = Versions(mask=visible.mask, bias=visible.bias, query=visible.query)
+        result.output.register_hook(lambda gradient: _without_empty_rows(visible, versions, gradient))
     return result
 
 
@@ -104,10 +106,11 @@ def _run(problem: Problem, backend: Backend, gatherer: Gatherer | None, need_wei
     return Attended(output, None)
 
 
-def _without_empty_rows(problem: Problem, gradient: Tensor | None) -> Tensor | None:
+def _without_empty_rows(problem: Problem, versions: Versions, gradient: Tensor | None) -> Tensor | None:
     """The output's gradient, with zeros for queries that see no key if some of it is NaN or infinite (contract 2)."""
     if gradient is None or not can_branch_on(gradient) or is_finite(gradient):
         return gradient
+    versions.check()
     return gradient.masked_fill(empty_rows(problem)[..., None], 0.0)
 
 

@@ -15,6 +15,7 @@ from regard.normalizers.row_primitive import RowPrimitive
 from regard.scores.score import Prepared, Score
 from regard.shapes import Grid
 from regard.summaries import record_summary
+from regard.versions import Versions
 
 if TYPE_CHECKING:
     from regard.attention.memory import CachedMemory
@@ -115,6 +116,16 @@ class Problem:
         if self.bias is not None and self.bias.needs_gradient(self.query):
             return True
         return _has_leaf(self.score) or _has_leaf(self.normalizer)
+
+    @property
+    def versions(self) -> Versions:
+        """Of all tensors that a calculation of this problem reads."""
+        prepared = self.prepared
+        score = self.score, prepared.primitive, prepared.scale, prepared.modifiers
+        return Versions(
+            query=self.query, key=self.key, value=self.value, score=score, normalizer=self.normalizer, mask=self.mask,
+            bias=self.bias,
+        )  # fmt: skip
 
     @property
     def without_numbers(self) -> "Problem":

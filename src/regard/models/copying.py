@@ -10,10 +10,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.utils.checkpoint import checkpoint
 
 from regard.errors import ArgumentError
 from regard.models.vocabulary_loss import CHUNK_ELEMENTS
+from regard.nn.recomputation import recomputed
 
 
 class CopyGate(nn.Module):
@@ -171,7 +171,7 @@ def _vocabulary(features: Tensor, output: nn.Linear, labels: Tensor, chunk_eleme
     if len(features) <= rows:
         return _chunk(features, output.weight, output.bias, labels)
     parts = [
-        checkpoint(_chunk, part, output.weight, output.bias, chosen, use_reentrant=False)
+        recomputed(_chunk)(part, output.weight, output.bias, chosen)
         for part, chosen in zip(features.split(rows), labels.split(rows), strict=True)
     ]
     chosen, mean = (torch.cat(column) for column in zip(*parts, strict=True))

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Literal
 
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from regard.errors import ShapeError, UnknownNameError
 from regard.nn.batch_norm import BatchNorm2d
@@ -52,7 +53,7 @@ class MSCAM(nn.Module):
         units = reduced_channels(channels, reduction, hidden)
         self.channels = channels
         self.local_context = _bottleneck(channels, units, BatchNorm2d)
-        self.global_context = _bottleneck(channels, units, BatchNorm2d if global_norm == "batch" else _layer_norm)
+        self.global_context = _bottleneck(channels, units, BatchNorm2d if global_norm == "batch" else _LayerNorm)
 
     def gate(self, features: Tensor) -> Tensor:
         """M: ``[batch, channels, height, width]`` in (0, 1); arguments and errors as for `forward`."""
@@ -173,6 +174,16 @@ def _bottleneck(channels: int, units: int, norm: Callable[[int], nn.Module]) -> 
     )
 
 
-def _layer_norm(channels: int) -> nn.GroupNorm:
-    """Layer normalization of the channels of maps with one position."""
-    return nn.GroupNorm(1, channels)
+class _LayerNorm(nn.GroupNorm):
+    """Layer normalization of the channels at each position; of one channel, its bias.
+
+    `torch.nn.GroupNorm` refuses one image with one channel, in evaluation too.
+    """
+
+    def __init__(self, channels: int):
+        super().__init__(1, channels)
+
+    def forward(self, input: Tensor) -> Tensor:
+        channels_last = input.movedim(1, -1)
+        normalized = F.layer_norm(channels_last, (self.num_channels,), self.weight, self.bias, self.eps)
+        return normalized.movedim(-1, 1)

@@ -8,6 +8,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from regard.transforms import active_transform
+from regard.versions import Versions
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -22,12 +23,23 @@ def recomputed(function: Callable[P, R]) -> Callable[P, R]:
 
     Args:
         function: gives the same for the same inputs and random numbers; changes nothing else.
+
+    The backward pass raises BackendError if an input, or a tensor of the function or its module, was changed in place.
     """
 
     def run(*args: P.args, **kwargs: P.kwargs) -> R:
         if not torch.is_grad_enabled() or active_transform() is not None:
             return function(*args, **kwargs)
-        return checkpoint(function, *args, use_reentrant=False, **kwargs)  # type: ignore[return-value]
+        versions, is_again = Versions(input=(args, kwargs), module=function), False
+
+        def calculate(*args: P.args, **kwargs: P.kwargs) -> R:
+            if is_again:
+                versions.check()
+            return function(*args, **kwargs)
+
+        result = checkpoint(calculate, *args, use_reentrant=False, **kwargs)
+        versions, is_again = versions.without_changed(), True
+        return result  # type: ignore[return-value]
 
     return run
 

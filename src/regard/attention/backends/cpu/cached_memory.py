@@ -26,6 +26,7 @@ from regard.scores import Additive, Dot, ScaledDot, Score
 from regard.scores.score import TanhSum
 from regard.shapes import Grid
 from regard.transforms import active_transform, has_data
+from regard.versions import Versions
 
 if TYPE_CHECKING:
     from regard.kernels.cpu.step_operators import MemorySums
@@ -71,10 +72,12 @@ class BackwardPasses:
 
     Attributes:
         with_sums: whether the first step begins sums: those of an additive score whose keys or weight want a gradient.
+        versions: of the memory's tensors, which all steps read again.
         under_way: by PyTorch's number of the pass.
     """
 
     with_sums: bool
+    versions: Versions
     under_way: dict[int, BackwardPass] = field(default_factory=dict)
 
     def current(self) -> BackwardPass:
@@ -136,12 +139,15 @@ class FusedMemory(CachedMemory):
         if weight is not None:
             exponentials, extents = operators.exponentials(inputs.key)
             inputs = inputs._replace(weight=weight.detach(), exponentials=exponentials, extents=extents)
-        token = None
+        masked, token = with_mask(inputs, mask), None
         wanted = [tensor for tensor in (key, value, weight) if tensor is not None and tensor.requires_grad]
-        passes = BackwardPasses(with_sums=weight is not None and (key.requires_grad or weight.requires_grad))
+        passes = BackwardPasses(
+            with_sums=weight is not None and (key.requires_grad or weight.requires_grad),
+            versions=Versions(key=inputs.key, value=inputs.value, score=weight, mask=masked.mask),
+        )
         if torch.is_grad_enabled() and wanted:
             token = _SumTerms.apply(inputs, passes, key, value, weight)
-        return cls(with_mask(inputs, mask), passes, token)
+        return cls(masked, passes, token)
 
     def declines(self, problem: Problem) -> str | None:
         row = problem.row
@@ -210,6 +216,7 @@ class _SumTerms(torch.autograd.Function):
         found: BackwardPass = ctx.passes.finish()
         if not found.terms:
             return (None,) * 5
+        ctx.passes.versions.check()
         inputs, need = ctx.inputs, ctx.needs_input_grad
         grad_value = None
         if need[3]:
@@ -256,6 +263,7 @@ class _Step(torch.autograd.Function):
         if grad_output is None and grad_weights is None:
             return (None,) * 4
         query, weights = ctx.saved_tensors
+        ctx.passes.versions.check()
         inputs = ctx.inputs._replace(query=query)
         if grad_output is None:
             grad_output = query.new_zeros(*query.shape[:3], inputs.value.shape[3])

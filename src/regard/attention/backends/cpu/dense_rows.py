@@ -10,6 +10,7 @@ from regard.kernels.cpu.kernel_inputs import KernelInputs
 from regard.kernels.cpu.second_derivative import refuse_batched_gradients
 from regard.masks import Mask
 from regard.shapes import Grid
+from regard.versions import Versions
 
 SLICE_PAIRS = 1 << 24
 """Pairs for which a mask is dense at once: 16 MiB of bools."""
@@ -75,6 +76,7 @@ class DenseRows(torch.autograd.Function):
             outputs.append(output)
             statistics.append(statistic)
         ctx.mask, ctx.grid = mask, grid
+        ctx.versions = Versions(mask=mask) if any(ctx.needs_input_grad) else None
         ctx.places = [index for index, value in enumerate(inputs) if isinstance(value, Tensor)]
         ctx.others = [None if isinstance(value, Tensor) else value for value in inputs]
         ctx.save_for_backward(*statistics, *(inputs[index] for index in ctx.places))
@@ -86,6 +88,7 @@ class DenseRows(torch.autograd.Function):
 
         refuse_batched_gradients(*gradients)
         tensors = ctx.saved_tensors
+        ctx.versions.check()
         statistics, given = tensors[: -len(ctx.places)], tensors[-len(ctx.places) :]
         values = list(ctx.others)
         for index, tensor in zip(ctx.places, given, strict=True):

@@ -1,0 +1,158 @@
+"""Tensors that a backward pass reads again although autograd did not save them: checked for changes in place.
+
+A backward pass that computes a part of the forward pass again (`tiled`, activation checkpointing, masks that are made
+dense a slice at a time) reads what that part read. Autograd refuses a changed tensor only if it was saved; `Versions`
+does the same for all others.
+"""
+
+from collections import deque
+from collections.abc import Iterator
+from functools import partial
+from types import CodeType, FunctionType, MethodType, ModuleType
+from typing import Any
+
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _NormBase
+
+from regard.errors import BackendError
+
+_PLAIN = (str, bytes, int, float, complex, type(None))
+_CONTAINERS = (list, tuple, set, frozenset, deque)
+_CONTENTS = ("_parameters", "_buffers", "_modules")
+_BOOKKEEPING = vars(nn.Module()).keys() - set(_CONTENTS)
+"""Attributes that PyTorch gives every module, such as its hooks."""
+
+_LIBRARIES = frozenset({"torch", "numpy", "regard"})
+"""Packages whose functions read no tensor that is a global variable."""
+
+
+class Versions:
+    """The versions of tensors, which autograd counts up with every change in place.
+
+    Args:
+        owners: tensors, or what holds tensors (`tensors_of`), by the name of the argument that a user knows.
+    """
+
+    def __init__(self, **owners: object):
+        self._versions = [
+            (name, tensor, tensor._version)
+            for name, owner in owners.items()
+            for tensor in tensors_of(owner)
+            # Inference tensors have no versions.
+            if not tensor.is_inference()
+        ]
+
+    def without_changed(self) -> "Versions":
+        """The versions of those tensors alone that have not changed since, as a module changes its own statistics."""
+        unchanged = Versions()
+        unchanged._versions = [entry for entry in self._versions if entry[1]._version == entry[2]]
+        return unchanged
+
+    def check(self) -> None:
+        """Raise BackendError if a tensor was changed in place."""
+        for name, tensor, version in self._versions:
+            if tensor._version != version:
+                raise BackendError(
+                    f"a tensor of {name}, of shape {list(tensor.shape)}, was changed in place after the forward pass, "
+                    "and the backward pass reads it again: change a copy, or call backward() before the change"
+                )
+
+
+def tensors_of(owner: object) -> list[Tensor]:
+    """The tensors that an object holds: in containers, attributes, and what its functions capture.
+
+    A function captures the variables of enclosing functions, its defaults, and the global variables that it names. Of
+    an object that a function captures, the attributes count that the function or the object's methods in it name, or
+    all if it names none. The running statistics of normalization layers do not count: layers change them themselves.
+    """
+    tensors: dict[int, Tensor] = {}
+    seen: dict[int, object] = {}
+    pending: list[tuple[Any, frozenset[str]]] = [(owner, frozenset())]
+    while pending:
+        value, names = pending.pop()
+        if isinstance(value, Tensor):
+            tensors[id(value)] = value
+        elif id(value) not in seen and not isinstance(value, _PLAIN):
+            # Kept, so that no other object gets this identity.
+            seen[id(value)] = value
+            pending.extend(_contents(value, names))
+    return list(tensors.values())
+
+
+def _contents(value: Any, names: frozenset[str]) -> Iterator[tuple[Any, frozenset[str]]]:
+    """What an object holds, each with the names by which the function that captured it reads attributes."""
+    if isinstance(value, dict):
+        yield from ((item, names) for pair in value.items() for item in pair)
+    elif isinstance(value, _CONTAINERS):
+        yield from ((item, names) for item in value)
+    elif isinstance(value, partial):
+        yield from ((item, names) for item in (value.func, value.args, value.keywords))
+    elif isinstance(value, MethodType):
+        yield value.__func__, names
+        yield value.__self__, frozenset(_names_in(value.__func__))
+    elif isinstance(value, FunctionType):
+        yield from _captured(value)
+    elif isinstance(value, nn.Module):
+        state = {key: item for key, item in vars(value).items() if key not in _BOOKKEEPING}
+        for contents in _CONTENTS:
+            state |= state.pop(contents)
+        if isinstance(value, _NormBase):
+            state = {key: item for key, item in state.items() if key not in value._buffers}
+        # A part of a module is called as a whole.
+        yield from ((item, frozenset[str]()) for item in _named(value, state, names))
+    elif isinstance(value, (type, ModuleType)):
+        yield from ((item, names) for name, item in vars(value).items() if name in names and isinstance(item, Tensor))
+    else:
+        state = dict(getattr(value, "__dict__", {}))
+        for base in type(value).__mro__:
+            slots = base.__dict__.get("__slots__", ())
+            for slot in (slots,) if isinstance(slots, str) else slots:
+                if hasattr(value, slot):
+                    state[slot] = getattr(value, slot)
+        yield from ((item, names) for item in _named(value, state, names))
+
+
+def _named(owner: object, state: dict[str, Any], names: frozenset[str]) -> Iterator[Any]:
+    """The attributes with these names, or those that methods of these names read; all if there are none."""
+    reached, pending = set(names), list(names)
+    while pending:
+        member = getattr(type(owner), pending.pop(), None)
+        function = member.fget if isinstance(member, property) else member
+        if isinstance(function, FunctionType):
+            more = _names_in(function) - reached
+            reached |= more
+            pending.extend(more)
+    chosen = reached & state.keys()
+    yield from (item for name, item in state.items() if not chosen or name in chosen)
+
+
+def _captured(function: FunctionType) -> Iterator[tuple[Any, frozenset[str]]]:
+    """What a function reads besides its arguments."""
+    library = str(function.__module__).partition(".")[0]
+    if library in ("torch", "numpy"):
+        return
+    names = frozenset(_names_in(function))
+    for cell in function.__closure__ or ():
+        try:
+            yield cell.cell_contents, names
+        except ValueError:  # a variable that has no value yet
+            continue
+    yield from ((value, names) for value in (function.__defaults__, function.__kwdefaults__, vars(function)))
+    if library in _LIBRARIES:
+        return
+    for name in names & function.__globals__.keys():
+        value = function.__globals__[name]
+        elsewhere = isinstance(value, FunctionType) and str(value.__module__).partition(".")[0] != library
+        if not elsewhere:
+            yield value, names
+
+
+def _names_in(function: FunctionType) -> set[str]:
+    """The names of global variables and attributes in a function and in those that are defined in it."""
+    names: set[str] = set()
+    pending = [function.__code__]
+    while pending:
+        code = pending.pop()
+        names.update(code.co_names)
+        pending.extend(part for part in code.co_consts if isinstance(part, CodeType))
+    return names
