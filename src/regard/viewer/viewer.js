@@ -18,7 +18,7 @@ const LONGEST_LABEL = 28;
 const segmenter = typeof Intl !== "undefined" && Intl.Segmenter ? new Intl.Segmenter() : null;
 
 /** What stands for characters that have no shape of their own; `visible` of regard.pictures.fonts has the same. */
-const MARKS = { " ": "\u2423", "\t": "\u21e5", "\n": "\u21b5", "\r": "\u240d", "\u007f": "\u2421", "\u00a0": "\u237d" };
+const MARKS = { " ": "\u2423", "\t": "\u21e5", "\n": "\u21b5", "\u007f": "\u2421" };
 
 const CHARACTER_NAMES = { " ": "space", "\t": "tab", "\n": "newline", "\r": "carriage return", "\u00a0": "no-break space",
   "\u00ad": "soft hyphen", "\u200b": "zero-width space", "\u200c": "zero-width non-joiner", "\u200d": "zero-width joiner",
@@ -695,15 +695,16 @@ class LongMap {
     const cells = this.rows * this.columns;
     if (head !== null) {
       const code = codes[head * cells + cell];
-      return { value: CODE_VALUES[code] * maximum, error: CODE_ERRORS[code] * maximum };
+      return { value: CODE_VALUES[code] * maximum, error: CODE_ERRORS[code] * maximum, zero: code === 0 };
     }
-    let [sum, error] = [0, 0];
+    let [sum, error, zero] = [0, 0, true];
     for (let one = 0; one < this.record.heads; one += 1) {
       const code = codes[one * cells + cell];
+      if (code !== 0) zero = false;
       sum += CODE_VALUES[code] * maximum;
       error += CODE_ERRORS[code] * maximum;
     }
-    return { value: sum / this.record.heads, error: error / this.record.heads };
+    return { value: sum / this.record.heads, error: error / this.record.heads, zero };
   }
 
   /** What a point of the map is of the weights, where blocks of bins are joined. */
@@ -711,12 +712,11 @@ class LongMap {
     const { queries, keys } = this.record;
     const size = (times) => `${counted(Math.round((10 * times * queries.length) / this.rows) / 10)} \u00d7 `
       + `${counted(Math.round((10 * times * keys.length) / this.columns) / 10)}`;
-    const joined = pooling === "mean" && block > 1;
-    const bins = size(joined ? 1 : block);
-    if (bins === "1 \u00d7 1" && !joined) return "single weights";
+    const single = size(1) === "1 \u00d7 1";
+    if (single) return block === 1 ? "single weights" : `largest of ${block} \u00d7 ${block} pairs`;
     const hidden = pooling === "mean" && this.hidden ? ", hidden ones as 0" : "";
-    const text = `${POOLINGS[pooling]} of about ${bins} pairs${hidden}`;
-    return joined ? `largest of ${block} \u00d7 ${block} such: ${text}` : text;
+    if (pooling === "mean" && block > 1) return `largest of ${block} \u00d7 ${block} means of about ${size(1)} pairs${hidden}`;
+    return `${POOLINGS[pooling]} of about ${size(block)} pairs${hidden}`;
   }
 
   /** The exact weight of a pair, or null where no tile with it is here; masked pairs are −1. */
@@ -783,7 +783,9 @@ class LongMap {
     const values = new Float32Array(rows * columns);
     for (let row = 0; row < this.rows; row += 1) {
       for (let column = 0; column < this.columns; column += 1) {
-        const { value } = this.pooled(pooling, head, row, column);
+        const bin = this.pooled(pooling, head, row, column);
+        // What is not zero stays so, however small.
+        const value = bin.value === 0 && !bin.zero ? 1e-38 : bin.value;
         const cell = Math.floor(row / block) * columns + Math.floor(column / block);
         if (Number.isNaN(value) || value > values[cell]) values[cell] = value; // NaN stays
       }
@@ -2632,7 +2634,7 @@ class LongView extends RecordView {
     const area = { x: win.x + left, y: win.y + top, width: win.width - left - 4, height: win.height - top };
     const exact = (cell >= 3 ? this.tilesIn(place, area) : []).map(([row, column]) => this.tile(app, place, row, column)).filter(Boolean);
     const shown = new Set([...kinds, ...exact.flatMap((tile) => [...tile.kinds])]);
-    const tiles = app.options.fetchTile ? "exact tiles are fetched on zoom" : `${map.carried} exact tiles carried`;
+    const tiles = app.options.fetchTile ? "exact tiles are fetched on zoom" : `${map.carried || "no"} exact tiles carried`;
     const per = app.state.scale === "row" ? " (part of the row's largest)" : "";
     return { ramp: "map", scale: app.state.scale, largest: app.state.scale === "row" ? null : limits.reduce((a, b) => Math.max(a, b), 0),
       beyond: exact.some((tile) => tile.beyond),
