@@ -27,16 +27,16 @@ ANNOTATIONS = "3 12 45; 59 2 5; 1 43 5; 4 3 45.3"
 # Small, so that no unit of the tanh layer is saturated.
 W_DECODER = "0.02 -0.01 0.03 0.01 0.02 -0.01; -0.03 0.02 0.01 0.04 -0.02 0.01"
 
-ONE_PAIR = f'regard explain --query "{STATE}" --key "3 12 45" --score dot --query-labels state --labels h1 --row 1'
+ONE_PAIR = f'regard explain --query "{STATE}" --key "3 12 45" --score dot --query-labels state --labels h1 --row 0'
 ONE_STATE = (
     f'regard explain --query "{STATE}" --key "{ANNOTATIONS}" --score dot --query-labels state --labels "h1 h2 h3 h4" '
-    f'--w-decoder "{W_DECODER}" --row 1'
+    f'--w-decoder "{W_DECODER}" --row 0'
 )
 THREE_INPUTS = (
     'regard explain --input "1 0 1 0; 0 2 0 2; 1 1 1 1" --w-key "0 0 1; 1 1 0; 0 1 0; 1 1 0" '
-    '--w-query "1 0 1; 1 0 0; 0 0 1; 0 1 1" --w-value "0 2 0; 0 3 0; 1 0 3; 1 1 0" --score dot --row 1'
+    '--w-query "1 0 1; 1 0 0; 0 0 1; 0 1 1" --w-value "0 2 0; 0 3 0; 1 0 3; 1 1 0" --score dot --row 0'
 )
-SENTENCE = 'regard explain "This is book" --dim 5 --head-dim 3 --seed 0 --row 1'
+SENTENCE = 'regard explain "This is book" --dim 5 --head-dim 3 --seed 0 --row 0'
 EIGHT_HEADS = (
     'regard explain "This is book" --dim 512 --head-dim 64 --heads 8 --seed 0 --head all '
     "--steps weights,concatenated,projected"
@@ -181,7 +181,7 @@ the output is
 
 ## With a pencil
 
-`--row 1` spells what happens to the first (here the only) query:
+`--row 0` spells what happens to the first (here the only) query:
 
 {text_block(run.arithmetic)}
 
@@ -257,7 +257,7 @@ $$output_i = \\sum_j w_{{ij}} \\, value_j$$
 
 ## With a pencil
 
-The first query, as `--row 1` spells it:
+The first query, as `--row 0` spells it:
 
 {text_block(run.arithmetic)}
 
@@ -358,9 +358,9 @@ $$projected = [output_1; \\dots; output_8] \\, W_{{output}}$$
 `W_query` holds the columns of all heads; `query`, `weights` and `output` are those of one. Scores are divided by
 $\\sqrt{{64}} = 8$. The weights of the first two heads already differ:
 
-{heads.table("weights", head=1)}
+{heads.table("weights", head=0)}
 
-{heads.table("weights", head=2)}
+{heads.table("weights", head=1)}
 
 ![The weights of eight heads, concatenated and projected](../pictures/eight-heads.png)
 """

@@ -50,7 +50,7 @@ def steps(call):
 
 
 def test_numbers_inline(call):
-    code, out, _ = call(*NUMBERS, "--score", "dot", "--labels", "a,b,c,d", "--query-labels", "state", "--row", 1)
+    code, out, _ = call(*NUMBERS, "--score", "dot", "--labels", "a,b,c,d", "--query-labels", "state", "--row", 0)
     assert code == 0
     for part in ("4. scores [1×4]", "927", "0.8808", "45.2642", "state → d", "5·3 + 1·12 + 20·45 = 927"):
         assert part in out
@@ -72,10 +72,10 @@ def test_json_and_npy_files(steps, tmp_path):
 def test_files_may_have_heads(call, tmp_path):
     query = torch.randn(3, 5, 2, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     np.save(tmp_path / "query.npy", query.numpy())
-    code, out, err = call("--query", tmp_path / "query.npy", "--head", 3)
+    code, out, err = call("--query", tmp_path / "query.npy", "--head", 2)
     assert code == 0, err
-    assert "head 3 of 3" in out
-    assert "head 2 of 3" not in out
+    assert "head 2, one of 3" in out
+    assert "head 1, one of 3" not in out
 
 
 @pytest.mark.parametrize(
@@ -151,18 +151,18 @@ def test_tables_fit_the_terminal_and_lose_no_digit(call, columns):
 
 
 def test_the_arithmetic_of_a_masked_row(call):
-    _, out, _ = call("--query", "1 2; 3 4", "--mask", "causal", "--row", 1)
-    assert "hidden from this query: k2" in out
-    assert "feature 1: 1·1 + 0·3 = 1" in out
+    _, out, _ = call("--query", "1 2; 3 4", "--mask", "causal", "--row", 0)
+    assert "hidden from this query: k1" in out
+    assert "feature 0: 1·1 + 0·3 = 1" in out
 
 
 def test_the_arithmetic_of_a_row_that_sees_nothing(call):
-    _, out, _ = call("--query", "1 2", "--mask", "prefix(0)", "--row", 1)
+    _, out, _ = call("--query", "1 2", "--mask", "prefix(0)", "--row", 0)
     assert "it sees no key" in out
 
 
 def test_the_arithmetic_claims_only_what_is_so(call):
-    _, out, _ = call("--query", "1 2; 3 4", "--score", "distance", "--normalizer", "sparsemax", "--row", 2)
+    _, out, _ = call("--query", "1 2; 3 4", "--score", "distance", "--normalizer", "sparsemax", "--row", 1)
     assert "multiply" not in out
     assert "exp(" not in out
     assert "Weights: the scores, normalized." in out
@@ -197,7 +197,7 @@ def test_json_file_has_every_head_and_no_infinity(call, tmp_path):
     assert code == 0
     assert "weights" in out
     record = json.loads(path.read_text(encoding="utf-8"), parse_constant=pytest.fail)
-    assert [step["head"] for step in record["steps"] if step["name"] == "weights"] == [1, 2]
+    assert [step["head"] for step in record["steps"] if step["name"] == "weights"] == [0, 1]
     assert "-inf" in str(record)
 
 
@@ -246,9 +246,9 @@ BAD = {
     "mask shape": ([*NUMBERS, "--mask", "keep([[1, 0]])"], "broadcast"),
     "ragged mask": ([*NUMBERS, "--mask", "keep([[1, 0], [1]])"], "--mask"),
     "labels": ([*NUMBERS, "--labels", "a b"], "keys must have 4 labels; got 2"),
-    "row": ([*NUMBERS, "--row", "2"], "--row must be from 1 to 1, the number of queries; it is 2"),
-    "row zero": ([*NUMBERS, "--row", "0"], "--row must be from 1 to 1, the number of queries; it is 0"),
-    "head": (["a b", "--head", "2"], "--head must be 'all' or a number from 1 to 1"),
+    "row": ([*NUMBERS, "--row", "1"], "--row must be from 0 to 0, since queries count from 0; it is 1"),
+    "negative row": ([*NUMBERS, "--row", "-1"], "--row must be from 0 to 0, since queries count from 0; it is -1"),
+    "head": (["a b", "--head", "1"], "--head must be 'all' or a number from 0 to 0"),
     "steps": (["a b", "--steps", "wieghts"], "did you mean 'weights'?"),
     "idle": ([*NUMBERS, "--dim", "4"], "--dim does not go with numbers"),
     "idle positions": (["--positions", "4", "--score", "dot"], "--score does not go with --positions"),

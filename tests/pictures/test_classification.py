@@ -37,7 +37,7 @@ def test_each_weight_stands_below_its_word(tmp_path):
     figure = word_weights(words, weights, title="negative 0.900")
     drawn = texts_of(figure)
     assert drawn.count("bad") == 30
-    assert {"negative 0.900", ".25", ".50", "head 1", "head 2"} <= set(drawn)
+    assert {"negative 0.900", ".25", ".50", "head 0", "head 1"} <= set(drawn)
     width, height = figure.get_size_inches()
     assert width <= 9.2
     assert height > 2  # several lines

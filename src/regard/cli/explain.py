@@ -37,7 +37,7 @@ def command(
 
     regard explain --query "5 1 20" --key "3 12 45; 59 2 5" --score dot
 
-    regard explain "This is book" --dim 5 --head-dim 3 --row 1
+    regard explain "This is book" --dim 5 --head-dim 3 --row 0
 
     regard explain --positions 50 --dim 128 --picture positions.png
     """
@@ -202,9 +202,9 @@ def _show(worked: "WorkedCalculation", shown: Shown, *, table: bool = False) -> 
     spelled = None
     if shown.row is not None and worked.explanation is not None:
         rows = worked.explanation.weights.shape[-2]
-        if not 1 <= shown.row <= rows:
-            raise ArgumentError(f"--row must be from 1 to {rows}, the number of queries; it is {shown.row}")
-        spelled = arithmetic(worked.explanation, shown.row - 1, head=head or 0, decimals=shown.decimals)
+        if not 0 <= shown.row < rows:
+            raise ArgumentError(f"--row must be from 0 to {rows - 1}, since queries count from 0; it is {shown.row}")
+        spelled = arithmetic(worked.explanation, shown.row, head=head or 0, decimals=shown.decimals)
     drawn = None
     if shown.picture is not None:
         # Before the tables, so that a mistake is not lost below them.
@@ -217,7 +217,7 @@ def _show(worked: "WorkedCalculation", shown: Shown, *, table: bool = False) -> 
         console = Console()
         console.print(selected.renderable(shown.decimals))
         if worked.heads > 1 and head is not None:
-            console.print(Text(f"Head {head + 1} of {worked.heads} is shown; --head all shows every one.", style="dim"))
+            console.print(Text(f"Head {head} is shown, one of {worked.heads}; --head all shows every one.", style="dim"))
         if spelled is not None:
             console.print(Text(spelled), soft_wrap=True)
         if shown.json is not None:
@@ -235,6 +235,6 @@ def _head(text: str, heads: int) -> int | None:
     """The index of the selected head; None: all heads."""
     if text == "all":
         return None
-    if not text.isdecimal() or not 1 <= int(text) <= heads:
-        raise ArgumentError(f"--head must be 'all' or a number from 1 to {heads}; it is {text!r}")
-    return int(text) - 1
+    if not text.isdecimal() or not 0 <= int(text) < heads:
+        raise ArgumentError(f"--head must be 'all' or a number from 0 to {heads - 1}; it is {text!r}")
+    return int(text)

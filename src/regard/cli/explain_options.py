@@ -97,9 +97,9 @@ class Shown:
     query_labels: Names = None
     """Names of the queries."""
     row: int | None = None
-    """Print the arithmetic of this query, counted from 1, below the tables."""
-    head: str = "1"
-    """Which head's steps are shown, from 1, or all. JSON always has all."""
+    """Print the arithmetic of this query, counted from 0, below the tables."""
+    head: str = "0"
+    """Which head's steps are shown, from 0, or all. JSON always has all."""
     steps: str | None = None
     """Only these steps, between commas, e.g. 'scores,weights,output'. JSON always has all."""
     decimals: Annotated[int, Parameter(validator=between(0, 15))] = 4

@@ -36,7 +36,7 @@ def arithmetic(explanation: Explanation, query: int, *, head: int = 0, decimals:
     """
     queries = explanation.query.shape[-2]
     if not 0 <= whole_number("query", query) < queries:
-        raise ArgumentError(f"query must be one of {queries}; it is number {query + 1}")
+        raise ArgumentError(f"query must be from 0 to {queries - 1}, one of {queries}; it is {query}")
     return "\n".join(_QueryArithmetic(explanation, query, head, decimals).lines())
 
 
@@ -80,7 +80,7 @@ class _QueryArithmetic:
             else self.text(output[feature])
             for feature in range(len(output))
         ]
-        yield from self._each(sums, [f"feature {feature + 1}" for feature in range(len(output))])
+        yield from self._each(sums, [f"feature {feature}" for feature in range(len(output))])
 
     def _change(self, name: str, before: Tensor, after: Tensor) -> Iterator[str]:
         if name == "masked":
@@ -113,7 +113,8 @@ class _QueryArithmetic:
         powers = (scores - high).exp()
         if not torch.allclose(powers / powers.sum(), weights):
             yield "Weights: the scores, normalized."
-            yield from self._each(f"{self.text(s)} → {self.text(w)}" for s, w in zip(scores, weights, strict=True))
+            changes = (f"{self.text(s)} → {self.text(w)}" for s, w in zip(scores, weights, strict=True))
+            yield from self._each(changes, weights=weights)
             return
         yield (
             f"Weights: e to the power of each score less the largest, {self.text(high)} (this changes no weight and "
@@ -121,17 +122,26 @@ class _QueryArithmetic:
         )
         yield f"  sum: {' + '.join(self._some(powers.tolist()))} = {self.text(powers.sum())}"
         total = self.text(powers.sum())
-        yield from self._each(
+        quotients = (
             f"exp({self.text(s)} - {self.factor(high)}) / {total} = {self.text(p)} / {total} = {self.text(w)}"
             for s, p, w in zip(scores, powers, weights, strict=True)
         )
+        yield from self._each(quotients, weights=weights)
 
-    def _each(self, texts: Iterator[str] | Sequence[str], labels: Sequence[str] | None = None) -> Iterator[str]:
-        named = [f"{label}: {text}" for label, text in zip(labels or self.keys, texts, strict=True)]
-        if len(named) > MOST_LINES:
-            named = [*named[: MOST_LINES - 3], "…", *named[-2:]]
-        for line in named:
-            yield f"  {line}"
+    def _each(
+        self, texts: Iterator[str] | Sequence[str], labels: Sequence[str] | None = None, weights: Tensor | None = None
+    ) -> Iterator[str]:
+        """A line for each text. Of many, the middle is left out; of weights, the smallest, and their sum is given."""
+        named = [f"  {label}: {text}" for label, text in zip(labels or self.keys, texts, strict=True)]
+        if len(named) <= MOST_LINES:
+            yield from named
+        elif weights is None:
+            yield from (*named[: MOST_LINES - 3], f"  … {len(named) - MOST_LINES + 1} more", *named[-2:])
+        else:
+            order = weights.argsort(descending=True, stable=True)
+            yield from (named[key] for key in sorted(order[: MOST_LINES - 1].tolist()))
+            rest = order[MOST_LINES - 1 :]
+            yield f"  … {len(rest)} more, whose weights add up to {self.text(weights[rest].sum())}"
 
     def _sum(self, left: Tensor, right: Tensor) -> str:
         terms = [f"{self.factor(a)}·{self.factor(b)}" for a, b in zip(left, right, strict=True)]

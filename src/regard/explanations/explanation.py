@@ -233,4 +233,4 @@ class Explanation:
 
 
 def _numbered(prefix: str, count: int) -> list[str]:
-    return [f"{prefix}{i + 1}" for i in range(count)]
+    return [f"{prefix}{i}" for i in range(count)]

@@ -26,7 +26,7 @@ def step_figure(steps: Iterable[Step], *, heads: int = 1, title: str | None = No
 
     panels = [
         Panel(
-            name=step.name if step.head is None or heads == 1 else f"{step.name}, head {step.head + 1}",
+            name=step.name if step.head is None or heads == 1 else f"{step.name}, head {step.head}",
             matrix=step.matrix,
             row_labels=step.row_labels,
             column_labels=step.column_labels,

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from html import escape
 
-from regard.explanations.matrix_texts import LIMIT, MatrixTexts, shortened
+from regard.explanations.matrix_texts import LIMIT, MatrixTexts
 from regard.explanations.step import Step
 
 DECIMALS = 4
@@ -22,15 +22,16 @@ def html_tables(steps: Sequence[Step], heads: int, rest: str = "") -> str:
 
 
 def _table(number: int, step: Step, heads: int) -> str:
-    texts = MatrixTexts(step.matrix, step.row_labels, step.column_labels, decimals=DECIMALS)
-    columns = [texts.column(column) for column in shortened(len(step.column_labels), LIMIT)]
+    additive = step.name == "weights"
+    texts = MatrixTexts(step.matrix, step.row_labels, step.column_labels, decimals=DECIMALS, additive=additive)
+    columns = texts.drawn(LIMIT)
     head = "".join(f"<th>{_shown(label)}</th>" for label, *_ in columns)
     rows = (
         f"<tr><th>{_shown(label)}</th>{''.join(f'<td>{escape(cells[row])}</td>' for cells in columns)}</tr>"
         for row, label in enumerate(texts.labels, start=1)
     )
     shape = "×".join(str(size) for size in step.matrix.shape)
-    of_head = "" if step.head is None or heads == 1 else f", head {step.head + 1}"
+    of_head = "" if step.head is None or heads == 1 else f", head {step.head}"
     caption = f"<b>{number}. {escape(step.name)}</b>{of_head} [{shape}]: {escape(step.note)}"
     return (
         f"<table style='margin-bottom:1em'><caption style='text-align:left;caption-side:top'>{caption}</caption>"

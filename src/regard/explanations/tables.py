@@ -9,7 +9,7 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderR
 from rich.table import Table
 from rich.text import Text
 
-from regard.explanations.matrix_texts import LIMIT, MatrixTexts, shortened
+from regard.explanations.matrix_texts import LIMIT, MatrixTexts
 from regard.explanations.step import Step
 
 
@@ -45,7 +45,7 @@ def headed_tables(steps: Sequence[Step], heads: int, decimals: int) -> Renderabl
     for number, step in enumerate(steps, start=1):
         if heads > 1 and step.head != head:
             head = step.head
-            parts.append(Text("all heads" if head is None else f"head {head + 1} of {heads}", style="underline"))
+            parts.append(Text("all heads" if head is None else f"head {head}, one of {heads}", style="underline"))
             parts.append(Text(""))
         parts += _numbered_table(number, step, decimals)
     return Group(*parts)
@@ -55,7 +55,8 @@ def _numbered_table(number: int, step: Step, decimals: int) -> list[RenderableTy
     """A line with the step's number, name, shape and note; and its table."""
     shape = "×".join(str(size) for size in step.matrix.shape)
     heading = Text(f"{number}. {step.name} [{shape}]: {step.note}", style="bold")
-    return [heading, MatrixTable(step.matrix, step.row_labels, step.column_labels, decimals=decimals)]
+    additive = step.name == "weights"
+    return [heading, MatrixTable(step.matrix, step.row_labels, step.column_labels, decimals=decimals, additive=additive)]
 
 
 def as_text(renderable: RenderableType, width: int = 160) -> str:
@@ -76,7 +77,7 @@ class MatrixTable(MatrixTexts):
         room = options.max_width - max((cell_len(label) for label in labels), default=0) - 4
         most = LIMIT
         while True:
-            drawn = [self.column(column) for column in shortened(len(self.columns), most)]
+            drawn = self.drawn(most)
             width = sum(3 + max(map(cell_len, cells)) for cells in drawn)
             if most <= 3 or width <= room:
                 break

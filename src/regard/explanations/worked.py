@@ -188,12 +188,12 @@ def _step(name: str, note: str, matrix: Tensor, rows: Sequence[str] | None = Non
     matrix = matrix.detach().double()
     # A score's weights may be vectors or numbers, or have a matrix for each head.
     matrix = matrix.reshape(1, -1) if matrix.dim() < 2 else matrix.reshape(-1, matrix.shape[-1])
-    columns = tuple(str(column + 1) for column in range(matrix.shape[1]))
+    columns = tuple(str(column) for column in range(matrix.shape[1]))
     if rows is None:
-        rows = [str(row + 1) for row in range(len(matrix))]
+        rows = [str(row) for row in range(len(matrix))]
     return Step(name, note, matrix, tuple(rows), columns)
 
 
 def _names(prefix: str, tensor: Tensor, labels: Sequence[str] | None) -> Sequence[str]:
     fits = labels is not None and len(labels) == tensor.shape[0]
-    return labels if labels is not None and fits else [f"{prefix}{row + 1}" for row in range(tensor.shape[0])]
+    return labels if labels is not None and fits else [f"{prefix}{row}" for row in range(tensor.shape[0])]

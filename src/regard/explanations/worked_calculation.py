@@ -85,13 +85,13 @@ class WorkedCalculation:
     def to_json(self) -> str:
         """``{"heads": …, "steps": [{"name", "note", "head", "rows", "columns", "values"}, …]}``.
 
-        Heads count from 1; ±inf and NaN are the strings "inf", "-inf", "nan".
+        Heads count from 0; ±inf and NaN are the strings "inf", "-inf", "nan".
         """
         steps = [
             {
                 "name": step.name,
                 "note": step.note,
-                "head": None if step.head is None else step.head + 1,
+                "head": step.head,
                 "rows": step.row_labels,
                 "columns": step.column_labels,
                 "values": json_numbers(step.matrix),

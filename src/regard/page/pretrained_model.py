@@ -13,7 +13,7 @@ from regard.attention.recording import RecordedCall
 from regard.errors import ArgumentError, RunError
 from regard.explanations.model_attention import ModelAttention
 from regard.page.kept_problems import KeptProblems
-from regard.page.reading import Answer, Reading, ServedModel, check_weights
+from regard.page.reading import Answer, Reading, ServedModel, check_weights, rest_of
 from regard.page.token_labels import token_axis
 from regard.records import AttentionRecord, Document, StepsRecord, TokenAxis
 from regard.regular_file import LARGEST_DATA, require_regular
@@ -142,22 +142,26 @@ class PretrainedModel(ServedModel):
                 probabilities = row.sigmoid() if several else row.softmax(-1)
                 order = probabilities.argsort(descending=True).tolist()[: 2 * SHOWN]
                 ranked = tuple((str(names[place]), float(probabilities[place])) for place in order)
-                return Answer("Labels" if several else "Label", "" if several else ranked[0][0], ranked)
+                if several:  # each has a probability of its own
+                    return Answer("Labels", ranked=ranked)
+                return Answer("Label", ranked[0][0], ranked, rest=rest_of(ranked))
             case "next token":
-                return Answer("Next token", ranked=self._likely(logits[0, -1]))
+                ranked = self._likely(logits[0, -1])
+                return Answer("Next token", ranked=ranked, rest=rest_of(ranked))
             case "fill in":
                 masks = (ids == self.tokenizer.mask_token_id).nonzero()[:, 0].tolist()
                 if not masks:
                     mask = self.tokenizer.mask_token
                     return Answer("Filled in", notes=(f"Write {mask} for a word that the model fills in.",))
                 note = (f"The first of {len(masks)} masked words is filled in.",) if len(masks) > 1 else ()
-                return Answer("Filled in", ranked=self._likely(logits[0, masks[0]]), notes=note)
+                ranked = self._likely(logits[0, masks[0]])
+                return Answer("Filled in", ranked=ranked, notes=note, rest=rest_of(ranked))
         return Answer("Output", notes=("This model has no output of its own; its attention is shown.",))
 
     def _likely(self, logits: Tensor) -> tuple[tuple[str, float], ...]:
         probabilities = logits.float().softmax(-1)
         found = probabilities.topk(min(SHOWN, len(probabilities)))
-        labels = [self.tokenizer.decode([place]).replace(" ", "␣").replace("\n", "\\n") for place in found.indices]
+        labels = [self.tokenizer.decode([place]) for place in found.indices]
         return tuple(zip(labels, found.values.tolist(), strict=True))
 
     def _check_length(self, tokens: int) -> None:

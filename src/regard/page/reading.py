@@ -1,16 +1,20 @@
 """What a model makes of a text on the page: an answer, the attention behind it, and worked steps on request."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from regard.errors import ArgumentError
+from regard.pictures.fonts import visible_token
 from regard.records import Document, StepsRecord
 from regard.training.task import InputKind
 
 MOST_CHARACTERS = 10_000
 """Characters of the longest text that is read."""
+
+LONGEST_LABEL = 200
+"""Characters of a label beyond which its end is left out."""
 
 MOST_WEIGHTS = 40_000_000
 """Weights of all heads and layers that are kept for one text."""
@@ -29,17 +33,28 @@ class Answer:
         text: the answer; "" where the model gives none.
         ranked: what the model chooses from, with probabilities in [0, 1], the most likely first.
         notes: what a reader should know about it, a line each.
+        rest: the probability of all choices together that are not in ``ranked``.
     """
 
     label: str
     text: str = ""
     ranked: tuple[tuple[str, float], ...] = ()
     notes: tuple[str, ...] = ()
+    rest: float = 0.0
 
     def to_dict(self) -> dict[str, Any]:
-        """The answer as plain values."""
-        ranked = [{"label": label, "probability": probability} for label, probability in self.ranked]
-        return {"label": self.label, "text": self.text, "ranked": ranked, "notes": list(self.notes)}
+        """The answer as plain values; spaces and what else has no shape are visible in the labels."""
+        ranked = [
+            {"label": visible_token(label, LONGEST_LABEL), "probability": probability} for label, probability in self.ranked
+        ]
+        return {
+            "label": self.label, "text": self.text, "ranked": ranked, "notes": list(self.notes), "rest": self.rest,
+        }  # fmt: skip
+
+
+def rest_of(ranked: Sequence[tuple[str, float]]) -> float:
+    """The probability that is left for choices that are not ranked; 0 where there is none."""
+    return max(0.0, 1.0 - sum(probability for _, probability in ranked)) if ranked else 0.0
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from regard.models.vision.image_classifier import ImageClassifierConfig
 from regard.models.vision.recurrent_captioner import RecurrentCaptionerConfig
 from regard.models.vision.segmenter import SegmenterConfig
 from regard.models.vision.transformer_captioner import TransformerCaptionerConfig
-from regard.page.reading import MOST_CHARACTERS, Answer, Reading, ServedModel, check_weights
+from regard.page.reading import MOST_CHARACTERS, Answer, Reading, ServedModel, check_weights, rest_of
 from regard.records import AttentionRecord, StepsRecord
 from regard.tasks import registry
 from regard.tasks.sound_inputs import HeardSound, TrainedOnSounds
@@ -107,7 +107,7 @@ class RunModel(ServedModel):
             notes += ("This model has no attention.",)
         ranked = prediction.ranked()
         shown = "" if self.task == "language" else prediction.answer
-        answer = Answer(LABELS.get(self.task, "Output"), shown, ranked, notes)
+        answer = Answer(LABELS.get(self.task, "Output"), shown, ranked, notes, rest_of(ranked))
         return Reading(
             answer,
             document,

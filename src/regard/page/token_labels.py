@@ -33,7 +33,7 @@ def _label(tokenizer: Any, id: int, piece: str) -> str:
     text = tokenizer.decode([id])
     if not text or "\ufffd" in text:  # a part of a character
         return piece
-    return text.replace("\n", "\\n").replace("\t", "\\t").replace(" ", "▁")
+    return text.replace(" ", "▁")
 
 
 def _words(tokenizer: Any, ids: Sequence[int], text: str | None) -> tuple[range, ...]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from regard.errors import ArgumentError, ShapeError
-from regard.pictures.fonts import Lettering, visible, wrapped
+from regard.pictures.fonts import Lettering, visible_token, wrapped
 from regard.pictures.heatmap import draw_cells, draw_lines, write_numbers
 from regard.pictures.numbers import Matrix, as_array
 from regard.pictures.sheet import new_sheet, place, text_extent
@@ -220,7 +220,7 @@ def _labels(side: str, tokens: Sequence[str], groups: Sequence[range] | None, le
                 f"{side}_tokens must have one label for each of the {length} {line}s of weights or for each of the "
                 f"{len(groups)} groups; it has {len(tokens)}"
             )
-    return [visible(word) for word in words]
+    return [visible_token(word) for word in words]
 
 
 def _word(parts: list[str]) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import numpy as np
 
 from regard.errors import ArgumentError, ShapeError, UnknownNameError
-from regard.pictures.fonts import Lettering, visible, wrapped
+from regard.pictures.fonts import Lettering, visible, visible_token, wrapped
 from regard.pictures.heatmap import draw_cells, draw_lines, write_numbers
 from regard.pictures.numbers import Matrix, as_array, number_texts
 from regard.pictures.sheet import new_sheet, place, text_extent
@@ -160,7 +160,7 @@ def _checked(number: int, panel: Panel) -> _Block:
             )
     # Of very many labels few are drawn.
     rows, columns = (
-        [visible(text, 18) if place % max(1, len(labels) // 1000) == 0 else "" for place, text in enumerate(labels)]
+        [visible_token(text, 18) if place % max(1, len(labels) // 1000) == 0 else "" for place, text in enumerate(labels)]
         for labels in (panel.row_labels or (), panel.column_labels or ())
     )
     note = [] if not panel.note else [wrapped(panel.note, 46)]

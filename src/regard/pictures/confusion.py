@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from regard.errors import ShapeError
-from regard.pictures.fonts import Lettering, visible
+from regard.pictures.fonts import Lettering, visible_token
 from regard.pictures.heatmap import draw_cells, draw_lines, write_numbers
 from regard.pictures.numbers import as_array
 from regard.pictures.sheet import new_sheet, place, text_extent
@@ -40,7 +40,7 @@ def confusion_matrix(counts: Any, labels: Sequence[str], *, title: str | None = 
     size = len(labels)
     if matrix.shape != (size, size) or not size:
         raise ShapeError(f"counts must be [labels, labels] = {[size, size]}; it has shape {list(matrix.shape)}")
-    names = [visible(label) for label in labels]
+    names = [visible_token(label) for label in labels]
     lettering = Lettering([*names, title or ""])
     texts = [[f"{int(number):,}" if number else "" for number in row] for row in matrix.tolist()]
     longest = max(len(text) for row in texts for text in row)

@@ -27,6 +27,15 @@ MISSING = "□"
 JOINERS = "\u200c\u200d"
 """Zero-width (non-)joiners: invisible, but Persian, Indic scripts and emoji are wrong without them."""
 
+MARKS = {" ": "␣", "\t": "⇥", "\n": "↵", "\x7f": "␡"}
+"""What stands for characters without a shape of their own; viewer.js has the same."""
+
+FILLERS = "\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0"
+"""Characters that count as letters, marks or symbols and have no ink."""
+
+EMPTY = "∅"
+"""Stands for a token without characters."""
+
 LONGEST_CLUSTER = 12
 """Code points of one visible character: emoji families have ten; a tower of marks is cut here."""
 
@@ -36,10 +45,12 @@ class MissingGlyphWarning(UserWarning):
 
 
 def visible(text: str, limit: int = 24) -> str:
-    """A text as one line that can be drawn, measured and recognized.
+    """A text as one line that can be drawn, measured and recognized; different texts that are short look different.
 
-    Control characters, line breaks, lone surrogates and marks that change the direction of writing are shown escaped
-    (``\\n``); a text of nothing but spaces is shown as ``␣``; a mark without its letter stands on ``◌``.
+    A space at an end or beside another one is shown as ``␣``, a tab as ``⇥``, a line break as ``↵``, other controls as
+    their pictures (``␀``). What has no ink (other spaces, zero-width characters, lone surrogates, marks that change the
+    direction of writing) is shown escaped (``\\u200b``); a joiner stays where it joins. A mark without its letter stands
+    on ``◌``.
 
     Args:
         text: anything.
@@ -47,20 +58,58 @@ def visible(text: str, limit: int = 24) -> str:
     """
     # Cutting first keeps a text of millions of characters cheap.
     text = text[: (limit + 1) * LONGEST_CLUSTER]
-    line = "".join(_escaped(character) for character in text)
-    if line and not line.strip():
-        line = "␣" * len(line)
-    if line and unicodedata.category(line[0]).startswith("M"):
-        line = "◌" + line
-    clusters = list(_clusters(line))
+    shown: list[str] = []
+    marked = True  # a combining mark needs a letter that is shown
+    for place, character in enumerate(text):
+        mark = _mark(character, text[place - 1 : place], text[place + 1 : place + 2])
+        alone = mark is None and marked and unicodedata.category(character).startswith("M")
+        shown.append(f"◌{character}" if alone else character if mark is None else mark)
+        marked = mark is not None
+    clusters = list(_clusters("".join(shown)))
     if len(clusters) > limit:
         clusters = [*clusters[: limit - 1], "…"]
-    return "".join(cluster[:LONGEST_CLUSTER] for cluster in clusters)
+    return "".join(map(_cut, clusters))
 
 
-def _escaped(character: str) -> str:
-    hidden = unicodedata.category(character) in ("Cc", "Cf", "Cs", "Zl", "Zp") and character not in JOINERS
-    return character.encode("unicode_escape").decode("ascii") if hidden else character
+def visible_token(token: str, limit: int = 24) -> str:
+    """A token as `visible` shows it; ``∅`` for one without characters."""
+    return visible(token, limit) or EMPTY
+
+
+def _cut(cluster: str) -> str:
+    # A joiner at the end would join nothing.
+    return cluster if len(cluster) <= LONGEST_CLUSTER else cluster[:LONGEST_CLUSTER].rstrip(JOINERS)
+
+
+def _mark(character: str, before: str, after: str) -> str | None:
+    """A character as it is shown, between two others or ends (""); None where it is shown as it is."""
+    if character == " ":
+        return None if before.strip(" ") and after.strip(" ") else MARKS[" "]
+    if character in JOINERS:
+        if _shapes(before) and _shapes(after):
+            return None
+    elif _is_selector(character):
+        if _shapes(before) or (before and before in "#*0123456789©®"):
+            return None
+    elif not _is_inkless(character):
+        return None
+    if character in MARKS:
+        return MARKS[character]
+    return chr(0x2400 + ord(character)) if character < " " else character.encode("unicode_escape").decode("ascii")
+
+
+def _is_inkless(character: str) -> bool:
+    return unicodedata.category(character) in ("Cc", "Cf", "Cs", "Zl", "Zp", "Zs") or character in FILLERS
+
+
+def _is_selector(character: str) -> bool:
+    """Whether the character chooses a form of the one before it."""
+    return character in "\u180b\u180c\u180d\u180f" or "\ufe00" <= character <= "\ufe0f" or "\U000e0100" <= character <= "\U000e01ef"
+
+
+def _shapes(neighbour: str) -> bool:
+    """Whether a joiner or selector beside this character does something: in emoji and in scripts that join."""
+    return neighbour >= "\u0590" and not _is_inkless(neighbour)
 
 
 def _clusters(line: str) -> Iterator[str]:
@@ -80,7 +129,8 @@ def wrapped(text: str, width: int, lines: int = 4) -> str:
     """A sentence or title in lines of at most ``width`` characters; its own line breaks stay."""
     found: list[str] = []
     for paragraph in text.split("\n", lines)[:lines]:
-        found += textwrap.wrap(visible(paragraph, width * lines), width) or [""]
+        # Spaces of a sentence are no tokens.
+        found += textwrap.wrap(visible(" ".join(filter(None, paragraph.split(" "))), width * lines), width) or [""]
     return "\n".join(found[:lines])
 
 

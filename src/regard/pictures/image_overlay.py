@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.errors import ArgumentError, ShapeError
-from regard.pictures.fonts import Lettering, visible, wrapped
+from regard.pictures.fonts import Lettering, visible_token, wrapped
 from regard.pictures.numbers import as_array
 from regard.pictures.sheet import new_sheet
 
@@ -131,7 +131,7 @@ def image_overlays(
             f"weights have shape {list(matrix.shape)}"
         )
     panels = [image, *(overlay(image, row, *grid, box) for row in matrix)]
-    shown = ["", *(visible(label) for label in labels)]
+    shown = ["", *(visible_token(label) for label in labels)]
     heading = "" if title is None else wrapped(title, 22 * min(COLUMNS, len(panels)))
     across = min(COLUMNS, len(panels))
     down = -(-len(panels) // across)

@@ -10,7 +10,7 @@ import numpy as np
 
 from regard.errors import ArgumentError, ShapeError
 from regard.pictures.alignment import LINK_COLOR, MOST_TOKENS
-from regard.pictures.fonts import Lettering, visible, wrapped
+from regard.pictures.fonts import Lettering, visible_token, wrapped
 from regard.pictures.heatmap import color_map as colors_named
 from regard.pictures.numbers import as_array
 from regard.pictures.sheet import new_sheet
@@ -74,7 +74,7 @@ def sound_alignment(
     if segments is not None and len(segments) != rows:
         raise ShapeError(f"segments must have one entry for each of {rows} tokens; it has {len(segments)}")
     end = positions * seconds
-    labels = [visible(token) for token in tokens]
+    labels = [visible_token(token) for token in tokens]
     heading = "" if title is None else wrapped(title, 90)
     lettering = Lettering([*labels, heading])
     height = max(0.6, ROW * rows)

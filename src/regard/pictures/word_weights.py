@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from regard.errors import ShapeError
-from regard.pictures.fonts import Lettering, visible, wrapped
+from regard.pictures.fonts import Lettering, visible_token, wrapped
 from regard.pictures.heatmap import color_map as named_colors
 from regard.pictures.numbers import as_array
 from regard.pictures.sheet import new_sheet, text_extent
@@ -55,7 +55,7 @@ def word_weights(
     if not np.isfinite(matrix).all():
         raise ShapeError("weights must be finite")
     colors = named_colors(color_map)
-    shown = [visible(word) for word in words]
+    shown = [visible_token(word) for word in words]
     heading = "" if title is None else wrapped(title, 90)
     lettering = Lettering([*shown, heading])
     figure = new_sheet(width, 1.0)
@@ -63,7 +63,7 @@ def word_weights(
     def written(text: str, size: float) -> Any:
         return lettering.letter(figure.text(0, 0, "", fontsize=size, va="center", ha="center"), text)
 
-    names = [""] if heads == 1 else [f"head {number}" for number in range(1, heads + 1)]
+    names = [""] if heads == 1 else [f"head {head}" for head in range(heads)]
     left = MARGIN + (0.0 if heads == 1 else 0.55)
     title_text = figure.text(0, 1, "", fontsize=11, va="top", ha="left")
     lettering.letter(title_text, heading)

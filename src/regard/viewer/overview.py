@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ from numpy.typing import NDArray
 from regard.errors import ShapeError
 from regard.records import AttentionRecord, DenseTiles, TileSource, bin_edges
 from regard.viewer.encoding import packed_codes, packed_numbers
-from regard.viewer.patterns import diagonals, sinks, spikes
+from regard.viewer.patterns import Chance, diagonals, sinks, spikes
 
 FINEST = 512
 """Rows and columns of the pooled maps, if the budget allows it."""
@@ -23,30 +24,68 @@ TILE = 64
 
 MOST_TILES = 48
 
+MOST_BINS = 2**25
+"""Bins of all maps that are made at once, if the budget is not large."""
 
-def overview_payload(record: AttentionRecord, budget_bytes: int) -> dict[str, Any]:
-    """Pooled maps of all heads, the finest that fit the budget, and exact tiles for the rest of it.
 
-    The coarsest maps are carried even where they exceed the budget.
+def overview_payloads(records: Sequence[AttentionRecord], budget_bytes: int) -> list[dict[str, Any]]:
+    """Pooled maps of all heads of all records, the finest that fit the budget together, and exact tiles for the rest.
+
+    Records of the same size have maps of the same size, so that they can be compared. The coarsest maps are carried even
+    where they exceed the budget.
 
     Args:
-        record: with weights or a source of tiles.
+        records: with weights or a source of tiles.
         budget_bytes: what the maps and tiles may take, as they are written.
 
     Raises:
-        ShapeError: the source gives other shapes than it was asked for.
+        ShapeError: a source gives other shapes than it was asked for.
     """
-    source = tile_source(record)
-    mean, maximum = _pooled(source, min(FINEST, source.queries), min(FINEST, source.keys))
-    maps, size = _packed_maps(mean, maximum)
-    while size > budget_bytes and min(mean.shape[1:]) >= 2 * COARSEST:
-        mean, maximum = _halved(source, mean, maximum)
-        maps, size = _packed_maps(mean, maximum)
-    rows, columns = mean.shape[1:]
-    findings: dict[str, Any] = {"sinks": sinks(source), "diagonals": diagonals(source, maximum)}
-    tiles = _tiles(record, maximum, budget_bytes - size, findings)
-    findings["spikes"] = [tile["spike"] for tile in tiles if "spike" in tile]
-    return {"rows": rows, "columns": columns, "tile": TILE, **maps, "findings": findings, "tiles": tiles}
+    sources = [tile_source(record) for record in records]
+    heads = sum(source.heads for source in sources)
+    sides = [_first_sides(source, heads, budget_bytes) for source in sources]
+    pooled = [_pooled(source, *side) for source, side in zip(sources, sides, strict=True)]
+    packed = [_packed_maps(*maps) for maps in pooled]
+    while sum(size for _, size in packed) > budget_bytes:
+        large = [number for number, (mean, _) in enumerate(pooled) if min(mean.shape[1:]) >= 2 * COARSEST]
+        if not large:
+            break
+        for number in large:
+            pooled[number] = _halved(sources[number], *pooled[number])
+            packed[number] = _packed_maps(*pooled[number])
+    left = max(0, budget_bytes - sum(size for _, size in packed)) // max(1, len(records))
+    return [
+        _overview(record, maps[1], written, left)
+        for record, maps, (written, _) in zip(records, pooled, packed, strict=True)
+    ]
+
+
+def _first_sides(source: TileSource, heads: int, budget_bytes: int) -> tuple[int, int]:
+    """Rows and columns of the maps that are tried first: `FINEST`, less where those of all heads take too much memory."""
+    rows, columns = min(FINEST, source.queries), min(FINEST, source.keys)
+    most = max(16 * budget_bytes, MOST_BINS)
+    while 2 * heads * rows * columns > most and min(rows, columns) >= 2 * COARSEST:
+        rows, columns = rows // 2, columns // 2
+    return rows, columns
+
+
+def _overview(
+    record: AttentionRecord, maximum: NDArray[np.float32], maps: dict[str, Any], budget_bytes: int
+) -> dict[str, Any]:
+    """The maps of a record with its findings and exact tiles."""
+    source, chance = tile_source(record), Chance(record)
+    findings: dict[str, Any] = {"sinks": sinks(source, chance), "diagonals": diagonals(source, maximum, chance)}
+    findings["spikes"] = spikes(source, maximum, chance, findings)
+    rows, columns = maximum.shape[1:]
+    return {
+        "rows": rows,
+        "columns": columns,
+        "tile": TILE,
+        "hidden": record.kind == "causal" or (record.visible is not None and not record.visible.all()),
+        **maps,
+        "findings": findings,
+        "tiles": _tiles(record, findings, budget_bytes),
+    }
 
 
 def _pooled(source: TileSource, rows: int, columns: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
@@ -117,25 +156,16 @@ def _codes(values: Any) -> dict[str, Any]:
     return {**coded, "maximum": largest or 1.0}
 
 
-def _tiles(record: AttentionRecord, maximum: Any, budget: int, findings: dict[str, Any]) -> list[dict[str, Any]]:
+def _tiles(record: AttentionRecord, findings: dict[str, Any], budget: int) -> list[dict[str, Any]]:
     """Exact tiles at single large weights, sinks and diagonals, as long as the budget lasts."""
     source = tile_source(record)
-    rows, columns = maximum.shape[1:]
-    query_edges, key_edges = bin_edges(source.queries, rows), bin_edges(source.keys, columns)
-    places: list[tuple[int, int, dict[str, Any] | None]] = []
-    for head, row, column in spikes(maximum, MOST_TILES // 2):
-        q0, q1, k0, k1 = (int(e) for e in (*query_edges[row : row + 2], *key_edges[column : column + 2]))
-        block = np.nan_to_num(source.tile((q0, q1), (k0, k1))[head])
-        q, k = (int(i) for i in np.unravel_index(int(block.argmax()), block.shape))
-        spike = {"head": head, "query": q0 + q, "key": k0 + k, "weight": float(block[q, k])}
-        if not _explained(spike, findings):
-            places.append((q0 + q, k0 + k, spike))
-    places += [(source.queries // 2, sink["key"], None) for sink in findings["sinks"]]
+    places = [(spike["query"], spike["key"]) for spike in findings["spikes"]]
+    places += [(source.queries // 2, sink["key"]) for sink in findings["sinks"]]
     for diagonal in findings["diagonals"]:
         q = min(max(source.queries // 2, -diagonal["offset"]), source.queries - 1)
-        places.append((q, min(max(q + diagonal["offset"], 0), source.keys - 1), None))
+        places.append((q, min(max(q + diagonal["offset"], 0), source.keys - 1)))
     tiles: dict[tuple[int, int], dict[str, Any]] = {}
-    for query, key, spike in places:
+    for query, key in places:
         corner = (query // TILE * TILE, key // TILE * TILE)
         if corner in tiles or len(tiles) == MOST_TILES:
             continue
@@ -144,13 +174,5 @@ def _tiles(record: AttentionRecord, maximum: Any, budget: int, findings: dict[st
         if len(numbers["data"]) > budget:
             break
         budget -= len(numbers["data"])
-        tiles[corner] = {"query": corner[0], "key": corner[1], **numbers} | ({"spike": spike} if spike else {})
+        tiles[corner] = {"query": corner[0], "key": corner[1], **numbers}
     return list(tiles.values())
-
-
-def _explained(spike: dict[str, Any], findings: dict[str, Any]) -> bool:
-    """Whether a single weight is part of a diagonal or a sink that was found."""
-    on_diagonal = any(
-        one["head"] == spike["head"] and one["offset"] == spike["key"] - spike["query"] for one in findings["diagonals"]
-    )
-    return on_diagonal or any(one["head"] == spike["head"] and one["key"] == spike["key"] for one in findings["sinks"])

@@ -1,49 +1,139 @@
-"""What a reader looks for in a long map: keys that many queries attend to, diagonals, single large weights."""
+"""What a reader looks for in a long map: keys that many queries attend to, diagonals, single large weights.
+
+Every number of a finding is exact, and every finding is far above what uniform weights over the visible keys would give:
+a map of noise has none. Queries that see no key are left out of all means.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from regard.records import TileSource, bin_edges
+from regard.records import AttentionRecord, TileSource, bin_edges
 
 MOST = 8
 """Findings of one kind."""
 
 SINK_SHARE = 0.02
-"""Least mean weight of a key that is called a sink (and ten times what an even distribution gives)."""
+"""Least mean weight of a key that is called a sink."""
+
+SINK_TIMES = 10
+"""How many times what uniform weights give a sink has at least."""
 
 DIAGONAL_SHARE = 0.05
 """Least mean weight of a diagonal."""
 
+DIAGONAL_TIMES = 5
+"""How many times what uniform weights give a diagonal has at least."""
+
+SPIKE_WEIGHT = 0.25
+"""Least single weight that is a finding."""
+
+SPIKE_TIMES = 10
+"""How many times what uniform weights give a single weight has at least."""
+
+SPIKE_GAP = 3
+"""How many times the largest weight of its head that is no finding a single weight is at least."""
+
 SAMPLES = 5
-"""Places along a diagonal whose exact tiles are looked at."""
+"""Places along a diagonal whose tiles tell which distances are worth a look at all of it."""
+
+SIDE = 128
+"""Queries of the tiles along a diagonal."""
 
 
-def sinks(source: TileSource) -> list[dict[str, Any]]:
-    """Keys with a large mean weight over all queries, the largest first: ``head``, ``key``, ``share``."""
+class Chance:
+    """What uniform weights over the visible keys would give, by which findings are judged.
+
+    Args:
+        record: whose mask it is.
+
+    Attributes:
+        counts: how many keys each query sees, ``[1 or heads, queries]``.
+    """
+
+    def __init__(self, record: AttentionRecord):
+        self._visible = record.visible
+        queries, self._keys = len(record.queries), len(record.keys)
+        if record.visible is not None:
+            counts = record.visible.sum(-1, dtype=np.int64).reshape(-1, queries)
+        elif record.kind == "causal":
+            counts = np.clip(np.arange(queries) + 1 + self._keys - queries, 0, self._keys)[None]
+        else:
+            counts = np.full((1, queries), self._keys)
+        self.counts: NDArray[np.int64] = counts
+
+    @property
+    def seeing(self) -> NDArray[np.int64]:
+        """How many queries see a key, ``[1 or heads]``; at least 1."""
+        return np.maximum((self.counts > 0).sum(-1), 1)
+
+    @property
+    def of_queries(self) -> NDArray[np.float64]:
+        """The uniform weight of each query, ``[1 or heads, queries]``; 0 where it sees nothing."""
+        return np.divide(1.0, self.counts, out=np.zeros(self.counts.shape), where=self.counts > 0)
+
+    @property
+    def of_keys(self) -> NDArray[np.float64]:
+        """The mean weight that each key would receive, ``[1 or heads, keys]``."""
+        shares = self.of_queries
+        if self._visible is None:
+            # Key j is seen by the queries that see more than j keys.
+            sums = np.zeros((len(shares), self._keys + 1))
+            for head, (counts, of_head) in enumerate(zip(self.counts, shares, strict=True)):
+                np.add.at(sums[head], counts, of_head)
+            received = np.cumsum(sums[:, ::-1], axis=1)[:, ::-1][:, 1:]
+        else:
+            visible = self._visible.reshape(len(shares), -1, self._keys)
+            received = np.stack([np.einsum("q,qk->k", one, seen) for one, seen in zip(shares, visible, strict=True)])
+        return received / self.seeing[:, None]
+
+    def visible_on(self, queries: NDArray[np.int64], offset: int) -> NDArray[np.bool_]:
+        """Which queries of a diagonal see its key, ``[1 or heads, queries]``."""
+        if self._visible is None:
+            return self.counts[:, queries] > queries + offset
+        return self._visible.reshape(len(self.counts), -1, self._keys)[:, queries, queries + offset]
+
+
+def sinks(source: TileSource, chance: Chance) -> list[dict[str, Any]]:
+    """Keys with a large mean weight over all queries that see a key, the largest first: ``head``, ``key``, ``share``."""
     mean, _ = source.pooled(1, source.keys)
-    shares = np.nan_to_num(mean[:, 0, :])
-    least = max(SINK_SHARE, 10 / source.keys)
-    found = [(float(shares[h, k]), int(h), int(k)) for h, k in np.argwhere(shares >= least)]
-    return [{"head": head, "key": key, "share": share} for share, head, key in sorted(found, reverse=True)[:MOST]]
+    shares = np.nan_to_num(mean[:, 0, :]) * (source.queries / chance.seeing)[:, None]
+    found = shares >= np.maximum(SINK_SHARE, SINK_TIMES * chance.of_keys)
+    ordered = sorted(((float(shares[h, k]), int(h), int(k)) for h, k in np.argwhere(found)), reverse=True)
+    return [{"head": head, "key": key, "share": share} for share, head, key in ordered[:MOST]]
 
 
-def diagonals(source: TileSource, maximum: NDArray[np.float32]) -> list[dict[str, Any]]:
+def diagonals(source: TileSource, maximum: NDArray[np.float32], chance: Chance) -> list[dict[str, Any]]:
     """Distances key − query with a large mean weight: ``head``, ``offset``, ``share``.
 
-    Candidates are the diagonals of the pooled maximum that are bright along their whole length; exact tiles on them
-    tell the distance.
+    Candidates are the diagonals of the pooled maximum that are bright along their whole length; tiles at some places of
+    them tell the distances, and all tiles along these the mean.
 
     Args:
         source: of the exact tiles.
         maximum: pooled, ``[heads, rows, columns]``.
+        chance: of the record.
     """
     found = []
+    for offset, shares in _diagonal_means(source, _candidates(source, maximum), chance):
+        queries = np.arange(max(0, -offset), min(source.queries, source.keys - offset))
+        seen = chance.visible_on(queries, offset)
+        uniform = (chance.of_queries[:, queries] * seen).sum(-1) / np.maximum(seen.sum(-1), 1)
+        for head in np.flatnonzero(shares >= np.maximum(DIAGONAL_SHARE, DIAGONAL_TIMES * uniform)).tolist():
+            found.append((float(shares[head]), head, offset))
+    ordered = sorted(found, reverse=True)[:MOST]
+    return [{"head": head, "offset": offset, "share": share} for share, head, offset in ordered]
+
+
+def _candidates(source: TileSource, maximum: NDArray[np.float32]) -> list[int]:
+    """Offsets whose weights are large at some places, the largest first."""
     heads, rows, columns = maximum.shape
     query_edges, key_edges = bin_edges(source.queries, rows), bin_edges(source.keys, columns)
+    best: dict[int, float] = {}
     for offset in _bright_offsets(np.nan_to_num(maximum)):
         first, last = max(0, -offset), min(rows, columns - offset)
         sampled = np.unique(np.linspace(first, last - 1, SAMPLES).astype(int))
@@ -51,9 +141,9 @@ def diagonals(source: TileSource, maximum: NDArray[np.float32]) -> list[dict[str
         counts: dict[int, int] = {}
         for row in sampled.tolist():
             q0 = int(query_edges[row])
-            q1 = min(int(query_edges[row + 1]), q0 + 128)
+            q1 = min(int(query_edges[row + 1]), q0 + SIDE)
             k0 = max(0, int(key_edges[row + offset]) - 1)
-            k1 = min(source.keys, int(key_edges[row + offset + 1]) + 128)
+            k1 = min(source.keys, int(key_edges[row + offset + 1]) + SIDE)
             tile = np.nan_to_num(source.tile((q0, q1), (k0, k1))).astype(np.float64)
             for distance in range(k0 - q1 + 1, k1 - q0):
                 line = np.diagonal(tile, distance + q0 - k0, axis1=1, axis2=2)
@@ -62,14 +152,31 @@ def diagonals(source: TileSource, maximum: NDArray[np.float32]) -> list[dict[str
                     sums[distance] = sums.get(distance, np.zeros(heads)) + line.sum(axis=1)
                     counts[distance] = counts.get(distance, 0) + line.shape[1]
         for distance, total in sums.items():
-            for head, share in enumerate((total / counts[distance]).tolist()):
-                if share >= DIAGONAL_SHARE:
-                    found.append((share, head, distance))
-    best: dict[tuple[int, int], float] = {}
-    for share, head, distance in found:
-        best[head, distance] = max(share, best.get((head, distance), 0.0))
-    ordered = sorted(((share, *place) for place, share in best.items()), reverse=True)[:MOST]
-    return [{"head": head, "offset": distance, "share": share} for share, head, distance in ordered]
+            best[distance] = max(best.get(distance, 0.0), float(total.max()) / counts[distance])
+    likely = sorted((offset for offset in best if 2 * best[offset] >= DIAGONAL_SHARE), key=lambda offset: -best[offset])
+    return likely[:MOST]
+
+
+def _diagonal_means(
+    source: TileSource, offsets: Sequence[int], chance: Chance
+) -> Iterator[tuple[int, NDArray[np.float64]]]:
+    """The mean weight of each head along whole diagonals, over the queries that see the key."""
+    groups: list[list[int]] = []  # offsets that are near each other are read from the same tiles
+    for offset in sorted(offsets):
+        if not groups or offset - groups[-1][0] > SIDE:
+            groups.append([])
+        groups[-1].append(offset)
+    for group in groups:
+        totals = {offset: np.zeros(source.heads) for offset in group}
+        for q0 in range(max(0, -group[-1]), min(source.queries, source.keys - group[0]), SIDE):
+            q1 = min(q0 + SIDE, source.queries)
+            k0, k1 = max(0, q0 + group[0]), min(source.keys, q1 + group[-1])
+            tile = np.nan_to_num(source.tile((q0, q1), (k0, k1))).astype(np.float64)
+            for offset in group:
+                totals[offset] += np.diagonal(tile, offset + q0 - k0, axis1=1, axis2=2).sum(axis=1)
+        for offset, total in totals.items():
+            queries = np.arange(max(0, -offset), min(source.queries, source.keys - offset))
+            yield offset, total / np.maximum(chance.visible_on(queries, offset).sum(-1), 1)
 
 
 def _bright_offsets(maximum: NDArray[np.float32]) -> list[int]:
@@ -86,18 +193,40 @@ def _bright_offsets(maximum: NDArray[np.float32]) -> list[int]:
     return [offset for _, offset in best]
 
 
-def spikes(maximum: NDArray[np.float32], most: int) -> list[tuple[int, int, int]]:
-    """The bins that are the brightest in comparison with their column, as (head, row, column), spread over the map."""
-    values = np.nan_to_num(maximum)
-    values = values - np.minimum(np.median(values, axis=1, keepdims=True), values)
-    heads, rows, columns = values.shape
-    order = np.argsort(values, axis=None, kind="stable")[::-1][: 512 * most]
-    far = max(2, min(rows, columns) // 32)
-    taken: list[tuple[int, int, int]] = []
-    for place in order.tolist():
-        head, row, column = (int(i) for i in np.unravel_index(place, (heads, rows, columns)))
-        if all(abs(row - r) > far or abs(column - c) > far for _, r, c in taken):
-            taken.append((head, row, column))
-            if len(taken) == most:
-                break
-    return taken
+def spikes(
+    source: TileSource, maximum: NDArray[np.float32], chance: Chance, findings: dict[str, list[dict[str, Any]]]
+) -> list[dict[str, Any]]:
+    """Single large weights, the largest first: ``head``, ``query``, ``key``, ``weight``.
+
+    The few largest of a head, if all others of it are much smaller; sinks, diagonals and queries that see few keys aside.
+
+    Args:
+        source: of the exact tiles.
+        maximum: pooled, ``[heads, rows, columns]``.
+        chance: of the record.
+        findings: its ``"sinks"`` and ``"diagonals"``.
+    """
+    heads, rows, columns = maximum.shape
+    query_edges, key_edges = bin_edges(source.queries, rows), bin_edges(source.keys, columns)
+    uniform = np.maximum.reduceat(chance.of_queries, query_edges[:-1], axis=1)[:, :, None]
+    values = np.where(maximum >= SPIKE_TIMES * uniform, np.nan_to_num(maximum), 0.0)
+    for sink in findings["sinks"]:
+        values[sink["head"], :, np.searchsorted(key_edges, sink["key"], "right") - 1] = 0.0
+    for diagonal in findings["diagonals"]:
+        queries = np.arange(max(0, -diagonal["offset"]), min(source.queries, source.keys - diagonal["offset"]))
+        row = np.searchsorted(query_edges, queries, "right") - 1
+        column = np.searchsorted(key_edges, queries + diagonal["offset"], "right") - 1
+        values[diagonal["head"], row, column] = 0.0
+    found = []
+    for head in range(heads):
+        flat = values[head].ravel()
+        order = np.argsort(-flat, kind="stable")[: MOST + 1]
+        largest = np.append(flat[order], 0.0)
+        gaps = [n for n in range(1, MOST + 1) if largest[n - 1] >= SPIKE_WEIGHT and largest[n - 1] > SPIKE_GAP * largest[n]]
+        for place in order[: max(gaps, default=0)].tolist():
+            row, column = divmod(place, columns)
+            q0, q1, k0, k1 = (int(e) for e in (*query_edges[row : row + 2], *key_edges[column : column + 2]))
+            block = np.nan_to_num(source.tile((q0, q1), (k0, k1))[head])
+            q, k = (int(i) for i in np.unravel_index(int(block.argmax()), block.shape))
+            found.append({"head": head, "query": q0 + q, "key": k0 + k, "weight": float(block[q, k])})
+    return sorted(found, key=lambda spike: -spike["weight"])[:MOST]

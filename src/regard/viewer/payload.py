@@ -12,7 +12,7 @@ from regard.errors import ArgumentError, KindError
 from regard.records import AttentionRecord, Axis, Document, StepsRecord
 from regard.viewer.axes import axis_payload
 from regard.viewer.encoding import packed_bits, packed_codes, packed_numbers
-from regard.viewer.overview import overview_payload
+from regard.viewer.overview import overview_payloads
 
 FORMAT = 1
 """Of the payload; the module refuses another one."""
@@ -55,8 +55,8 @@ def payload(document: Document, *, budget_bytes: int = BUDGET) -> dict[str, Any]
     for number in sorted(whole):
         left -= _add_exact(entries[number], document.records[number], left)
     large = [number for number in range(len(entries)) if number not in whole]
-    for number in large:
-        entries[number]["overview"] = overview_payload(document.records[number], max(left, 0) // len(large))
+    for number, overview in zip(large, overview_payloads([document.records[n] for n in large], max(left, 0)), strict=True):
+        entries[number]["overview"] = overview
     return {
         "format": FORMAT,
         "title": document.title,
@@ -91,14 +91,21 @@ def _axis_key(axis: Axis) -> Any:
 
 
 def carried_whole(records: tuple[AttentionRecord, ...]) -> set[int]:
-    """The positions of the records whose every weight is carried."""
-    whole, cells = set(), 0
+    """The positions of the records whose every weight is carried.
+
+    Records with the same numbers of queries and keys are all carried whole or all pooled, so that layers can be compared;
+    the smallest come first.
+    """
+    alike: dict[tuple[int, int], list[int]] = {}
     for number, record in enumerate(records):
-        if record.weights is not None and record.weights.size <= MOST_CELLS:
-            cells += record.weights.size
-            if cells > MOST_CELLS_TOGETHER:
-                break
-            whole.add(number)
+        alike.setdefault((len(record.queries), len(record.keys)), []).append(number)
+    whole, cells = set(), 0
+    for _, numbers in sorted(alike.items(), key=lambda item: item[0][0] * item[0][1]):
+        sizes = [weights.size for number in numbers if (weights := records[number].weights) is not None]
+        fits = len(sizes) == len(numbers) and max(sizes) <= MOST_CELLS and cells + sum(sizes) <= MOST_CELLS_TOGETHER
+        if fits:
+            whole.update(numbers)
+            cells += sum(sizes)
     return whole
 
 

@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from regard.errors import ArgumentError
 from regard.pictures import Panel, alignment, calculation, word_weights
-from regard.pictures.fonts import Lettering, visible, wrapped
+from regard.pictures.fonts import Lettering, visible_token, wrapped
+from regard.pictures.heatmap import color_map
 from regard.pictures.sheet import DASHES, PALETTE, new_sheet
 from regard.records import AttentionRecord, Axis, Document, FrameAxis, GridAxis, TokenAxis
 from regard.viewer.overview import tile_source
@@ -26,7 +27,15 @@ MOST_TOKENS = 400
 """Tokens of one side that a picture with their names can show."""
 
 MOST_LINES = 2000
+LEAST_LINE = 0.02
+"""The least weight that is a line."""
+
 POOLED = 256
+THUMBNAIL = 96
+"""Most points of a side of a small map, as `POOLED` of a large one."""
+
+MOST_IMAGES = 12
+"""Queries whose weights are drawn over the picture."""
 
 
 def figure(document: Document, view: str, layer: int = 0, head: int | None = None) -> Figure:
@@ -66,7 +75,12 @@ def _fitting(document: Document, view: str, layer: int) -> AttentionRecord:
 
 
 def _title(document: Document, record: AttentionRecord, head: int | None, view: str) -> str:
-    of_heads = "all heads" if view == "heads" and head is None else "mean of heads" if head is None else f"head {head}"
+    if record.heads == 1:
+        of_heads = "one head"
+    elif head is not None:
+        of_heads = f"head {head}"
+    else:
+        of_heads = f"all {record.heads} heads" if view == "heads" else f"mean of {record.heads} heads"
     return f"{document.title}\nlayer {record.layer}, {record.kind}, {of_heads}"
 
 
@@ -76,14 +90,18 @@ def labels(axis: Axis) -> list[str]:
 
 
 def _matrix(record: AttentionRecord, head: int | None) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """Weights of a head or their mean as float64, and which of them a mask hides."""
+    """Weights of a head or their mean as float64, and which of them a mask hides.
+
+    The mean is over the heads in which a query sees a key.
+    """
     assert record.weights is not None, "checked by _fitting"
     chosen = record.weights if head is None else record.weights[head : head + 1]
     shown = np.ones(chosen.shape, np.bool_)
     if record.visible is not None:
         visible_of = record.visible if record.visible.ndim == 2 or head is None else record.visible[head : head + 1]
         shown = np.broadcast_to(visible_of, chosen.shape)
-    mean = np.where(shown, chosen, 0.0).astype(np.float64).sum(axis=0) / chosen.shape[0]
+    seeing = shown.any(axis=2).sum(axis=0)[:, None]
+    mean = np.where(shown, chosen, 0.0).astype(np.float64).sum(axis=0) / np.maximum(seeing, 1)
     return mean, np.logical_not(shown.any(axis=0)).reshape(mean.shape)
 
 
@@ -124,23 +142,25 @@ def _heads(record: AttentionRecord, head: int | None, title: str) -> Figure:
 
     _check_length(record)
     assert record.weights is not None, "checked by _fitting"
-    sides = [[visible(text) for text in labels(axis)] for axis in (record.queries, record.keys)]
+    sides = [[visible_token(text) for text in labels(axis)] for axis in (record.queries, record.keys)]
     rows = max(len(side) for side in sides)
-    lettering = Lettering([*sides[0], *sides[1], wrapped(title, 70)])
-    sheet = new_sheet(7.5, max(2.5, 0.24 * rows + 1.3), layout="constrained")
-    axes = sheet.add_subplot()
     weights = np.nan_to_num(record.weights)
     if record.visible is not None:
         weights = np.where(record.visible, weights, 0.0)
     heads = range(weights.shape[0]) if head is None else [head]
-    places = np.argwhere(weights >= 0.02)
+    places = np.argwhere(weights >= LEAST_LINE)
+    places = places[np.isin(places[:, 0], heads)]
     order = np.argsort(weights[tuple(places.T)])[::-1][:MOST_LINES]
-    largest = float(weights.max(initial=0.0)) or 1.0
+    shown = f"the {len(order):,} largest of {len(places):,}" if len(order) < len(places) else f"the {len(order):,}"
+    title = f"{title}; lines: {shown} weights of at least {LEAST_LINE}"
+    lettering = Lettering([*sides[0], *sides[1], wrapped(title, 70)])
+    sheet = new_sheet(7.5, max(2.5, 0.24 * rows + 1.3), layout="constrained")
+    axes = sheet.add_subplot()
+    largest = float(weights[heads].max(initial=0.0)) or 1.0
     for one, query, key in places[order].tolist():
-        if one in heads:
-            share = float(weights[one, query, key]) / largest
-            color, dash = _style(one)
-            axes.plot([0, 1], [query, key], color=color, linestyle=dash, alpha=share, linewidth=0.5 + 1.6 * share)
+        share = float(weights[one, query, key]) / largest
+        color, dash = _style(one)
+        axes.plot([0, 1], [query, key], color=color, linestyle=dash, alpha=share, linewidth=0.5 + 1.6 * share)
     for x, side, align in ((-0.02, sides[0], "right"), (1.02, sides[1], "left")):
         for row, text in enumerate(side):
             lettering.letter(axes.text(x, row, "", ha=align, va="center", fontsize=9), text)
@@ -163,13 +183,13 @@ def _style(head: int) -> tuple[str, str]:
 
 
 def _model(document: Document) -> Figure:
-    """Layers × heads, each a small map of its pooled maximum."""
+    """Layers × heads, each a small map: the largest weight of each of at most 96 × 96 bins."""
     heads = max(record.heads for record in document.records)
     rows = len(document.records)
     sheet = new_sheet(0.8 * heads + 1.0, 0.85 * rows + 0.8, layout="constrained")
     for row, record in enumerate(document.records):
         source = tile_source(record)
-        _, maximum = source.pooled(min(source.queries, 96), min(source.keys, 96))
+        _, maximum = source.pooled(min(source.queries, THUMBNAIL), min(source.keys, THUMBNAIL))
         for one in range(record.heads):
             axes = sheet.add_subplot(rows, heads, row * heads + one + 1)
             _image_of(axes, maximum[one])
@@ -179,8 +199,18 @@ def _model(document: Document) -> Figure:
                 axes.set_title(f"head {one}", fontsize=8)
             if one == 0:
                 axes.set_ylabel(f"layer {record.layer}\n{record.kind}", fontsize=8)
-    _write_title(sheet, f"{document.title}\neach map: part of its own largest weight, linear scale")
+    sizes = [_bin_size(record, THUMBNAIL) for record in document.records]
+    bound = "about" if len(set(sizes)) == 1 else "up to"
+    size = f"{max(down for down, _ in sizes):g} × {max(across for _, across in sizes):g}"
+    points = "a point is one weight" if size == "1 × 1" else f"a point is the largest of {bound} {size} pairs"
+    _write_title(sheet, f"{document.title}\neach map: part of its own largest weight, linear scale; {points}")
     return sheet
+
+
+def _bin_size(record: AttentionRecord, most: int) -> tuple[float, float]:
+    """How many queries and keys a bin of a pooled map has, rounded to tenths."""
+    lengths = (len(record.queries), len(record.keys))
+    return tuple(round(length / min(length, most), 1) for length in lengths)  # pyright: ignore[reportReturnType]
 
 
 def _write_title(sheet: Figure, title: str) -> None:
@@ -189,8 +219,6 @@ def _write_title(sheet: Figure, title: str) -> None:
 
 
 def _image_of(axes: Axes, matrix: NDArray[Any]) -> Any:
-    from regard.pictures.heatmap import color_map
-
     return axes.imshow(
         np.ma.masked_invalid(matrix), cmap=color_map(COLORS), vmin=0, aspect="auto", interpolation="nearest"
     )
@@ -198,18 +226,22 @@ def _image_of(axes: Axes, matrix: NDArray[Any]) -> Any:
 
 def _text(record: AttentionRecord, head: int | None, title: str) -> Figure:
     assert record.weights is not None, "checked by _fitting"
-    matrix, _ = _matrix(record, head)
-    received = np.nan_to_num(matrix.mean(axis=0, keepdims=True))
-    return word_weights(labels(record.keys), received, title=f"{title}; mean over queries", color_map="Oranges")
+    matrix, hidden = _matrix(record, head)
+    seeing = ~hidden.all(axis=1)
+    received = np.nan_to_num(matrix.sum(axis=0, keepdims=True) / max(1, int(seeing.sum())))
+    blind = len(seeing) - int(seeing.sum())
+    over = f"mean over {seeing.sum():,} queries" + (f" ({blind:,} more see no key)" if blind else "")
+    return word_weights(labels(record.keys), received, title=f"{title}; {over}", color_map="Oranges")
 
 
 def _image(record: AttentionRecord, head: int | None, title: str) -> Figure:
-    """The picture under the weights of each query (the first twelve), pale where there is little."""
+    """The picture under the weights of each of the first queries."""
     grid = record.keys
     assert isinstance(grid, GridAxis), "checked by _fitting"
-    matrix, _ = _matrix(record, head)
-    names = [visible(text) for text in labels(record.queries)]
-    shown = range(min(12, len(names)))
+    matrix, hidden = _matrix(record, head)
+    matrix = np.where(hidden, np.nan, matrix)
+    names = [visible_token(text) for text in labels(record.queries)]
+    shown = range(min(MOST_IMAGES, len(names)))
     columns = min(4, len(shown))
     rows = -(-len(shown) // columns)
     height, width = grid.image.shape[:2]
@@ -220,12 +252,13 @@ def _image(record: AttentionRecord, head: int | None, title: str) -> Figure:
         axes = sheet.add_subplot(rows, columns, query + 1)
         axes.imshow(grid.image)
         cells = matrix[query, grid.leading :].reshape(grid.rows, grid.columns)
-        axes.imshow(cells, cmap=COLORS, vmin=0, alpha=0.65, extent=(x0, x1, y1, y0), interpolation="nearest")
+        axes.imshow(cells, cmap=color_map(COLORS), vmin=0, alpha=0.65, extent=(x0, x1, y1, y0), interpolation="nearest")
         axes.set_xlim(0, width)
         axes.set_ylim(height, 0)
         axes.set_axis_off()
         lettering.letter(axes.set_title("", fontsize=9), names[query])
-    _write_title(sheet, f"{title}; linear scale, per word")
+    part = f"the first {len(shown)} of {len(names):,} queries, " if len(shown) < len(names) else ""
+    _write_title(sheet, f"{title}; {part}each in the colours of its own largest weight, linear scale")
     return sheet
 
 
@@ -236,7 +269,7 @@ def _sound(record: AttentionRecord, head: int | None, title: str) -> Figure:
     _check_length(record, 4 * MOST_TOKENS)
     matrix, hidden = _matrix(record, head)
     end = len(frames) * frames.seconds
-    names = [visible(text) for text in labels(record.queries)]
+    names = [visible_token(text) for text in labels(record.queries)]
     sheet = new_sheet(8.0, 2.4 + 0.22 * len(names), layout="constrained")
     above, below = sheet.subplots(2, 1, sharex=True, height_ratios=[1.4, max(0.6, 0.22 * len(names))])
     above.imshow(frames.spectrogram, aspect="auto", origin="lower", cmap="gray_r", extent=(0, end, 0, 1))
@@ -257,20 +290,21 @@ def _sound(record: AttentionRecord, head: int | None, title: str) -> Figure:
 
 
 def _long(record: AttentionRecord, head: int | None, title: str) -> Figure:
-    """The pooled maximum and the pooled mean (of heads: their maximum and their mean)."""
+    """The largest weight and the mean weight of each bin; of both the mean over the heads."""
     source = tile_source(record)
     mean, maximum = source.pooled(min(POOLED, source.queries), min(POOLED, source.keys))
     pictures = {
-        "maximum": maximum.max(axis=0) if head is None else maximum[head],
+        "largest": maximum.mean(axis=0) if head is None else maximum[head],
         "mean": mean.mean(axis=0) if head is None else mean[head],
     }
+    down, across = _bin_size(record, POOLED)
+    hidden = record.kind == "causal" or (record.visible is not None and not record.visible.all())
     sheet = new_sheet(10.0, 4.8, layout="constrained")
     for axes, (name, matrix) in zip(sheet.subplots(1, 2), pictures.items(), strict=True):
         drawn = _image_of(axes, matrix)
         drawn.set_extent((0, source.keys, source.queries, 0))
-        axes.set_title(
-            f"{name} over {source.queries // matrix.shape[0]} × {source.keys // matrix.shape[1]} pairs", fontsize=9
-        )
+        zeros = ", hidden ones as 0" if hidden and name == "mean" else ""
+        axes.set_title(f"{name} of about {down:g} × {across:g} pairs{zeros}", fontsize=9)
         axes.set_xlabel("key", fontsize=9)
         axes.set_ylabel("query", fontsize=9)
         sheet.colorbar(drawn, ax=axes)

@@ -17,22 +17,65 @@
 const LONGEST_LABEL = 28;
 const segmenter = typeof Intl !== "undefined" && Intl.Segmenter ? new Intl.Segmenter() : null;
 
-/** A character that has no shape of its own, or would change the direction of its neighbours, as a visible one. */
-function visibleCharacter(character) {
-  const code = character.codePointAt(0);
-  if (code < 0x20) return String.fromCodePoint(0x2400 + code);
-  if (code === 0x7f) return "\u2421";
-  const hidden = (code >= 0x80 && code < 0xa0) || (code >= 0x202a && code <= 0x202e) || (code >= 0x2066 && code <= 0x2069)
-    || code === 0x2028 || code === 0x2029 || code === 0x200e || code === 0x200f || code === 0xfeff
-    || (code >= 0xd800 && code <= 0xdfff);
-  return hidden ? `\\u${code.toString(16).padStart(4, "0")}` : character;
+/** What stands for characters that have no shape of their own; `visible` of regard.pictures.fonts has the same. */
+const MARKS = { " ": "\u2423", "\t": "\u21e5", "\n": "\u21b5", "\u007f": "\u2421" };
+
+const CHARACTER_NAMES = { " ": "space", "\t": "tab", "\n": "newline", "\r": "carriage return", "\u00a0": "no-break space",
+  "\u00ad": "soft hyphen", "\u200b": "zero-width space", "\u200c": "zero-width non-joiner", "\u200d": "zero-width joiner",
+  "\u200e": "left-to-right mark", "\u200f": "right-to-left mark", "\u3000": "ideographic space", "\ufeff": "byte order mark" };
+
+/** Characters without ink: controls, formats, halves, separators, fillers. */
+const INKLESS = /[\p{Cc}\p{Cf}\p{Cs}\p{Z}\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0]/u;
+const MARK = /\p{M}/u;
+const SELECTOR = /[\u180b-\u180d\u180f\ufe00-\ufe0f\u{e0100}-\u{e01ef}]/u;
+
+/** Whether a joiner or selector does something to the character before it: it does in emoji and in scripts that join. */
+const shapes = (before) => before !== undefined && before >= "\u0590" && !INKLESS.test(before);
+
+/** A character as it is shown, between two others; null where it is shown as it is. */
+function mark(character, before, after) {
+  if (character === "\u200c" || character === "\u200d") {
+    if (shapes(before) && shapes(after)) return null;
+  } else if (SELECTOR.test(character)) {
+    if (shapes(before) || /[#*0-9\u00a9\u00ae]/.test(before ?? "")) return null;
+  } else if (character === " ") {
+    return before !== undefined && after !== undefined && before !== " " && after !== " " ? null : MARKS[" "];
+  } else if (!INKLESS.test(character)) {
+    return null;
+  }
+  return MARKS[character] ?? (character < " " ? String.fromCodePoint(0x2400 + character.codePointAt(0)) : escaped(character));
 }
 
-/** A whole token as text that is seen. */
+function escaped(character) {
+  const code = character.codePointAt(0).toString(16);
+  return code.length > 4 ? `\\U${code.padStart(8, "0")}` : code.length > 2 ? `\\u${code.padStart(4, "0")}` : `\\x${code.padStart(2, "0")}`;
+}
+
+/** A whole token as text that is seen: different tokens look different. */
 function visibleText(text) {
   if (text === "") return "\u2205";
-  if (!text.trim()) return "\u2423".repeat(Math.min([...text].length, LONGEST_LABEL));
-  return Array.from(text, visibleCharacter).join("");
+  const characters = Array.from(text);
+  let marked = true; // a combining mark needs a letter that is shown
+  return characters.map((character, place) => {
+    const shown = mark(character, characters[place - 1], characters[place + 1]);
+    if (shown !== null) { marked = true; return shown; }
+    const alone = marked && MARK.test(character);
+    marked = false;
+    return alone ? `\u25cc${character}` : character;
+  }).join("");
+}
+
+/** The names of the characters of a token that are shown by marks or by no font, in brackets; "" where there is none. */
+function markNames(text) {
+  const characters = Array.from(text.slice(0, 200));
+  const names = characters.filter((character, place) => /[\p{Co}\p{Cn}]/u.test(character)
+    || mark(character, characters[place - 1], characters[place + 1]) !== null)
+    .map((character) => CHARACTER_NAMES[character] ?? `U+${character.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}`);
+  const counts = new Map();
+  for (const name of names) counts.set(name, (counts.get(name) ?? 0) + 1);
+  const texts = [...counts].map(([name, count]) => (count > 1 ? `${count} \u00d7 ${name}` : name));
+  if (text === "") return " (empty token)";
+  return texts.length ? ` (${texts.slice(0, 4).join(", ")}${texts.length > 4 ? ", \u2026" : ""})` : "";
 }
 
 /** A token as a short label: visible, and cut after a number of characters as a reader counts them. */
@@ -42,8 +85,8 @@ function shortText(text, limit = LONGEST_LABEL) {
   return clusters.length > limit || text.length > 12 * limit ? `${clusters.slice(0, limit - 1).join("")}\u2026` : shown;
 }
 
-/** A token inside a sentence: quoted, and kept from changing the direction of the words around it. */
-const quoted = (text) => `\u201c\u2068${visibleText(text)}\u2069\u201d`;
+/** A token inside a sentence: quoted, kept from changing the direction of the words around it, its marks named. */
+const quoted = (text) => `\u201c\u2068${visibleText(text)}\u2069\u201d${markNames(text)}`;
 
 const counted = (count) => count.toLocaleString("en-US");
 
@@ -150,6 +193,9 @@ function scaleInverse(scale, shade) {
   if (scale === "log") return shade <= 0 ? 0 : 10 ** ((shade - 1) * DECADES);
   return shade;
 }
+
+/** The scale of a view that has no rows to scale each by itself. */
+const withoutRows = (scale) => (scale === "row" ? "linear" : scale);
 
 // ---------------------------------------------------------------------------------------------------------------------
 // 3. Decoding
@@ -329,6 +375,7 @@ class AttentionData {
     this.exact = null;
     this.visible = null;
     this.overview = null;
+    this.thumbnailKinds = new Set(); // what the small maps show that is no weight
     this.ready = null;
     this.decoded = false;
   }
@@ -379,6 +426,14 @@ class AttentionData {
     const perHead = this.maskEntry.shape.length === 3 ? head * this.queries.length * this.keys.length : 0;
     return this.visible[perHead + query * this.keys.length + key] === 1;
   }
+
+  /** Whether a query sees any key. */
+  seesAny(head, query) {
+    if (!this.visible) return this.keys.length > 0;
+    const keys = this.keys.length;
+    const base = ((this.maskEntry.shape.length === 3 ? head * this.queries.length : 0) + query) * keys;
+    return this.visible.subarray(base, base + keys).includes(1);
+  }
 }
 
 /** Kinds of cells of a table. */
@@ -386,7 +441,8 @@ const [WEIGHT, ZERO, MASKED, MISSING] = [0, 1, 2, 3];
 
 /**
  * The weights of one head, or the mean of all, as they are shown: sub-words merged, special tokens hidden.
- * Merging adds the columns of a word and averages its rows, so that rows that sum to 1 still do.
+ * Merging adds the columns of a word and averages its rows, so that rows that sum to 1 still do. A query that sees no key
+ * has no weights to average: means over heads and over the tokens of a word leave it out.
  */
 class Table {
   constructor(record, head, options) {
@@ -404,6 +460,7 @@ class Table {
     this.errors = this.exact ? null : new Float64Array(cells);
     this.kinds = new Uint8Array(cells);
     this.hidden = new Float64Array(this.rows);
+    this.counts = new Uint32Array(this.rows); // queries of all heads that a row is the mean of
     this.fill();
     this.measure();
   }
@@ -411,6 +468,10 @@ class Table {
   fill() {
     const heads = this.head === null ? Array.from({ length: this.record.heads }, (_, head) => head) : [this.head];
     for (let row = 0; row < this.rows; row += 1) {
+      const [q0, q1] = this.rowGroups[row];
+      for (const head of heads) {
+        for (let query = q0; query < q1; query += 1) if (this.record.seesAny(head, query)) this.counts[row] += 1;
+      }
       for (let column = 0; column < this.columns; column += 1) this.fillCell(row, column, heads);
     }
     if (this.columnGroups.length < this.record.keys.length) this.addHidden(heads);
@@ -437,7 +498,7 @@ class Table {
         }
       }
     }
-    const count = heads.length * (q1 - q0);
+    const count = Math.max(1, this.counts[row]);
     const cell = row * this.columns + column;
     this.values[cell] = sum / count;
     if (this.errors) this.errors[cell] = error / count;
@@ -465,7 +526,7 @@ class Table {
           }
         }
       }
-      this.hidden[row] = sum / (heads.length * (q1 - q0));
+      this.hidden[row] = sum / Math.max(1, this.counts[row]);
     }
   }
 
@@ -530,6 +591,11 @@ class Table {
     return this.record.keys.length - last;
   }
 
+  /** The rows that see a key, hidden ones included: those that a mean over queries is over. */
+  get seeing() {
+    return Array.from(this.counts.keys()).filter((row) => this.counts[row] > 0);
+  }
+
   /** Sums of several rows: {values, errors, kinds} by column; NaN stays, masked only where every row is masked. */
   sumRows(rows) {
     const values = new Float64Array(this.columns);
@@ -579,12 +645,25 @@ class Table {
   }
 }
 
+/** The statistics of a pooled map, in words. */
+const POOLINGS = { maximum: "largest", mean: "mean" };
+
+/** The colour of a weight, and what kind it is; negative: masked. */
+function pixelOf(value, limit, scale, theme) {
+  if (value < 0) return { color: theme.maskedPixel, kind: MASKED };
+  if (Number.isNaN(value)) return { color: theme.missingPixel, kind: MISSING };
+  if (value === 0) return { color: theme.zeroPixel, kind: ZERO };
+  const step = 3 * Math.round(clamp(SCALES[scale].shade(value / (limit || 1)), 0, 1) * (RAMP_SIZE - 1));
+  return { color: RAMP.subarray(step, step + 3), kind: WEIGHT };
+}
+
 /** A record that is too large to carry whole: pooled maps, findings, and exact tiles that are carried or fetched. */
 class LongMap {
   static async decode(record) {
     const map = new LongMap();
     const part = record.entry.overview;
-    Object.assign(map, { record, rows: part.rows, columns: part.columns, side: part.tile, findings: part.findings });
+    Object.assign(map, { record, rows: part.rows, columns: part.columns, side: part.tile, findings: part.findings,
+      hidden: part.hidden });
     map.maps = {};
     for (const pooling of ["maximum", "mean"]) {
       map.maps[pooling] = { codes: await inflate(part[pooling].data), maximum: part[pooling].maximum };
@@ -609,24 +688,35 @@ class LongMap {
     return [Math.floor((query * this.rows) / queries.length), Math.floor((key * this.columns) / keys.length)];
   }
 
-  /** The pooled weight of a bin; the mean over heads where no head is chosen (of maxima: their maximum). */
+  /** The pooled weight of a bin; the mean over heads where no head is chosen, of means and of maxima alike. */
   pooled(pooling, head, row, column) {
     const { codes, maximum } = this.maps[pooling];
     const cell = row * this.columns + column;
     const cells = this.rows * this.columns;
     if (head !== null) {
       const code = codes[head * cells + cell];
-      return { value: CODE_VALUES[code] * maximum, error: CODE_ERRORS[code] * maximum };
+      return { value: CODE_VALUES[code] * maximum, error: CODE_ERRORS[code] * maximum, zero: code === 0 };
     }
-    let [sum, most, error] = [0, 0, 0];
+    let [sum, error, zero] = [0, 0, true];
     for (let one = 0; one < this.record.heads; one += 1) {
       const code = codes[one * cells + cell];
-      const value = CODE_VALUES[code] * maximum;
-      sum += value;
-      if (Number.isNaN(value) || value > most) most = value;
-      error = Math.max(error, CODE_ERRORS[code] * maximum);
+      if (code !== 0) zero = false;
+      sum += CODE_VALUES[code] * maximum;
+      error += CODE_ERRORS[code] * maximum;
     }
-    return { value: pooling === "mean" ? sum / this.record.heads : most, error };
+    return { value: sum / this.record.heads, error: error / this.record.heads, zero };
+  }
+
+  /** What a point of the map is of the weights, where blocks of bins are joined. */
+  statistic(pooling, block) {
+    const { queries, keys } = this.record;
+    const size = (times) => `${counted(Math.round((10 * times * queries.length) / this.rows) / 10)} \u00d7 `
+      + `${counted(Math.round((10 * times * keys.length) / this.columns) / 10)}`;
+    const single = size(1) === "1 \u00d7 1";
+    if (single) return block === 1 ? "single weights" : `largest of ${block} \u00d7 ${block} pairs`;
+    const hidden = pooling === "mean" && this.hidden ? ", hidden ones as 0" : "";
+    if (pooling === "mean" && block > 1) return `largest of ${block} \u00d7 ${block} means of about ${size(1)} pairs${hidden}`;
+    return `${POOLINGS[pooling]} of about ${size(block)} pairs${hidden}`;
   }
 
   /** The exact weight of a pair, or null where no tile with it is here; masked pairs are −1. */
@@ -677,12 +767,12 @@ class LongMap {
     }
   }
 
-  /** The whole pooled map, one pixel a bin. */
-  bitmap(pooling, head, scale, block = 1) {
-    const key = `${pooling} ${head} ${scale} ${block}`;
+  /** The whole pooled map, one pixel a block of bins: {canvas, limits (the last colour's weight in each row), kinds}. */
+  bitmap(pooling, head, scale, block, theme) {
+    const key = `${pooling} ${head} ${scale} ${block} ${theme.name}`;
     if (!this.bitmaps.has(key)) {
       if (this.bitmaps.size > 24) this.bitmaps.delete(this.bitmaps.keys().next().value);
-      this.bitmaps.set(key, this.paintBitmap(pooling, head, scale, block));
+      this.bitmaps.set(key, this.paintBitmap(pooling, head, scale, block, theme));
     }
     return this.bitmaps.get(key);
   }
@@ -693,31 +783,31 @@ class LongMap {
     const values = new Float32Array(rows * columns);
     for (let row = 0; row < this.rows; row += 1) {
       for (let column = 0; column < this.columns; column += 1) {
-        const { value } = this.pooled(pooling, head, row, column);
+        const bin = this.pooled(pooling, head, row, column);
+        // What is not zero stays so, however small.
+        const value = bin.value === 0 && !bin.zero ? 1e-38 : bin.value;
         const cell = Math.floor(row / block) * columns + Math.floor(column / block);
-        if (!(value <= values[cell])) values[cell] = value;
+        if (Number.isNaN(value) || value > values[cell]) values[cell] = value; // NaN stays
       }
     }
     return { rows, columns, values };
   }
 
-  paintBitmap(pooling, head, scale, block) {
+  paintBitmap(pooling, head, scale, block, theme) {
     const { rows, columns, values } = this.blocks(pooling, head, block);
-    const largest = values.reduce((most, value) => (value > most ? value : most), 0);
+    const largest = (part) => part.reduce((most, value) => (value > most ? value : most), 0);
+    const limits = new Float64Array(rows).fill(largest(values));
+    if (scale === "row") for (let row = 0; row < rows; row += 1) limits[row] = largest(values.subarray(row * columns, (row + 1) * columns));
+    const kinds = new Set();
     const canvas = pixelCanvas(columns, rows, (data) => {
-      for (let row = 0; row < rows; row += 1) {
-        const line = values.subarray(row * columns, (row + 1) * columns);
-        const most = scale === "row" ? line.reduce((a, b) => Math.max(a, b), 0) : largest;
-        for (let column = 0; column < columns; column += 1) {
-          const shade = most > 0 ? SCALES[scale].shade(line[column] / most) : 0;
-          const step = 3 * Math.round(clamp(shade || 0, 0, 1) * (RAMP_SIZE - 1));
-          const pixel = 4 * (row * columns + column);
-          for (let channel = 0; channel < 3; channel += 1) data[pixel + channel] = RAMP[step + channel];
-          data[pixel + 3] = 255;
-        }
+      for (let cell = 0; cell < rows * columns; cell += 1) {
+        const { color, kind } = pixelOf(values[cell], limits[Math.floor(cell / columns)], scale, theme);
+        kinds.add(kind);
+        for (let channel = 0; channel < 3; channel += 1) data[4 * cell + channel] = color[channel];
+        data[4 * cell + 3] = 255;
       }
     });
-    return { canvas, largest };
+    return { canvas, limits, kinds };
   }
 
   /** What was found in the map: {text, head, row, column}. */
@@ -731,20 +821,22 @@ class LongMap {
       ...diagonals.map((one) => {
         const row = clamp(middle, Math.max(0, -one.offset), Math.min(queries.length - 1, keys.length - 1 - one.offset));
         const distance = one.offset === 0 ? "key = query" : `key = query ${one.offset > 0 ? "+" : "\u2212"} ${counted(Math.abs(one.offset))}`;
-        return { text: `head ${one.head}: diagonal ${distance}, mean about ${Number(one.share.toPrecision(2))}`, head: one.head, row, column: row + one.offset };
+        return { text: `head ${one.head}: diagonal ${distance}, mean ${formatNumber(one.share)}`, head: one.head, row, column: row + one.offset };
       }),
       ...spikes.map((one) => ({ text: `head ${one.head}: ${formatNumber(one.weight)} at query ${counted(one.query)}, key ${counted(one.key)}`,
         head: one.head, row: one.query, column: one.key })),
     ];
   }
 
-  /** Mean weight that each bin of keys receives. */
+  /** Mean weight that each bin of keys receives from a query. */
   received(head) {
     this.receivedCache ??= new Map();
     if (!this.receivedCache.has(head)) {
       const sums = new Float64Array(this.columns);
+      const length = this.record.queries.length;
       for (let row = 0; row < this.rows; row += 1) {
-        for (let column = 0; column < this.columns; column += 1) sums[column] += this.pooled("mean", head, row, column).value / this.rows;
+        const share = (this.edge(length, this.rows, row + 1) - this.edge(length, this.rows, row)) / length;
+        for (let column = 0; column < this.columns; column += 1) sums[column] += this.pooled("mean", head, row, column).value * share;
       }
       this.receivedCache.set(head, sums);
     }
@@ -1135,21 +1227,37 @@ function secondsStep(seconds, width) {
   return [1, 2, 5, 10].map((factor) => factor * power).find((step) => step >= rough);
 }
 
-/** The scale below a view: a ramp with numbers and the scale's name, and samples of what is not a weight. */
+/** Steps of a legend's ramp; odd, so that the numbers below its ends and its middle stand under their own colours. */
+const LEGEND_STEPS = 65;
+
+/**
+ * The number below a place of a legend's ramp.
+ * @param {number|null} largest the weight of the last colour; null: the numbers are percent of what differs from map to map
+ */
+function tickText({ scale, largest, beyond }, shade) {
+  const part = shade === 0 && scale === "log" ? 10 ** -DECADES : scaleInverse(scale, shade);
+  const text = largest === null ? `${legendNumber(100 * part)} %` : legendNumber(part * largest);
+  if (shade === 0 && scale === "log") return `\u2264 ${text}`;
+  return shade === 1 && beyond ? `\u2265 ${text}` : text;
+}
+
+/**
+ * The scale below a view: a ramp with numbers and the scale's name, and samples of what is not a weight.
+ * A legend has: ramp ("map", "words" or null), scale, largest (see `tickText`), beyond (whether something larger than
+ * the largest is shown in its colour), samples, text.
+ */
 function drawLegend(pen, legend, width, theme) {
   let x = 12;
   if (legend.ramp) {
     const length = clamp(width * 0.32, 110, 220);
-    for (let step = 0; step < 64; step += 1) {
-      const shade = (step + 0.5) / 64;
+    for (let step = 0; step < LEGEND_STEPS; step += 1) {
+      const shade = step / (LEGEND_STEPS - 1);
       const fill = legend.ramp === "words" ? wordColors(shade, theme).fill : rampColor(shade);
-      pen.rect(x + (step * length) / 64, 6, length / 64 + 0.6, 10, { fill });
+      pen.rect(x + (step * length) / LEGEND_STEPS, 6, length / LEGEND_STEPS + 0.6, 10, { fill });
     }
     pen.rect(x, 6, length, 10, { stroke: theme.border });
     for (const shade of [0, 0.5, 1]) {
-      const value = legend.largest === null ? shade : scaleInverse(legend.scale, shade) * legend.largest;
-      const text = legend.largest === null ? `${short(100 * shade)} %` : legendNumber(value);
-      pen.text(shade || legend.scale !== "log" ? text : `\u2264 ${legendNumber(legend.largest * 10 ** -DECADES)}`, x + shade * length, 25,
+      pen.text(tickText(legend, shade), x + shade * length, 25,
         { color: theme.muted, size: 11, align: shade === 0 ? "start" : shade === 1 ? "end" : "center" });
     }
     x += length + 14;
@@ -1157,7 +1265,7 @@ function drawLegend(pen, legend, width, theme) {
   for (const sample of legend.samples ?? []) x = drawSample(pen, sample, x, width, theme);
   let y = legend.ramp ? 41 : legend.samples?.length ? 29 : 13;
   const lines = wrapText(legend.text, width - 24, { size: 11 });
-  const room = legend.ramp ? (width < NARROW ? 2 : 1) : 2;
+  const room = width < NARROW ? 4 : 2;
   lines.slice(0, room).forEach((line, number) => {
     const last = number === room - 1 && lines.length > room;
     pen.text(last ? fitText(`${line} \u2026`, width - 24, { size: 11 }) : line, 12, y, { color: theme.muted, size: 11 });
@@ -1165,10 +1273,12 @@ function drawLegend(pen, legend, width, theme) {
   });
 }
 
-/** Below this width the legend has two lines. */
+/** Below this width the legend has four lines, else two. */
 const NARROW = 640;
 
-const legendNumber = (value) => (value === 0 ? "0" : value >= 0.001 ? String(Number(value.toPrecision(2))) : value.toExponential(0).replace("e-", "e\u2212"));
+/** Three digits: a colour that is seen differs by more. */
+const legendNumber = (value) => (value === 0 ? "0" : value >= 0.001 ? String(Number(value.toPrecision(3)))
+  : `${Number(value.toPrecision(3)).toExponential()}`.replace("e-", "e\u2212"));
 
 function drawSample(pen, [kind, text], x, width, theme) {
   const end = x + 18 + textWidth(text, { size: 11 }) + 12;
@@ -1237,7 +1347,13 @@ class RecordView {
 
   legendText(app, table) {
     const per = app.state.scale === "row" ? " (part of the row's largest)" : "";
-    return `attention weight, ${SCALES[app.state.scale].label}${per} \u00b7 ${accuracy(table)}${hiddenText(table)}`;
+    return `attention weight, ${app.headText()}, ${SCALES[app.state.scale].label}${per}${mergedText(table)} \u00b7 `
+      + `${accuracy(table)}${hiddenText(table)}`;
+  }
+
+  /** What the heading says of the heads. */
+  headText(app) {
+    return app.headText();
   }
 
   activate(app, item) {
@@ -1253,11 +1369,15 @@ class RecordView {
 
 const accuracy = (table) => (table.exact ? "exact numbers" : "8-bit square roots, \u00b1 0.004 or better");
 
+/** How the tokens of a word became one. */
+const mergedText = (table) => (table.words && (table.record.queries.hasWords || table.record.keys.hasWords)
+  ? ", whole words (keys added, queries averaged)" : "");
+
 /** What hidden special tokens have of the weights. */
 function hiddenText(table) {
   const hidden = table.hiddenColumns;
   if (!hidden || !table.rows) return "";
-  const mean = table.hidden.reduce((sum, mass) => sum + mass, 0) / table.rows;
+  const mean = table.hidden.reduce((sum, mass) => sum + mass, 0) / Math.max(1, table.seeing.length);
   return ` \u00b7 ${hidden} special ${hidden === 1 ? "token" : "tokens"} hidden with ${(100 * mean).toFixed(1)} % of the weight`;
 }
 
@@ -1513,21 +1633,41 @@ class HeadsView extends RecordView {
     }
   }
 
-  /** Beside each key: the mean over the shown heads of the summed weights of the chosen queries, as a bar. */
+  /**
+   * Beside each key, as a bar: the sum over the chosen queries, or the mean over all, of the mean over the shown heads.
+   * Means leave out a head's queries that see no key.
+   */
   sums(app, rows) {
     const heads = app.shownHeads();
     const key = `${rows}|${heads}|${app.tableKey()}`;
     if (this.sumCache?.key === key) return this.sumCache;
-    const all = rows.length ? rows : Array.from({ length: app.table().rows }, (_, row) => row);
-    const parts = heads.map((head) => app.table(head).sumRows(all));
-    const share = rows.length ? 1 : 1 / Math.max(1, all.length);
+    const tables = heads.map((head) => app.table(head));
     const count = app.table().columns;
-    const mean = (name) => Float64Array.from({ length: count }, (_, column) =>
-      parts.reduce((sum, part) => sum + part[name][column], 0) * (share / Math.max(1, heads.length)));
-    const masked = Array.from({ length: count }, (_, column) => parts.every((part) => part.kinds[column] === MASKED));
-    this.sumCache = { key, values: mean("values"), errors: mean("errors"), masked };
-    this.sumCache.largest = this.sumCache.values.reduce((most, value) => Math.max(most, value || 0), 0);
-    return this.sumCache;
+    const sums = { key, values: new Float64Array(count), errors: new Float64Array(count), masked: Array(count).fill(true), largest: 0 };
+    let pairs = 0;
+    for (const row of rows.length ? rows : Array.from({ length: app.table().rows }, (_, one) => one)) {
+      const seeing = tables.filter((table) => table.counts[row] > 0);
+      pairs += seeing.length;
+      for (const table of seeing) {
+        for (let column = 0; column < count; column += 1) {
+          if (table.kind(row, column) === MASKED) continue;
+          sums.masked[column] = false;
+          sums.values[column] += table.value(row, column) / (rows.length ? seeing.length : 1);
+          sums.errors[column] += table.error(row, column) / (rows.length ? seeing.length : 1);
+        }
+      }
+    }
+    for (let column = 0; column < count && !rows.length; column += 1) {
+      sums.values[column] /= Math.max(1, pairs);
+      sums.errors[column] /= Math.max(1, pairs);
+    }
+    sums.largest = sums.values.reduce((most, value) => Math.max(most, value || 0), 0);
+    this.sumCache = sums;
+    return sums;
+  }
+
+  headText(app) {
+    return `${app.shownHeads().length} of ${app.record.heads} heads`;
   }
 
   drawSums(app, pen, place, rows) {
@@ -1601,13 +1741,12 @@ class HeadsView extends RecordView {
   }
 
   describe(app, item) {
-    const rows = app.activeRows();
     const heads = app.shownHeads();
     if (item.side === "query") return this.describeQuery(app, item.row, heads);
-    const sums = this.sums(app, app.state.locked);
-    const from = app.state.locked.length ? `sum of ${rows.length ? app.state.locked.length : 0} locked queries` : "mean over all queries";
+    const rows = app.activeRows();
+    const sums = this.sums(app, rows);
     const value = sums.masked[item.column] ? "masked" : formatWeight(sums.values[item.column], sums.errors[item.column]);
-    return `key ${quoted(app.table().columnText(item.column))}: ${value} (${from}; mean of ${heads.length} of ${app.record.heads} heads)`;
+    return `key ${quoted(app.table().columnText(item.column))}: ${value} (${sumText(app.table(null), rows)}; mean of ${this.headText(app)})`;
   }
 
   describeQuery(app, row, heads) {
@@ -1618,18 +1757,19 @@ class HeadsView extends RecordView {
       for (let column = 0; column < one.columns; column += 1) {
         if (one.kind(row, column) !== MASKED && (most < 0 || one.value(row, column) > one.value(row, most))) most = column;
       }
-      return most < 0 ? null : `head ${head} \u2192 ${quoted(one.columnText(most))} ${one.cell(row, most)}`;
-    }).filter(Boolean);
-    const more = best.length > 4 ? `; ${best.length - 4} more heads` : "";
+      return most < 0 ? null : [one.value(row, most), `head ${head} \u2192 ${quoted(one.columnText(most))} ${one.cell(row, most)}`];
+    }).filter(Boolean).sort((a, b) => (b[0] || 0) - (a[0] || 0)).map(([, text]) => text);
+    const more = best.length > 4 ? `; ${best.length - 4} more heads have less` : "";
     return `query ${quoted(table.rowText(row))}: largest ${best.slice(0, 4).join("; ") || "none: all keys are masked"}${more}`;
   }
 
   legend(app) {
-    const { found, total } = this.lines(app, app.activeRows(), app.active()?.side === "key" ? app.active().column : null);
+    const rows = app.activeRows();
+    const { found, total } = this.lines(app, rows, app.active()?.side === "key" ? app.active().column : null);
     const cut = found.length < total ? `the ${counted(found.length)} strongest of ${counted(total)} lines` : `${counted(total)} lines`;
     const table = app.table();
-    return { heads: true, text: `lines: weights of at least 0.01, wider for more; ${cut} \u00b7 bars: mean of the shown heads \u00b7 `
-      + `${accuracy(table)}${hiddenText(table)}` };
+    return { heads: true, text: `lines: weights of at least 0.01, wider for more; ${cut} \u00b7 bars: `
+      + `${sumText(app.table(null), rows)}, mean of ${this.headText(app)}${mergedText(table)} \u00b7 ${accuracy(table)}${hiddenText(table)}` };
   }
 }
 
@@ -1733,22 +1873,38 @@ class ModelView {
     const record = app.records[item.row];
     const name = `${record.label}, head ${item.column} (${record.entry.name})`;
     if (record.large || !record.codes) return name;
-    const table = app.table(item.column, record);
+    // Of single tokens, as the maps are.
+    const table = app.table(item.column, record, { words: false, hideSpecial: false });
     let [best, entropy] = [0, 0];
     for (let cell = 0; cell < table.values.length; cell += 1) {
       const value = table.values[cell];
       if (value > table.values[best] || table.kinds[best] === MASKED) best = cell;
-      if (value > 0) entropy -= (value * Math.log(value)) / Math.max(1, table.rows);
+      if (value > 0) entropy -= value * Math.log(value);
     }
     if (!table.values.length) return name;
     const [row, column] = [Math.floor(best / table.columns), best % table.columns];
+    const seeing = table.seeing.length;
     return `${name}: largest ${table.cell(row, column)}, ${quoted(table.rowText(row))} \u2192 ${quoted(table.columnText(column))}; `
-      + `mean entropy ${entropy.toFixed(2)} nats`;
+      + `${seeing ? `mean entropy ${(entropy / seeing).toFixed(2)} nats, ${sumText(table, [])}` : "no query sees a key"}; ${this.reductionText([record])}`;
+  }
+
+  /** Of how many pairs a point of the maps is the largest. */
+  reductionText(records) {
+    const sizes = records.map((record) => reduction(record).map((size) => Math.round(size * 10) / 10));
+    const [first] = sizes;
+    if (sizes.every(([down, across]) => down === 1 && across === 1)) return "a point is one weight";
+    const alike = sizes.every(([down, across]) => down === first[0] && across === first[1]);
+    const most = alike ? first : [0, 1].map((side) => Math.max(...sizes.map((size) => size[side])));
+    return `a point is the largest of ${alike ? "about" : "up to"} ${most[0]} \u00d7 ${most[1]} pairs`;
   }
 
   legend(app) {
-    return { ramp: "map", scale: app.state.scale === "row" ? "linear" : app.state.scale, largest: null, samples: [],
-      text: `each map: part of its own largest weight, ${SCALES[app.state.scale === "row" ? "linear" : app.state.scale].label}; queries downwards, keys to the right` };
+    const scale = withoutRows(app.state.scale);
+    const shown = new Set(app.records.flatMap((record) => [...record.thumbnailKinds]));
+    const samples = [[ZERO, "zero"], [MASKED, "masked"], [MISSING, "NaN"]].filter(([kind]) => shown.has(kind));
+    return { ramp: "map", scale, largest: null, samples,
+      text: `each map: part of its own largest weight, ${SCALES[scale].label} \u00b7 ${this.reductionText(app.records)} \u00b7 `
+        + "queries downwards, keys to the right" };
   }
 }
 
@@ -1803,10 +1959,10 @@ class TextView extends RecordView {
       pen.text("queries", place.left, 18, heading);
       place.queries.forEach((box, row) => this.drawWord(app, pen, box, place.table.rowText(row), null, row));
     }
-    const from = sums.rows.length === 1 ? `what \u201c${shortText(place.table.rowText(sums.rows[0]))}\u201d attends to`
-      : sums.rows.length ? `what ${sums.rows.length} words attend to, added` : "what all words attend to, on average";
-    pen.text(from, place.left, place.top - 16, heading);
-    const scale = app.state.scale === "row" ? "linear" : app.state.scale;
+    const what = sums.rows.length === 1 ? `what \u201c${shortText(place.table.rowText(sums.rows[0]))}\u201d attends to`
+      : sums.rows.length ? "what the chosen queries attend to" : "what all queries attend to";
+    pen.text(`${what}: ${sumText(place.table, sums.rows)}`, place.left, place.top - 16, heading);
+    const scale = withoutRows(app.state.scale);
     place.keys.forEach((box, column) => {
       if (box.y > win.y + win.height || box.y + box.height < win.y) return;
       const shade = sums.largest > 0 ? SCALES[scale].shade(sums.values[column] / sums.largest) : 0;
@@ -1873,26 +2029,36 @@ class TextView extends RecordView {
   describe(app, item) {
     const table = app.table();
     if (item.side === "query") return describeRow(app, table, item.row);
-    const rows = app.state.locked;
     const sums = this.sums(app);
-    const value = receivedText(sums, item.column);
-    const from = rows.length ? `sum of ${rows.length} locked ${rows.length === 1 ? "query" : "queries"}` : "mean over queries";
-    return `key ${quoted(table.columnText(item.column))}: ${value} (${from}; ${app.headText()})`;
+    return `key ${quoted(table.columnText(item.column))}: ${receivedText(sums, item.column)} (${sumText(table, sums.rows)}; ${app.headText()})`;
   }
 
   legend(app) {
     const sums = this.sums(app);
     const table = app.table();
-    return { ramp: "words", scale: app.state.scale === "row" ? "linear" : app.state.scale, largest: sums.largest / sums.divisor,
-      samples: table.hasMasked ? [[MASKED, "masked"]] : [], text: this.legendText(app, table).replace(" (part of the row's largest)", "").replace(", per row", "") };
+    const kinds = new Set(sums.kinds);
+    const scale = withoutRows(app.state.scale);
+    return { ramp: "words", scale, largest: sums.largest / sums.divisor,
+      samples: [[MASKED, "masked"], [MISSING, "NaN"]].filter(([kind]) => kinds.has(kind)),
+      text: `attention weight, ${sumText(table, sums.rows)}, ${app.headText()}, ${SCALES[scale].label}${mergedText(table)} \u00b7 `
+        + `${accuracy(table)}${hiddenText(table)}` };
   }
 }
 
-/** The sum of the locked queries or of the one under the pointer; of all, to be divided by their number, where there is none. */
+/** The sum of the locked queries or of the one under the pointer; of all that see a key, to be divided by their number, where there is none. */
 function activeSums(app, table) {
   const rows = app.activeRows();
-  const all = rows.length ? rows : Array.from({ length: table.rows }, (_, row) => row);
+  const all = rows.length ? rows : table.seeing;
   return { ...table.sumRows(all), rows, divisor: rows.length ? 1 : Math.max(1, all.length) };
+}
+
+/** What the sum of queries is, as headings, legends and tooltips say it. */
+function sumText(table, rows) {
+  if (rows.length === 1) return "weights of 1 query";
+  if (rows.length) return `sum over ${counted(rows.length)} queries`;
+  const seeing = table.seeing.length;
+  const blind = table.rows - seeing;
+  return `mean over ${seeing === 1 ? "1 query" : `${counted(seeing)} queries`}${blind ? ` (${counted(blind)} more see no key)` : ""}`;
 }
 
 /** What a key gets from the queries of a sum. */
@@ -1905,9 +2071,17 @@ function describeRow(app, table, row) {
   const order = Array.from({ length: table.columns }, (_, column) => column).filter((column) => table.kind(row, column) !== MASKED);
   order.sort((a, b) => table.value(row, b) - table.value(row, a));
   const best = order.slice(0, 3).map((column) => `${quoted(table.columnText(column))} ${table.cell(row, column)}`);
+  const rest = order.slice(3);
+  if (rest.length) {
+    const add = (part) => rest.reduce((sum, column) => sum + part(column), 0);
+    best.push(`${counted(rest.length)} more ${formatWeight(add((column) => table.value(row, column)), add((column) => table.error(row, column)))}`);
+  }
   return `query ${quoted(table.rowText(row))} attends to ${best.join(", ") || "nothing: all keys are masked"} `
     + `(${app.headText()}; ${table.rowSummary(row)})`;
 }
+
+/** Of colours over a picture. */
+const OPACITY = 0.68;
 
 /** Weights over the picture whose patches are the keys. */
 class ImageView extends RecordView {
@@ -1995,7 +2169,7 @@ class ImageView extends RecordView {
   }
 
   drawOverlay(app, pen, place, sums) {
-    const scale = app.state.scale === "row" ? "linear" : app.state.scale;
+    const scale = withoutRows(app.state.scale);
     const { table } = place;
     for (let column = 0; column < table.columns; column += 1) {
       const box = this.cell(place, column);
@@ -2008,7 +2182,7 @@ class ImageView extends RecordView {
       const shade = sums.largest > 0 ? SCALES[scale].shade(sums.values[column] / sums.largest) : 0;
       // Neighbours overlap a little, since the picture would shine through the gaps that rounding leaves.
       pen.rect(box.x, box.y, box.width + 0.3, box.height + 0.3,
-        app.state.overlay === "veil" ? { fill: "#000000", alpha: 0.82 * (1 - shade) } : { fill: rampColor(shade), alpha: 0.68 });
+        app.state.overlay === "veil" ? { fill: "#000000", alpha: 0.82 * (1 - shade) } : { fill: rampColor(shade), alpha: OPACITY });
     }
   }
 
@@ -2063,18 +2237,22 @@ class ImageView extends RecordView {
     const value = receivedText(sums, item.column);
     const pixels = table.record.keys.pixels(item.column);
     const where = pixels ? `, pixels x ${short(pixels[0])}\u2013${short(pixels[2])}, y ${short(pixels[1])}\u2013${short(pixels[3])}` : "";
-    const from = sums.rows.length === 1 ? quoted(table.rowText(sums.rows[0])) : sums.rows.length ? `sum of ${sums.rows.length} queries` : "mean over queries";
+    const from = sums.rows.length === 1 ? quoted(table.rowText(sums.rows[0])) : sumText(table, sums.rows);
     return `${from} \u2192 ${table.columnText(item.column)}${where}: ${value} (${app.headText()})`;
   }
 
   legend(app) {
     const sums = this.sums(app);
     const table = app.table();
-    const scale = app.state.scale === "row" ? "linear" : app.state.scale;
+    const scale = withoutRows(app.state.scale);
+    const kinds = new Set(sums.kinds);
     const outside = table.record.keys.entry.leading ? ` \u00b7 ${(100 * sums.outside).toFixed(1)} % on positions before the grid` : "";
-    const ramp = app.state.overlay === "veil" ? "darker for less" : "";
-    return { ramp: app.state.overlay === "veil" ? null : "map", scale, largest: sums.largest / sums.divisor, samples: [],
-      text: `${ramp ? `${ramp}, ` : ""}attention weight, ${SCALES[scale].label}, largest ${formatNumber(sums.largest / sums.divisor)}${outside} \u00b7 ${accuracy(table)}` };
+    const veil = app.state.overlay === "veil";
+    const how = veil ? "a black veil, thinner for more" : `colours over the picture, ${100 * OPACITY} % opaque`;
+    return { ramp: veil ? null : "map", scale, largest: sums.largest / sums.divisor,
+      samples: [[MASKED, "masked"], [MISSING, "NaN"]].filter(([kind]) => kinds.has(kind)),
+      text: `attention weight, ${sumText(table, sums.rows)}, ${app.headText()}, ${SCALES[scale].label}, largest ${formatNumber(sums.largest / sums.divisor)}; `
+        + `${how}${outside} \u00b7 ${accuracy(table)}` };
   }
 }
 
@@ -2133,6 +2311,12 @@ class SoundView extends CellView {
     }
   }
 
+  legendText(app, table) {
+    const rows = app.activeRows();
+    const curve = rows.length ? ` \u00b7 curve: ${sumText(table, rows)}, part of its largest` : "";
+    return super.legendText(app, table) + curve;
+  }
+
   /** The weights of the chosen queries over the spectrogram: a band of colour and a curve. */
   drawCurve(app, pen, place) {
     const { table, left, picture } = place;
@@ -2182,6 +2366,9 @@ class SoundView extends CellView {
   }
 }
 
+/** Findings of one kind that a payload has, as in regard.viewer.patterns. */
+const MOST_FINDINGS = 8;
+
 /** A map of any length: pooled from afar, exact at close range. */
 class LongView extends RecordView {
   name = "long";
@@ -2214,11 +2401,8 @@ class LongView extends RecordView {
     if (!place.map) return;
     const { left, top, cell, map, queries, keys } = place;
     const area = { x: win.x + left, y: win.y + top, width: win.width - left - 4, height: win.height - top };
-    // Bins below two pixels are joined: scaling down would drop bright ones.
-    const bin = Math.min((keys * cell) / map.columns, (queries * cell) / map.rows);
-    const block = Math.max(1, Math.ceil(2 / bin));
-    const { canvas, largest } = map.bitmap(app.state.pooling, app.state.head, app.state.scale, block);
-    this.largest = largest;
+    const block = this.block(place);
+    const { canvas } = this.bitmap(app, place);
     pen.clip(area.x, area.y, area.width, area.height, () => {
       this.drawPooled(pen, place, area, canvas, block);
       if (cell >= 3) this.drawTiles(app, pen, place, area);
@@ -2234,6 +2418,21 @@ class LongView extends RecordView {
     this.drawList(app, pen, place);
   }
 
+  /** Bins below two pixels are joined: scaling down would drop bright ones. */
+  block({ map, keys, queries, cell }) {
+    return Math.max(1, Math.ceil(2 / Math.min((keys * cell) / map.columns, (queries * cell) / map.rows)));
+  }
+
+  bitmap(app, place) {
+    return place.map.bitmap(app.state.pooling, app.state.head, app.state.scale, this.block(place), app.theme);
+  }
+
+  /** The heads, and of what a point of the map is the largest or the mean. */
+  headText(app) {
+    const place = this.geometry(app);
+    return `${app.headText()}${place.map ? ` \u00b7 ${place.map.statistic(app.state.pooling, this.block(place))}` : ""}`;
+  }
+
   /** The findings, in the room beside a map that is narrower than the view. */
   list(app, place) {
     const x = place.left + place.keys * place.cell + 28;
@@ -2247,7 +2446,7 @@ class LongView extends RecordView {
     const lines = this.list(app, place);
     if (!lines.length) return;
     const count = place.map.places().length;
-    pen.text(`Findings${lines.length < count ? ` (the first ${lines.length} of ${count})` : ""}: click one to go there`, lines[0].x, 18,
+    pen.text(`Findings${lines.length < count ? ` (the first ${lines.length} of ${count})` : ""}, at most ${MOST_FINDINGS} of a kind: click one to go there`, lines[0].x, 18,
       { color: app.theme.muted, size: 11, bold: true });
     const item = app.active();
     for (const { found, x, y, width, height } of lines) {
@@ -2271,50 +2470,56 @@ class LongView extends RecordView {
 
   /** Exact weights over the pooled map, where tiles are here; the others are asked for. */
   drawTiles(app, pen, place, area) {
-    const { left, top, cell, map, queries, keys } = place;
-    const range = (from, size, length) => [Math.max(0, Math.floor(from / cell / map.side)),
-      Math.min(Math.ceil(length / map.side), Math.ceil((from + size) / cell / map.side))];
-    const [rows, columns] = [range(area.y - top, area.height, queries), range(area.x - left, area.width, keys)];
-    for (let row = rows[0]; row < rows[1]; row += 1) {
-      for (let column = columns[0]; column < columns[1]; column += 1) {
-        const image = this.tileImage(app, map, row, column, queries, keys);
-        const [x, y] = [left + column * map.side * cell, top + row * map.side * cell];
-        if (image) {
-          pen.picture(image, x, y, image.width * cell, image.height * cell);
-          pen.rect(x, y, image.width * cell, image.height * cell, { stroke: app.theme.accent });
-        } else {
-          map.request(row, column, app.options.fetchTile, () => app.changed());
-        }
+    const { left, top, cell, map } = place;
+    for (const [row, column] of this.tilesIn(place, area)) {
+      const image = this.tile(app, place, row, column)?.image;
+      const [x, y] = [left + column * map.side * cell, top + row * map.side * cell];
+      if (image) {
+        pen.picture(image, x, y, image.width * cell, image.height * cell);
+        pen.rect(x, y, image.width * cell, image.height * cell, { stroke: app.theme.accent });
+      } else {
+        map.request(row, column, app.options.fetchTile, () => app.changed());
       }
     }
   }
 
-  tileImage(app, map, row, column, queries, keys) {
+  /** The tiles of an area, as [row, column]. */
+  tilesIn({ left, top, cell, map, queries, keys }, area) {
+    const range = (from, size, length) => {
+      const first = Math.max(0, Math.floor(from / cell / map.side));
+      const end = Math.min(Math.ceil(length / map.side), Math.ceil((from + size) / cell / map.side));
+      return Array.from({ length: Math.max(0, end - first) }, (_, number) => first + number);
+    };
+    const columns = range(area.x - left, area.width, keys);
+    return range(area.y - top, area.height, queries).flatMap((row) => columns.map((column) => [row, column]));
+  }
+
+  /** A tile that is here, with its image in the colours of the pooled map around it; null where it is not here. */
+  tile(app, place, row, column) {
+    const { map, queries, keys } = place;
     const tile = map.tiles.get(`${row},${column}`);
     if (!tile?.values) return null;
-    const key = `${app.state.head} ${app.state.scale} ${app.theme.name} ${this.largest}`;
-    if (tile.key === key) return tile.image;
+    const block = this.block(place);
+    const key = `${app.state.pooling} ${app.state.head} ${app.state.scale} ${app.theme.name} ${block}`;
+    if (tile.key === key) return tile;
+    const { limits } = this.bitmap(app, place);
     const [q0, k0] = [row * map.side, column * map.side];
     const [height, width] = [Math.min(map.side, queries - q0), Math.min(map.side, keys - k0)];
+    Object.assign(tile, { key, kinds: new Set(), beyond: false });
     tile.image = pixelCanvas(width, height, (data) => {
       for (let cell = 0; cell < width * height; cell += 1) {
-        const value = map.exact(app.state.head, q0 + Math.floor(cell / width), k0 + (cell % width));
-        const color = this.pixel(app, value);
+        const query = q0 + Math.floor(cell / width);
+        const value = map.exact(app.state.head, query, k0 + (cell % width));
+        const limit = limits[Math.floor(map.bin(query, 0)[0] / block)];
+        const { color, kind } = pixelOf(value, limit, app.state.scale, app.theme);
+        tile.kinds.add(kind);
+        // The limit is a code, and may be a little less than the weight it stands for.
+        if (value > 1.01 * limit) tile.beyond = true;
         for (let channel = 0; channel < 3; channel += 1) data[4 * cell + channel] = color[channel];
         data[4 * cell + 3] = 255;
       }
     });
-    tile.key = key;
-    return tile.image;
-  }
-
-  pixel(app, value) {
-    if (value < 0) return app.theme.maskedPixel;
-    if (Number.isNaN(value)) return app.theme.missingPixel;
-    if (value === 0) return app.theme.zeroPixel;
-    const scale = app.state.scale === "row" ? "linear" : app.state.scale;
-    const step = 3 * Math.round(clamp(SCALES[scale].shade(value / (this.largest || 1)), 0, 1) * (RAMP_SIZE - 1));
-    return RAMP.subarray(step, step + 3);
+    return tile;
   }
 
   drawAxes(app, pen, place, win, area) {
@@ -2406,9 +2611,10 @@ class LongView extends RecordView {
     if (exact !== null) return `${pair}: ${exact < 0 ? "masked" : formatNumber(exact)} (exact; ${app.headText()})`;
     const [row, column] = map.bin(item.row, item.column);
     const bin = map.pooled(app.state.pooling, app.state.head, row, column);
+    const hidden = app.state.pooling === "mean" && map.hidden ? ", hidden pairs as 0" : "";
     const range = (length, bins, number) => `${counted(map.edge(length, bins, number))}\u2013${counted(map.edge(length, bins, number + 1) - 1)}`;
-    return `queries ${range(queries, map.rows, row)} \u2192 keys ${range(keys, map.columns, column)}: ${app.state.pooling} `
-      + `${formatWeight(bin.value, bin.error)} (${app.headText()}; around ${quoted(record.queries.text(item.row))} \u2192 `
+    return `queries ${range(queries, map.rows, row)} \u2192 keys ${range(keys, map.columns, column)}: ${POOLINGS[app.state.pooling]} `
+      + `${formatWeight(bin.value, bin.error)} (${app.headText()}${hidden}; around ${quoted(record.queries.text(item.row))} \u2192 `
       + `${quoted(record.keys.text(item.column))}; ${this.whyPooled(app, map, item)})`;
   }
 
@@ -2420,13 +2626,20 @@ class LongView extends RecordView {
   }
 
   legend(app) {
-    const { map, queries, keys, record } = this.geometry(app);
+    const place = this.geometry(app);
+    const { map, left, top, cell, record } = place;
     if (!map) return { text: "" };
-    const head = app.state.head === null ? (app.state.pooling === "mean" ? "mean of heads" : "largest of heads") : app.headText();
-    const tiles = app.options.fetchTile ? "exact tiles are fetched on zoom" : `${map.carried} exact tiles carried`;
-    return { ramp: "map", scale: app.state.scale, largest: app.state.scale === "row" ? null : this.largest ?? 0, samples: [],
-      text: `${app.state.pooling} over about ${counted(Math.max(1, Math.round(queries / map.rows)))} \u00d7 `
-        + `${counted(Math.max(1, Math.round(keys / map.columns)))} pairs, ${SCALES[app.state.scale].label} \u00b7 ${head} \u00b7 ${tiles} of `
+    const { limits, kinds } = this.bitmap(app, place);
+    const win = app.window();
+    const area = { x: win.x + left, y: win.y + top, width: win.width - left - 4, height: win.height - top };
+    const exact = (cell >= 3 ? this.tilesIn(place, area) : []).map(([row, column]) => this.tile(app, place, row, column)).filter(Boolean);
+    const shown = new Set([...kinds, ...exact.flatMap((tile) => [...tile.kinds])]);
+    const tiles = app.options.fetchTile ? "exact tiles are fetched on zoom" : `${map.carried || "no"} exact tiles carried`;
+    const per = app.state.scale === "row" ? " (part of the row's largest)" : "";
+    return { ramp: "map", scale: app.state.scale, largest: app.state.scale === "row" ? null : limits.reduce((a, b) => Math.max(a, b), 0),
+      beyond: exact.some((tile) => tile.beyond),
+      samples: [[ZERO, map.hidden ? "zero or hidden" : "zero"], [MASKED, "masked"], [MISSING, "NaN"]].filter(([kind]) => shown.has(kind)),
+      text: `${this.headText(app)}, ${SCALES[app.state.scale].label}${per}${exact.length ? "; framed: single weights" : ""} \u00b7 ${tiles} of `
         + `${map.side} \u00d7 ${map.side} \u00b7 ${counted(record.keys.length)} keys` };
   }
 }
@@ -2442,6 +2655,7 @@ const PAIR_STEPS = {
   masked: "\u2212\u221e where the mask hides a key", weights: "each row normalized",
 };
 const MOST_TERMS = 12;
+const MOST_PRODUCTS = 6;
 
 /** The worked calculation of one head: a cell's dot product, scale, mask, normalization and output, with all numbers. */
 class StepsView {
@@ -2608,13 +2822,20 @@ class StepsView {
     const most = Math.max(...scores.filter((score) => !Number.isNaN(score)));
     panel.line(softmax ? `${this.number}. Softmax: exp(score \u2212 ${formatNumber(most)}), divided by the sum over the row`
       : `${this.number}. Weights: ${shortText(steps.entry.normalizer)} over the row`);
-    const keys = nearest(column, steps.columns, MOST_TERMS);
     const exponentials = scores.map((score) => (score === -Infinity ? 0 : Math.exp(score - most)));
     const sum = exponentials.reduce((a, b) => a + b, 0);
     const total = weights.reduce((a, b) => a + b, 0);
+    const keys = strongest(weights, MOST_TERMS, column);
+    const rest = weights.map((_, key) => key).filter((key) => !keys.includes(key));
+    const add = (numbers, some) => some.reduce((part, key) => part + numbers[key], 0);
     const rows = keys.map((key) => [shortText(steps.entry.keys[key], 14), formatNumber(scores[key]),
       ...(softmax ? [formatNumber(exponentials[key])] : []), steps.hides(row, key) ? "masked" : formatNumber(weights[key])]);
-    const foot = [keys.length < steps.columns ? `sum of all ${steps.columns}` : "sum", "", ...(softmax ? [formatNumber(sum)] : []), formatNumber(total)];
+    if (rest.length) {
+      const chosen = strongest(weights, MOST_TERMS).includes(column) ? "" : " and the chosen one";
+      panel.line(`${keys.length} of ${steps.columns} keys shown: the strongest${chosen}`);
+      rows.push([`${rest.length} more`, "", ...(softmax ? [formatNumber(add(exponentials, rest))] : []), formatNumber(add(weights, rest))]);
+    }
+    const foot = [rest.length ? `sum of all ${steps.columns}` : "sum", "", ...(softmax ? [formatNumber(sum)] : []), formatNumber(total)];
     panel.table(["key", "score", ...(softmax ? ["exp"] : []), "weight"], rows, foot, keys.indexOf(column));
     this.number += 1;
   }
@@ -2623,12 +2844,14 @@ class StepsView {
     const dims = Math.min(steps.columnsOf("value"), panel.width > 420 ? 4 : 3);
     const rest = steps.columnsOf("value") - dims;
     panel.line(`${this.number}. Output: the sum over keys of weight \u00d7 value${rest ? ` (the first ${dims} of ${rest + dims} dimensions)` : ""}`);
-    const order = Array.from({ length: steps.columns }, (_, key) => key).sort((a, b) => steps.at("weights", row, b) - steps.at("weights", row, a));
-    const keys = order.slice(0, 6);
+    const all = Array.from({ length: steps.columns }, (_, key) => key);
+    const keys = strongest(all.map((key) => steps.at("weights", row, key)), MOST_PRODUCTS);
+    const others = all.filter((key) => !keys.includes(key));
+    const product = (key, d) => steps.at("weights", row, key) * steps.at("value", key, d);
     const numbers = Array.from({ length: dims }, (_, d) => d);
-    const rows = keys.map((key) => [shortText(steps.entry.keys[key], 14), ...numbers.map((d) => formatNumber(steps.at("weights", row, key) * steps.at("value", key, d)))]);
-    if (order.length > 6) {
-      rows.push([`${order.length - 6} more`, ...numbers.map((d) => formatNumber(order.slice(6).reduce((sum, key) => sum + steps.at("weights", row, key) * steps.at("value", key, d), 0)))]);
+    const rows = keys.map((key) => [shortText(steps.entry.keys[key], 14), ...numbers.map((d) => formatNumber(product(key, d)))]);
+    if (others.length) {
+      rows.push([`${others.length} more`, ...numbers.map((d) => formatNumber(others.reduce((sum, key) => sum + product(key, d), 0)))]);
     }
     panel.table(["key", ...numbers.map((d) => `dim ${d}`)], rows, ["output", ...numbers.map((d) => formatNumber(steps.at("output", row, d)))]);
   }
@@ -2680,8 +2903,9 @@ class StepsView {
     const steps = app.steps[app.state.steps];
     const name = steps.names.includes(app.state.step) ? app.state.step : "weights";
     const [low, high] = finiteRange(steps.matrices[name]);
-    const hidden = steps.names.includes("masked") ? [[MASKED, "masked"]] : [];
-    return { ramp: null, samples: hidden, text: `${name}: from ${formatNumber(low)} (blue) to ${formatNumber(high)} (yellow), linear scale \u00b7 exact numbers (float64)` };
+    const samples = steps.names.includes("masked") ? [[MASKED, "masked"]] : [];
+    if (steps.matrices[name].some((value) => !Number.isFinite(value) && value !== -Infinity)) samples.push([MISSING, "not finite"]);
+    return { ramp: null, samples, text: `${name}: from ${formatNumber(low)} (blue) to ${formatNumber(high)} (yellow), linear scale \u00b7 exact numbers (float64)` };
   }
 }
 
@@ -2694,10 +2918,13 @@ function finiteRange(matrix) {
   return low <= high ? [low, high] : [0, 0];
 }
 
-/** Positions around one, in their order. */
-function nearest(center, length, most) {
-  const first = clamp(center - Math.floor(most / 2), 0, Math.max(0, length - most));
-  return Array.from({ length: Math.min(most, length) }, (_, number) => first + number);
+/** The positions of the largest numbers, the largest first (NaN before all); with a chosen one among them or behind them. */
+function strongest(values, most, chosen = null) {
+  const size = (position) => (Number.isNaN(values[position]) ? Infinity : values[position]);
+  const order = Array.from(values.keys()).sort((a, b) => size(b) - size(a) || a - b);
+  const positions = order.slice(0, most);
+  if (chosen !== null && !positions.includes(chosen)) positions[positions.length - 1] = chosen;
+  return positions;
 }
 
 /** Lines and tables below each other; without a pen it only measures. */
@@ -2982,14 +3209,14 @@ class Controls {
 
   pooling() {
     const { app } = this;
-    return choice("Overview", app.state.pooling, [["maximum", "maximum"], ["mean", "mean"]], (value) => app.set({ pooling: value }));
+    return choice("Overview", app.state.pooling, Object.entries(POOLINGS), (value) => app.set({ pooling: value }));
   }
 
   findings() {
     const { app } = this;
     const found = app.record.overview?.places() ?? [];
     if (!found.length) return null;
-    return choice("Go to", "", [["", `${found.length} findings`], ...found.map((one, number) => [number, one.text])], (value) => {
+    return choice("Go to", "", [["", `${found.length} ${found.length === 1 ? "finding" : "findings"}`], ...found.map((one, number) => [number, one.text])], (value) => {
       if (value !== "") app.goTo(found[Number(value)]);
     });
   }
@@ -3034,7 +3261,7 @@ class Viewer {
     this.options = options;
     this.state = { ...initialState(), theme: options.theme ?? "auto" };
     this.area = { width: 300, height: 200 };
-    this.legendHeight = 52;
+    this.legendHeight = 66;
     this.hover = null;
     this.cursor = null;
     this.keyboard = false;
@@ -3109,8 +3336,7 @@ class Viewer {
   }
 
   /** The weights of a head as they are shown; null is the mean of all heads. */
-  table(head = this.state.head, record = this.record) {
-    const { words, hideSpecial } = this.state;
+  table(head = this.state.head, record = this.record, { words, hideSpecial } = this.state) {
     const used = record.heads === 1 ? 0 : head;
     const key = `${record.number}|${used}|${words}|${hideSpecial}`;
     let table = this.tables.get(key);
@@ -3125,7 +3351,7 @@ class Viewer {
 
   /** A small map of a head; null while there is no time to make it in this frame. */
   thumbnail(record, head) {
-    const scale = this.state.scale === "row" ? "linear" : this.state.scale;
+    const scale = withoutRows(this.state.scale);
     const key = `${record.number} ${head} ${scale} ${this.theme.name}`;
     if (this.thumbnails.has(key)) return this.thumbnails.get(key);
     if (!record.codes && !record.overview) {
@@ -3134,7 +3360,10 @@ class Viewer {
     }
     if (performance.now() - this.frameStart > 12) { this.changed(); return null; }
     if (record.large) {
-      this.thumbnails.set(key, record.overview.bitmap("maximum", head, scale).canvas);
+      const block = Math.max(1, Math.ceil(Math.max(record.overview.rows, record.overview.columns) / THUMBNAIL));
+      const { canvas, kinds } = record.overview.bitmap("maximum", head, scale, block, this.theme);
+      for (const kind of kinds) record.thumbnailKinds.add(kind);
+      this.thumbnails.set(key, canvas);
     } else {
       this.thumbnails.set(key, thumbnailOf(record, head, scale, this.theme));
     }
@@ -3383,9 +3612,11 @@ class Viewer {
 
   heading() {
     if (this.view.name === "steps") return shortText(this.steps[this.state.steps].entry.name, 80);
-    if (this.view.name === "model") return `${this.records.length} ${this.records.length === 1 ? "layer" : "layers"}`;
-    const heads = this.view.name === "heads" ? `${this.shownHeads().length} of ${this.record.heads} heads` : this.headText();
-    return `${this.recordText(this.record)} \u00b7 ${heads}`;
+    if (this.view.name === "model") {
+      const [count, layers] = [this.records.length, new Set(this.records.map((record) => record.entry.layer)).size];
+      return count === layers ? `${count} ${count === 1 ? "layer" : "layers"}, each head` : `${count} attentions, each head`;
+    }
+    return `${this.recordText(this.record)} \u00b7 ${this.view.headText(this)}`;
   }
 
   readTheme() {
@@ -3415,7 +3646,7 @@ class Viewer {
     this.box.classList.toggle("narrow", this.box.clientWidth < 480);
     const { clientWidth, clientHeight } = this.scroller;
     if (!clientWidth || !clientHeight) return;
-    this.legendHeight = clientWidth < NARROW ? 66 : 52;
+    this.legendHeight = clientWidth < NARROW ? 94 : 66;
     this.area = { width: clientWidth, height: Math.max(60, clientHeight - HEADING - this.legendHeight) };
     const size = this.view.size(this);
     this.space.style.width = `${Math.min(size.width, 3e7)}px`;
@@ -3679,10 +3910,22 @@ const sameItem = (one, other) => JSON.stringify(one) === JSON.stringify(other);
 
 const focusable = (parent) => [...parent.querySelectorAll("button, select, input")];
 
+/** Most points of a small map along a side. */
+const THUMBNAIL = 160;
+
+/** Of how many queries and keys a point of a record's small maps is the largest weight. */
+function reduction(record) {
+  const [queries, keys] = [record.queries.length, record.keys.length];
+  if (!record.large) return Array(2).fill(Math.max(1, Math.ceil(Math.max(queries, keys) / THUMBNAIL)));
+  const { rows, columns } = record.entry.overview;
+  const block = Math.max(1, Math.ceil(Math.max(rows, columns) / THUMBNAIL));
+  return [(block * queries) / rows, (block * keys) / columns];
+}
+
 /** A record's head as a small picture: the largest weight of each block of cells. */
 function thumbnailOf(record, head, scale, theme) {
   const [queries, keys] = [record.queries.length, record.keys.length];
-  const block = Math.max(1, Math.ceil(Math.max(queries, keys) / 160));
+  const [block] = reduction(record);
   const [rows, columns] = [Math.ceil(queries / block), Math.ceil(keys / block)];
   const best = new Uint8Array(rows * columns);
   const masked = new Uint8Array(rows * columns).fill(1);
@@ -3701,10 +3944,12 @@ function thumbnailOf(record, head, scale, theme) {
   }
   const most = CODE_VALUES[largest] || 1;
   const steps = CODE_VALUES.map((value) => 3 * Math.round(clamp(SCALES[scale].shade(value / most) || 0, 0, 1) * (RAMP_SIZE - 1)));
+  const flat = { [ZERO]: theme.zeroPixel, [MASKED]: theme.maskedPixel, [MISSING]: theme.missingPixel };
   return pixelCanvas(columns, rows, (data) => {
     for (let cell = 0; cell < rows * columns; cell += 1) {
-      const flat = masked[cell] ? theme.maskedPixel : best[cell] === NAN_CODE ? theme.missingPixel : null;
-      for (let channel = 0; channel < 3; channel += 1) data[4 * cell + channel] = flat ? flat[channel] : RAMP[steps[best[cell]] + channel];
+      const kind = masked[cell] ? MASKED : best[cell] === NAN_CODE ? MISSING : best[cell] === 0 ? ZERO : WEIGHT;
+      if (kind !== WEIGHT) record.thumbnailKinds.add(kind);
+      for (let channel = 0; channel < 3; channel += 1) data[4 * cell + channel] = kind !== WEIGHT ? flat[kind][channel] : RAMP[steps[best[cell]] + channel];
       data[4 * cell + 3] = 255;
     }
   });

@@ -96,10 +96,10 @@ class Survey:
         """From the sums of all texts."""
         heads = []
         for name, sums in sorted(part.heads.items(), key=lambda item: (item[1].layer, item[0])):
-            for head, totals in enumerate(sums.total):
+            for head, (totals, counts) in enumerate(zip(sums.total, sums.count, strict=True)):
                 values = {
                     statistic: float(total / count) if count else math.nan
-                    for statistic, total, count in zip(names(offsets), totals, sums.count, strict=True)
+                    for statistic, total, count in zip(names(offsets), totals, counts, strict=True)
                 }
                 heads.append(HeadStatistics(name, sums.layer, sums.kind, head, values))
         return cls(tuple(heads), part.texts, part.tokens, part.cut, part.ignored, offsets)

@@ -82,7 +82,11 @@ class LayerGraph:
             weights = record.source.tile((rows.start, rows.stop), (0, self.positions)).astype(np.float64)
         if np.isnan(weights).any():
             raise ArgumentError(f"records must hold no NaN; {record.name!r} does")
-        mean = weights.mean(0)
+        heads: int | NDArray[np.int64] = len(weights)
+        if record.visible is not None and record.visible.ndim == 3:
+            # A head in which a query sees no key has no weights to average.
+            heads = np.maximum(record.visible[:, rows].any(-1).sum(0), 1)[:, None]
+        mean = weights.sum(0) / heads
         if self.fuse == "mean":
             return mean
         fused = weights.max(0) if self.fuse == "max" else weights.min(0)

@@ -77,11 +77,13 @@ class Sums:
     Attributes:
         layer, kind: as in `AttentionCall`.
         total: float64 ``[heads, statistics]``.
-        count: int64 ``[statistics]``: queries, or texts, that a sum is over.
+        count: int64 ``[heads, statistics]``: queries, or texts, that a sum is over; ``[statistics]`` where it is the same
+            for all heads.
     """
 
     def __init__(self, layer: int, kind: str, total: NDArray[np.float64], count: NDArray[np.int64]):
-        self.layer, self.kind, self.total, self.count = layer, kind, total, count
+        self.layer, self.kind, self.total = layer, kind, total
+        self.count = np.array(np.broadcast_to(count, total.shape))
 
     def add(self, other: "Sums") -> None:
         self.total += other.total
@@ -118,7 +120,7 @@ class Reader:
         return call.kind != "cross" and (call.batch, call.queries, call.keys) == (len(self.texts.ids), length, length)
 
     def sums(self, call: AttentionCall) -> Sums:
-        """The sums of one call over its counted queries.
+        """The sums of one call over its counted queries: those of a head that see a key.
 
         Raises:
             DataError: weights that are not finite.
@@ -127,10 +129,11 @@ class Reader:
         assert call.peak is not None
         assert call.distance is not None
         assert call.shares is not None
-        counted = self.texts.counted.cpu()
         causal = call.kind == "causal"
         self._check(call, call.peak)
-        length = counted.shape[1]
+        texts = self.texts.counted.cpu()
+        length = texts.shape[1]
+        counted = texts[:, None] & (call.peak > 0)  # batch heads queries
         visible = torch.arange(1, length + 1) if causal else torch.full((length,), length)
         uniform = visible.double().log()
         relative = call.entropy.double() / torch.where(visible > 1, uniform, 1.0)
@@ -142,17 +145,18 @@ class Reader:
             (call.distance, counted),
             (first, counted),
             (special, counted),
-            (same, counted & self._same.has_any(causal)),
-            (after, counted & self._after.has_any()),
+            (same, counted & self._same.has_any(causal)[:, None]),
+            (after, counted & self._after.has_any()[:, None]),
         ]
         sums = [_sum(values, over) for values, over in over_queries]
         sums.append(self._received_peak(call))
         sums += [_sum(values, counted) for values in around]
-        total = torch.stack([total for total, _ in sums], -1).numpy()
-        return Sums(call.layer, call.kind, total, np.array([count for _, count in sums], np.int64))
+        total, count = (torch.stack(parts, -1).numpy() for parts in zip(*sums, strict=True))
+        return Sums(call.layer, call.kind, total, count)
 
-    def _received_peak(self, call: AttentionCall) -> tuple[Tensor, int]:
-        """Of each text, the largest share that one key gets of what counted queries give; the sum over texts."""
+    def _received_peak(self, call: AttentionCall) -> tuple[Tensor, Tensor]:
+        """Of each text, the largest share that one key gets of what counted queries give; the sum over texts in which
+        these give any."""
         assert call.received is not None
         received = call.received.double()  # batch heads keys
         special = ~self.texts.counted.cpu()
@@ -163,7 +167,7 @@ class Reader:
         total = received.sum(-1)
         given = (~special).any(-1)[:, None] & (total > 0)
         share = received.amax(-1) / torch.where(given, total, 1.0)
-        return (share * given).sum(0), int((~special).any(-1).sum())
+        return (share * given).sum(0), given.sum(0)
 
     def _check(self, call: AttentionCall, peak: Tensor) -> None:
         wrong = ~peak.isfinite().flatten(1).all(-1)
@@ -172,6 +176,6 @@ class Reader:
             raise DataError(f"the weights of {call.name!r} are not finite for text {number}")
 
 
-def _sum(values: Tensor, over: Tensor) -> tuple[Tensor, int]:
+def _sum(values: Tensor, over: Tensor) -> tuple[Tensor, Tensor]:
     """The sum of ``[batch, heads, queries]`` over chosen queries, for each head; and how many they are."""
-    return (values.double() * over[:, None]).sum((0, 2)), int(over.sum())
+    return (values.double() * over).sum((0, 2)), over.sum((0, 2))

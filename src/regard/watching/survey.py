@@ -49,7 +49,7 @@ def survey(
         found.figure().savefig("heads.png")           # heads × layers, each statistic
         found.prunable()                              # heads that may do little, and why
 
-    Every statistic is a mean over counted queries: tokens that are not special. Special tokens count as keys only where
+    Every statistic is a mean over counted queries: tokens that are not special and see a key. Special tokens count as keys only where
     a statistic says so (`regard.watching.STATISTICS`). Texts are run without padding: those of a batch that have the
     same number of tokens together. Weights are read tile by tile, so memory is linear in the length of a text and does
     not depend on the number of texts.

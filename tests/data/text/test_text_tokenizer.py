@@ -73,7 +73,7 @@ def test_its_file_is_read_here_and_by_other_programs(tokenizer, tmp_path):
 
 def test_labels_show_what_is_invisible():
     tokenizer = TextTokenizer.train(["a b\n\té"], "char")
-    assert tokenizer.labels(tokenizer.encode("a\n\té?")) == ["a", "\\n", "\\t", "é", "<unk>"]
+    assert tokenizer.labels(tokenizer.encode("a\n\té?")) == ["a", "↵", "⇥", "é", "<unk>"]
     assert tokenizer.labels([tokenizer.END]) == ["<end>"]
     tokenizer = TextTokenizer.train(["aa aa aa"], "bpe", 300)
     assert tokenizer.labels(tokenizer.encode(" aaé")) == ["␣aa", "<C3>", "<A9>"]

@@ -135,8 +135,8 @@ def test_predictions_follow_their_options(run):
     assert sum(one.probability for one in everything.next) == pytest.approx(1, abs=1e-5)
     assert everything.continuation == ""
     assert "weights" not in everything.to_dict()
-    with pytest.raises(ArgumentError, match="layer must be from 0 to 2"):
-        trained.predict(["a"], layer=3)
+    with pytest.raises(ArgumentError, match="layer must be from 0 to 1"):
+        trained.predict(["a"], layer=2)
 
 
 def test_what_the_model_does_not_see_is_said(run):
@@ -152,10 +152,10 @@ def test_what_the_model_does_not_see_is_said(run):
 def test_attention_is_over_the_text_so_far(run):
     trained = regard.load(run)
     (found,) = trained.predict(["The old"], tokens=4, layer=1)
-    assert found.tokens == ("<end>", *(character.replace(" ", "␣").replace("\n", "\\n") for character in found.text))
+    assert found.tokens == ("<end>", *(character.replace(" ", "␣").replace("\n", "↵") for character in found.text))
     weights = trained.attention(found.text, 1)[1]
     assert torch.equal(weights, found.weights)
-    assert not torch.equal(weights, trained.attention(found.text, 2)[1])
+    assert not torch.equal(weights, trained.attention(found.text, 0)[1])
     assert (weights.triu(1) == 0).all()
 
 

@@ -135,7 +135,7 @@ class TextTokenizer:
         return "".join([*texts, self._text(run)])
 
     def labels(self, ids: Sequence[int]) -> list[str]:
-        """One visible label for each id, for pictures and lists: a space is ``␣``, a line end ``\\n``."""
+        """One visible label for each id, for pictures and lists: a space is ``␣``, a line end ``↵``, a tab ``⇥``."""
         return [self._label(id) for id in ids]
 
     def unknown(self, text: str) -> list[str]:
@@ -197,7 +197,7 @@ class TextTokenizer:
         text = self._text([id])
         if "\ufffd" in text and self.kind == "bpe":  # a part of a character
             return "".join(f"<{byte:02X}>" for byte in _bytes_of(self._pieces[id]))
-        return text.replace(" ", "␣").replace("\n", "\\n").replace("\t", "\\t").replace("\r", "\\r")
+        return text.replace(" ", "␣").replace("\n", "↵").replace("\t", "⇥").replace("\r", "␍")
 
     def _check(self, id: int) -> None:
         if not 0 <= id < len(self._pieces):

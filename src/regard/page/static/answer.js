@@ -23,13 +23,18 @@ function bar(probability) {
   return drawn;
 }
 
-function rankedList(ranked) {
+/** The choices, and what all others have together: the numbers add up to 100 %. */
+function rankedList(ranked, rest) {
   const list = make("ol");
   for (const { label, probability } of ranked) {
     const choice = make("span", "choice", label);
     choice.dir = "auto";
     choice.title = label;
     list.append(make("li", "", choice, bar(probability), make("span", "probability", percent(probability))));
+  }
+  if (rest >= 0.0005) {
+    const others = make("span", "choice rest", "all others");
+    list.append(make("li", "", others, bar(rest), make("span", "probability", percent(rest))));
   }
   return list;
 }
@@ -43,7 +48,7 @@ export function answerElements(answer) {
     text.dir = "auto";
     parts.push(text);
   }
-  if (answer.ranked.length) parts.push(rankedList(answer.ranked));
+  if (answer.ranked.length) parts.push(rankedList(answer.ranked, answer.rest ?? 0));
   parts.push(...answer.notes.map((note) => make("p", "note", note)));
   return parts;
 }

@@ -8,9 +8,14 @@ from rich.color import Color
 from rich.style import Style
 from rich.text import Text
 
+from regard.pictures.fonts import visible_token
+
 BARS = "▁▂▃▄▅▆▇█"
 MOST_LABELS = 5
 """Labels of which the probability is shown."""
+
+LONGEST_WORD = 1000
+"""Characters of a word beyond which its end is left out."""
 
 STRONGEST = (232, 89, 12)
 """The background of the word with the largest weight; words of no weight have none."""
@@ -31,7 +36,7 @@ class WordReport:
         self, probabilities: Mapping[str, float], words: Sequence[str], weights: Sequence[Sequence[float]] | None
     ):
         self.probabilities = probabilities
-        self.words = ["".join(letter if letter.isprintable() else "�" for letter in word) for word in words]
+        self.words = [visible_token(word, LONGEST_WORD) for word in words]
         self.weights = weights
 
     def __rich_console__(self, console: Any, options: Any) -> Iterator[Text]:
@@ -42,7 +47,7 @@ class WordReport:
         if self.weights is None or not self.words:
             return
         heads = len(self.weights)
-        names = [""] if heads == 1 else [f"head {number} " for number in range(1, heads + 1)]
+        names = [""] if heads == 1 else [f"head {head} " for head in range(heads)]
         margin = max(map(len, names))
         room = max(10, options.max_width - margin)
         words = [word if cell_len(word) <= room else set_cell_size(word, room - 1) + "…" for word in self.words]

@@ -150,16 +150,16 @@ class PredictionConfig:
     """Seed of the draws."""
     next: int = 0
     """Number of most likely next tokens of each input to show, with their probabilities."""
-    layer: int = 0
-    """Layer whose attention weights, as the mean over its heads, are in pictures and JSON, from 1; 0: the last one in
-    pictures, none in JSON."""
+    layer: int | None = None
+    """Layer whose attention weights, as the mean over its heads, are in pictures and JSON, from 0. Default: the last one
+    in pictures, none in JSON."""
 
     def __post_init__(self) -> None:
         check_finite(self)
         check_between(self, 0, MOST_TOKENS, "tokens")
         check_between(self, 0, 2**63 - 1, "seed")
         check_between(self, 0, 1000, "temperature")
-        check_at_least(self, 0, "top_k", "next", "layer")
+        check_at_least(self, 0, "top_k", "next", *(["layer"] if self.layer is not None else []))
         if not 0 < self.top_p <= 1:
             raise ArgumentError(f"top_p must be above 0 and at most 1; it is {self.top_p}")
 

@@ -56,7 +56,7 @@ class Continuation(Prediction):
         ended: whether the model ended the text, before the largest number of tokens.
         next: the most likely tokens after the given text, the most likely first, as many as were asked for.
         ids: the tokens of the whole text, the end of the document before it first.
-        layer: the layer that was asked for, from 1; 0: none.
+        layer: the layer that was asked for, from 0; None: none.
         tokens: labels of the last tokens of the text, as many as the model reads at once; empty without a layer.
         weights: float32 ``[tokens, tokens]``, attention weights in ``layer`` as the mean over its heads; None without a
             layer.
@@ -70,7 +70,7 @@ class Continuation(Prediction):
     ended: bool
     next: tuple[NextToken, ...]
     ids: tuple[int, ...] = field(repr=False)
-    layer: int = 0
+    layer: int | None = None
     tokens: tuple[str, ...] = field(default=(), repr=False)
     weights: Tensor | None = field(default=None, repr=False)
     unknown: tuple[str, ...] = ()
@@ -133,8 +133,8 @@ class TrainedLanguageModel(Trained):
 
     def predict_with(self, inputs: Sequence[str], options: PredictionConfig) -> list[Continuation]:
         layers = self.model.config.layers
-        if options.layer > layers:
-            raise ArgumentError(f"layer must be from 0 to {layers}, the layers of the model; it is {options.layer}")
+        if options.layer is not None and options.layer >= layers:
+            raise ArgumentError(f"layer must be from 0 to {layers - 1}; it is {options.layer}")
         return [self._continued(text, number, options) for number, text in enumerate(inputs)]
 
     def remarks(self, predictions: Sequence[Prediction], options: PredictionConfig) -> list[str]:
@@ -161,7 +161,7 @@ class TrainedLanguageModel(Trained):
 
         Args:
             text: the text, or its ids; of a longer one, the last tokens that the model reads at once.
-            layer: number of the layer, from 1.
+            layer: number of the layer, from 0.
 
         Returns:
             a label for each token, and ``float32 [tokens, tokens]``: row t has what token t attends to.
@@ -169,7 +169,7 @@ class TrainedLanguageModel(Trained):
         ids = [self.tokenizer.END, *self.tokenizer.encode(text)] if isinstance(text, str) else list(text)
         ids = ids[-self.model.config.context :]
         with torch.inference_mode():
-            weights = self.model.attention_weights(torch.tensor([ids], device=self.device), layer - 1)
+            weights = self.model.attention_weights(torch.tensor([ids], device=self.device), layer)
         return self.tokenizer.labels(ids), weights[0].float().cpu()
 
     def attentions(self, prediction: Prediction) -> list[ModelAttention]:
@@ -191,10 +191,10 @@ class TrainedLanguageModel(Trained):
         paths = []
         for number, found in enumerate(predictions, start=1):
             assert isinstance(found, Continuation)
-            layer = found.layer or layers
+            layer = layers - 1 if found.layer is None else found.layer
             tokens, weights = self.attention(found.ids, layer)
             title = (
-                f"Self-attention of layer {layer} of {layers}, mean of {heads} heads; each row is a token that attends"
+                f"Self-attention of layer {layer}, one of {layers}, mean of {heads} heads; each row is a token that attends"
             )
             paths.append(
                 save(alignment(weights, tokens, tokens, title=title), path_inside(folder, f"attention-{number}.png"))
@@ -217,7 +217,7 @@ class TrainedLanguageModel(Trained):
         )
         likely = found.first.exp().topk(min(options.next, len(tokenizer)))
         ids = (*given, *found.tokens)
-        tokens, weights = self.attention(ids, options.layer) if options.layer else ([], None)
+        tokens, weights = self.attention(ids, options.layer) if options.layer is not None else ([], None)
         continuation = tokenizer.decode(found.tokens)
         return Continuation(
             prompt=text,
