@@ -25,6 +25,7 @@ from torch.overrides import TorchFunctionMode
 
 from regard.attention.listeners import LISTENERS
 from regard.nn.key_values import KeyValueCache
+from regard.watching.following import follow
 from regard.watching.handlers import HANDLERS, listen, watched_flex, watched_sdpa
 from regard.watching.thread_state import SDPA, STATE, Function, Observer, leave_mode, return_to_mode, without_mode
 
@@ -40,6 +41,8 @@ class _Mode(TorchFunctionMode):
             if type(func) is FunctionType and not func.__module__.startswith("torch."):
                 # A function of Python runs with the mode off: its names are what shows its calls.
                 _INSTALLATION.search(func.__globals__)
+            elif len(STATE.results):
+                return follow(func, args, kwargs or {})
             return func(*args, **(kwargs or {}))
         return handler(func, args, kwargs or {})
 
@@ -73,8 +76,8 @@ def end(observer: Observer) -> None:
     state.observers.remove(observer)
     if not state.observers:
         leave_mode()
-        state.mode, state.softmax = None, None
-        state.products.clear()
+        state.mode = None
+        state.results.clear()
         state.masks.clear()
     _INSTALLATION.leave()
 

@@ -6,7 +6,7 @@ Hugging Face's attention functions do; no hook on a module is needed, which woul
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import cache, lru_cache
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
@@ -72,8 +72,17 @@ class ModuleNames:
         """Names of the Python modules in which the classes of the model are."""
         return {file for kind in {type(module) for module in self.modules.values()} for file in _files_of_class(kind)}
 
-    def owner(self, frame: FrameType | None) -> Owner | None:
-        """The owner of a call that was made in this frame; None if no module of the model is on the stack."""
+    def attention(self, frame: FrameType | None) -> Owner | None:
+        """The innermost module on the stack that is named as attention; None if there is none."""
+        return self.owner(frame, looks_like_attention)
+
+    def owner(self, frame: FrameType | None, suits: Callable[[nn.Module], bool] | None = None) -> Owner | None:
+        """The owner of a call that was made in this frame; None if no module of the model is on the stack.
+
+        Args:
+            frame: the frame.
+            suits: whether a module may be the owner; None: any may.
+        """
         packed = False
         while frame is not None:
             code = frame.f_code
@@ -84,7 +93,7 @@ class ModuleNames:
                 given = frame.f_locals
                 module = given.get(first)
                 name = self.names.get(id(module))
-                if name is not None and isinstance(module, nn.Module):
+                if name is not None and isinstance(module, nn.Module) and (suits is None or suits(module)):
                     cross = self._says_cross(name, module) or _gets_other_keys(module, frame, given)
                     return self._owner(name, module, cross, packed)
             frame = frame.f_back

@@ -2,8 +2,8 @@
 
 import sys
 import threading
-from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -13,8 +13,8 @@ from torch.overrides import TorchFunctionMode
 
 from regard.watching.intercepted import Intercepted
 from regard.watching.mask_kind import MaskReader
-from regard.watching.owners import ModuleNames, Owner
-from regard.watching.products import Softmax, four_axes
+from regard.watching.owners import ModuleNames, Owner, looks_like_attention
+from regard.watching.softmax_results import Results
 
 if TYPE_CHECKING:
     from regard.watching.sdpa import SameCall
@@ -25,9 +25,6 @@ _pop, _push = torch._C._pop_torch_function_stack, torch._C._push_on_torch_functi
 
 SDPA = F.scaled_dot_product_attention
 """PyTorch's own function, as it is before any name is replaced."""
-
-RECENT = 4
-"""Products before a softmax that may have made its scores: relative positions are products too."""
 
 Function = Callable[..., Any]
 
@@ -77,9 +74,7 @@ class _ThreadState(threading.local):
         observers: the contexts that are open, the outermost first.
         inside: calls of attention that are running, whose inner calls are their own matter.
         mode: the function mode; None where nothing is watched.
-        softmax: the last softmax of a product, until it is used.
-        products: rows and last axis of the results of the last products.
-        dropout: the rate of the last dropout behind the softmax.
+        results: the tensors that come from a softmax and did not weigh a sum yet.
         masks: analyses masks.
     """
 
@@ -87,9 +82,7 @@ class _ThreadState(threading.local):
         self.observers: list[Observer] = []
         self.inside = 0
         self.mode: TorchFunctionMode | None = None
-        self.softmax: Softmax | None = None
-        self.products: deque[tuple[int, int]] = deque(maxlen=RECENT)
-        self.dropout = 0.0
+        self.results = Results()
         self.masks = MaskReader()
 
 
@@ -117,6 +110,7 @@ def run_watched(
     read: Callable[[Owner], Intercepted],
     heads: "Heads",
     same: "Callable[[Owner], SameCall | None]" = is_like_no_other,
+    owners: Mapping[int, Owner] = MappingProxyType({}),
 ) -> Any:
     """Run a call as it is, then tell those whose model it belongs to.
 
@@ -125,11 +119,14 @@ def run_watched(
         read: says what it computes.
         heads: changes its output.
         same: as for `Observer.take`.
+        owners: by the identity of an observer, the module that made the weights, where it is named as attention.
     """
     # The caller is a handler, whose own variables tell nothing.
     frame, state = sys._getframe(2), STATE
     told = [(observer, owner) for observer in state.observers if (owner := observer.names.owner(frame))]
     del frame
+    if owners:
+        told = [(observer, _of_weights(owner, owners.get(id(observer)))) for observer, owner in told]
     if not told:
         return function(*args, **kwargs)
     # The mode costs time for each function, and sees nothing that matters while a call runs and is read.
@@ -148,6 +145,13 @@ def run_watched(
         return_to_mode(above)
 
 
+def _of_weights(owner: Owner, maker: Owner | None) -> Owner:
+    """Whose call it is where one module makes the weights and another one the sum: the one named as attention."""
+    if maker is None or looks_like_attention(owner.module) or f"{owner.name}.".startswith(f"{maker.name}."):
+        return owner
+    return maker if maker.name else owner
+
+
 Heads = Callable[[Any, Observer, Owner], Any]
 """Lets an observer change the output of heads that a result holds."""
 
@@ -160,13 +164,14 @@ def change_tensor(output: Any, observer: Observer, owner: Owner) -> Any:
     if owner.packed and output.dim() == 4:
         heads = output.reshape(shape[0], shape[1] * shape[2], 1, shape[3])
     else:
-        heads = four_axes(output)
+        heads = _four_axes(output)
     return observer.change(owner, heads).reshape(shape)
 
 
-def change_product(output: Tensor, observer: Observer, owner: Owner) -> Tensor:
-    """The output of a product with values, whose axes are those of its weights."""
-    return observer.change(owner, four_axes(output, owner.module)).reshape(output.shape)
+def _four_axes(tensor: Tensor) -> Tensor:
+    if tensor.dim() > 3:
+        return tensor.flatten(0, -4)
+    return tensor[:, None] if tensor.dim() == 3 else tensor[None, None]
 
 
 def change_first(output: Any, observer: Observer, owner: Owner) -> Any:
