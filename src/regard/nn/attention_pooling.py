@@ -115,7 +115,7 @@ class AttentionPooling(nn.Module):
             query, value = accurate(query), accurate(value)
             key, score = accurate(score.project_key(value[:, None])[:, 0]), score.projected()
         problem = validate(
-            query[None, :, None].expand(len(annotations), -1, -1, -1),  # B heads 1 dim
+            query[None, :, None].expand(annotations.shape[0], -1, -1, -1),  # B heads 1 dim
             key[:, None],  # one head, which serves all queries
             value[:, None],
             score=score,
