@@ -53,7 +53,7 @@ class Grid:
     @classmethod
     def whole(cls, batch: int, heads: int, queries: int, keys: int, device: torch.device | str = "cpu") -> "Grid":
         """The grid of a whole problem."""
-        spans = range(batch), range(queries), range(keys)
+        spans = _first(batch), _first(queries), _first(keys)
         return cls(batch, heads, queries, keys, torch.device(device), *spans)
 
     @classmethod
@@ -74,7 +74,8 @@ class Grid:
     @property
     def shape(self) -> tuple[int, int, int, int]:
         """Lengths of the spans: ``(batch, heads, queries, keys)`` of this tile."""
-        return len(self.batch_span), self.heads, len(self.query_span), len(self.key_span)
+        batch, queries, keys = map(span_length, (self.batch_span, self.query_span, self.key_span))
+        return batch, self.heads, queries, keys
 
     @property
     def offset(self) -> int:
@@ -89,7 +90,7 @@ class Grid:
     @property
     def head_index(self) -> Tensor:
         """``int64 [heads, 1, 1]``."""
-        return _positions(range(self.heads), self.device)[:, None, None]
+        return torch.arange(self.heads, device=self.device)[:, None, None]
 
     @property
     def query_index(self) -> Tensor:
@@ -109,7 +110,7 @@ class Grid:
         """
         for axis, span in ((-4, self.batch_span), (-2, self.query_span), (-1, self.key_span)):
             if tensor.dim() >= -axis and tensor.shape[axis] != 1:
-                tensor = tensor.narrow(axis, span.start, len(span))
+                tensor = tensor.narrow(axis, span.start, span_length(span))
         return tensor
 
 
@@ -117,9 +118,32 @@ def _positions(span: range, device: torch.device) -> Tensor:
     return torch.arange(span.start, span.stop, device=device)
 
 
+@dataclass(frozen=True, slots=True)
+class _OpenSpan:
+    """The `range` of an axis whose length an exporter leaves open; Python's own would fix it."""
+
+    start: int
+    stop: int
+
+    def __getitem__(self, first: slice) -> "_OpenSpan":
+        return _OpenSpan(self.start, torch.sym_min(self.start + first.stop, self.stop))
+
+
+def _first(length: int) -> range:
+    """The positions of an axis of this length."""
+    return _OpenSpan(0, length) if isinstance(length, torch.SymInt) else range(length)  # type: ignore[return-value]
+
+
+def span_length(span: range) -> int:
+    """How many positions there are in a span."""
+    return span.stop - span.start
+
+
 def without_appended(grid: Grid, appended: int) -> Grid:
     """The part of a tile that has the given keys, in the problem without the appended ones, which come last."""
     keys, span = grid.keys - appended, grid.key_span
+    if isinstance(keys, torch.SymInt):  # then the tile is the whole problem
+        return replace(grid, keys=keys, key_span=_first(keys))
     return replace(grid, keys=keys, key_span=range(min(span.start, keys), min(span.stop, keys)))
 
 
@@ -220,9 +244,10 @@ def whole_number(name: str, value: object, low: int | None = None, high: int | N
     """
     if isinstance(value, bool) or not isinstance(value, (Integral, torch.SymInt)):
         raise KindError(f"{name} must be an integer; it is {_with_type(value)}")
-    number = int(value)
+    # An exporter leaves a symbolic integer open, which int() would fix.
+    number = value if isinstance(value, torch.SymInt) else int(value)
     # Digits of a huge number would fill the message, and Python refuses to print the very largest.
-    shown = number if number.bit_length() <= 64 else f"an integer of {number.bit_length()} bits"
+    shown = f"an integer of {number.bit_length()} bits" if type(number) is int and number.bit_length() > 64 else number
     if low is not None and number < low:
         raise ArgumentError(f"{name} must be at least {low}; it is {shown}")
     if high is not None and number > high:

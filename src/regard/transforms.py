@@ -24,9 +24,10 @@ def has_data(tensor: Tensor) -> bool:
     """Whether the numbers of ``tensor`` can be read now, so that Python may decide by them.
 
     False for tensors on ``meta`` and fake tensors, for tensors that a transform of ``torch.func`` wraps (``vmap``,
-    ``grad``, ``jvp``), and for all tensors while ``torch.compile``, ``torch.export`` or ``make_fx`` traces.
+    ``grad``, ``jvp``), and for all tensors while ``torch.compile``, ``torch.export``, ``torch.jit.trace`` or ``make_fx``
+    traces.
     """
-    if torch.compiler.is_compiling():
+    if torch.compiler.is_compiling() or _is_tracing():
         return False
     if type(tensor) is Tensor and peek_interpreter_stack() is None and _len_torch_dispatch_stack() == 0:
         # The usual case, told by the quickest tests.
@@ -77,9 +78,10 @@ def reverse_mode_only(tensor: Tensor) -> bool:
 def is_traced(tensor: Tensor) -> bool:
     """Whether a call is recorded or has shapes alone, so that nothing may depend on numbers.
 
-    True while ``torch.compile`` or ``torch.export`` traces, for tensors on ``meta``, and for fake tensors.
+    True while ``torch.compile``, ``torch.export`` or ``torch.jit.trace`` traces, for tensors on ``meta``, and for fake
+    tensors.
     """
-    if torch.compiler.is_compiling():
+    if torch.compiler.is_compiling() or _is_tracing():
         return True
     return tensor.is_meta or (type(tensor) is not Tensor and isinstance(tensor, (FakeTensor, FunctionalTensor)))
 

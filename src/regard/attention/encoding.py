@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
-from torch import Tensor, nn
+from torch import SymInt, Tensor, nn
+from torch.fx.experimental.proxy_tensor import _AttrProxy
 
 from regard import biases, masks, normalizers, scores
 from regard.masks.batch_integers import BatchInteger
@@ -83,7 +84,7 @@ def encode(value: Any, parts: Parts | None) -> str | None:
     """
     if value is None or isinstance(value, (bool, str)) or (parts is None and isinstance(value, (int, float))):
         return repr(value)
-    if isinstance(value, int) and parts is not None:
+    if isinstance(value, (int, SymInt)) and parts is not None:
         parts.integers.append(value)
         return f"('integer', {len(parts.integers) - 1})"
     if isinstance(value, float) and parts is not None:
@@ -94,10 +95,10 @@ def encode(value: Any, parts: Parts | None) -> str | None:
         return f"('tensor', {len(parts.tensors) - 1})"
     if isinstance(value, (tuple, list, nn.ModuleList)):
         name, items = "sequence", [encode(item, parts) for item in value]
-    elif type(value) is nn.Sequential:
+    elif (kind := _class_of(value)) is nn.Sequential:
         name, items = "Sequential", [encode(item, parts) for item in value]
-    elif type(value) in FIELDS:
-        name, items = type(value).__name__, [encode(getattr(value, field), parts) for field in FIELDS[type(value)]]
+    elif kind in FIELDS:
+        name, items = kind.__name__, [encode(getattr(value, field), parts) for field in FIELDS[kind]]
     else:
         return None
     text = repr(name)
@@ -106,6 +107,11 @@ def encode(value: Any, parts: Parts | None) -> str | None:
             return None
         text += ", " + item
     return f"({text},)"
+
+
+def _class_of(value: object) -> type:
+    """The class of an object; of a submodule that ``torch.export`` wrapped, its own."""
+    return type(value.get_base()) if isinstance(value, _AttrProxy) else type(value)
 
 
 def decode(text: str, parts: Parts) -> Any:

@@ -91,7 +91,9 @@ class Problem:
     def hiding_mask(self) -> Mask | None:
         """The mask; None where it is known to hide nothing, as a causal one from the last query."""
         if self._hides is None:
-            self._hides = self.mask is not None and not self.mask.hides_nothing(self.grid)
+            # Lengths that an exporter leaves open decide nothing.
+            is_open = isinstance(self.pairs, torch.SymInt)
+            self._hides = self.mask is not None and (is_open or not self.mask.hides_nothing(self.grid))
         return self.mask if self._hides else None
 
     @property

@@ -4,7 +4,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from regard.biases.bias import Bias
-from regard.shapes import Grid, without_appended
+from regard.shapes import Grid, span_length, without_appended
 
 
 class AppendedBias(Bias):
@@ -27,7 +27,7 @@ class AppendedBias(Bias):
 
     def forward(self, query: Tensor, grid: Grid) -> Tensor:
         given = without_appended(grid, self.appended)
-        keys = len(given.key_span)
+        keys = span_length(given.key_span)
         bias = self.bias(query, given)
         bias = bias.expand(*bias.shape[:-1], keys)
-        return F.pad(bias, (0, len(grid.key_span) - keys))
+        return F.pad(bias, (0, span_length(grid.key_span) - keys))

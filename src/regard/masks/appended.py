@@ -9,7 +9,7 @@ from regard.axes import Bool
 from regard.errors import ShapeError
 from regard.masks.mask import Mask, Visibility, as_part, check_size
 from regard.masks.spans import Spans
-from regard.shapes import Grid, whole_number, without_appended
+from regard.shapes import Grid, span_length, whole_number, without_appended
 
 
 class AppendedMask(Mask):
@@ -32,17 +32,17 @@ class AppendedMask(Mask):
 
     def allows(self, grid: Grid) -> Bool[Tensor, "..."]:
         given = without_appended(grid, self.appended)
-        keys = len(given.key_span)
+        keys = span_length(given.key_span)
         allowed = self.mask.allows(given)
         allowed = allowed.expand(*allowed.shape[:-1], keys)
-        return F.pad(allowed, (0, len(grid.key_span) - keys), value=True)
+        return F.pad(allowed, (0, span_length(grid.key_span) - keys), value=True)
 
     def visibility(self, grid: Grid) -> Visibility:
         given = without_appended(grid, self.appended)
         if not given.key_span:
             return Visibility.EMPTY if 0 in grid.shape else Visibility.FULL
         visibility = self.mask.visibility(given)
-        if len(given.key_span) < len(grid.key_span) and visibility is Visibility.EMPTY:
+        if span_length(given.key_span) < span_length(grid.key_span) and visibility is Visibility.EMPTY:
             return Visibility.PARTIAL
         return visibility
 

@@ -72,8 +72,8 @@ class BatchInteger:
 
         Integers of a tensor without data are not compared with the limits.
         """
-        if self._single is None and len(self) != grid.batch:
-            raise ShapeError(f"{self.name} must be an integer or [batch] = [{grid.batch}]; it has shape [{len(self)}]")
+        if self._single is None and self.count != grid.batch:
+            raise ShapeError(f"{self.name} must be an integer or [batch] = [{grid.batch}]; it has shape [{self.count}]")
         if self._tensor is not None:
             check_device(self.name, self._tensor, grid)
         if not self.is_known:
@@ -106,13 +106,15 @@ class BatchInteger:
         values = self._values[grid.batch_span.start : grid.batch_span.stop]
         return min(values), max(values)
 
-    def __len__(self) -> int:
+    @property
+    def count(self) -> int:
+        """How many integers there are: the batch rows, which an exporter may leave open."""
         return len(self._values) if self._tensor is None else self._tensor.shape[0]
 
     def __repr__(self) -> str:
         if self._single is not None:
             return str(self._single)
-        return str(list(self._values)) if len(self) <= 8 and self.is_known else f"<{len(self)} integers>"
+        return str(list(self._values)) if self.count <= 8 and self.is_known else f"<{self.count} integers>"
 
 
 def _position(name: str, value: object) -> int:

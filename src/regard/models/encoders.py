@@ -4,10 +4,9 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
-from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from regard.errors import ArgumentError, UnknownNameError
-from regard.models.packed_recurrence import run_packed
+from regard.models.packed_recurrence import run_sequences
 from regard.models.recurrence import CELLS, initialize_forget_bias
 from regard.nn import Dropout
 
@@ -83,11 +82,9 @@ class RecurrentEncoder(nn.Module):
             (for an LSTM, hidden and cell).
         """
         embedded = self.dropout(self.embedding(tokens))
-        # A packed row must have a token: an empty row gets one here, and its annotation becomes zero below.
-        packed = pack_padded_sequence(embedded, lengths.clamp(min=1).cpu(), batch_first=True, enforce_sorted=False)
-        outputs, last = run_packed(self.rnn, packed)
-        annotations, _ = pad_packed_sequence(outputs, batch_first=True, total_length=tokens.shape[1])
+        annotations, last = run_sequences(self.rnn, embedded, lengths)
         annotations = self.dropout(annotations)
+        # An empty row was given a token.
         annotations = annotations.masked_fill((lengths == 0)[:, None, None], 0)
         summary = torch.cat([tensor[direction] for tensor in last for direction in (-2, -1)], dim=-1)
         return Encoded(annotations, lengths, summary)

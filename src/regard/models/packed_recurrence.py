@@ -11,17 +11,39 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
-from torch.nn.utils.rnn import PackedSequence
+from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
 from regard.models.cell_equations import gru_step, gru_step_gradients
 from regard.models.packed_dtypes import as_given, keep_dtypes
 from regard.models.packed_lstm import LSTMDirection
 from regard.models.packed_steps import states_before, steps_of
+from regard.models.padded_recurrence import run_padded
 from regard.models.step_products import replaces_autocast
 from regard.nn.matrix_products import grad_input, grad_weight, product
+from regard.transforms import active_transform, has_data
 
 State = tuple[Tensor, ...]
 """``(hidden, cell)`` of an LSTM or ``(hidden,)`` of a GRU, each ``[rows, hidden_size]``."""
+
+
+def run_sequences(rnn: nn.LSTM | nn.GRU, padded: Tensor, lengths: Tensor) -> tuple[Tensor, State]:
+    """What an LSTM or GRU gives for padded rows of different lengths; padding has no influence.
+
+    Args:
+        rnn: an LSTM or GRU with biases and without projections; ``batch_first``.
+        padded: ``[batch, steps, input_size]``.
+        lengths: integers ``[batch]``; a row must have a step, so an empty one gets one.
+
+    Returns:
+        the outputs of the top layer ``[batch, steps, directions · hidden_size]``, 0 after the end of a row, and the last
+        states, each ``[layers · directions, batch, hidden_size]``.
+    """
+    lengths = lengths.clamp(min=1)
+    if not has_data(lengths) or active_transform() is not None:
+        return run_padded(rnn, padded, lengths)
+    packed = pack_padded_sequence(padded, lengths.cpu(), batch_first=True, enforce_sorted=False)
+    outputs, last = run_packed(rnn, packed)
+    return pad_packed_sequence(outputs, batch_first=True, total_length=padded.shape[1])[0], last
 
 
 def run_packed(rnn: nn.LSTM | nn.GRU, packed: PackedSequence) -> tuple[PackedSequence, State]:
@@ -38,7 +60,7 @@ def run_packed(rnn: nn.LSTM | nn.GRU, packed: PackedSequence) -> tuple[PackedSeq
         the outputs of the top layer, and the last states: each tensor ``[layers · directions, batch, hidden_size]``.
     """
     wanted = torch.is_grad_enabled() and packed.data.device.type == "cpu"
-    if not wanted or torch.compiler.is_compiling():
+    if not wanted:
         if not replaces_autocast(packed.data):
             return _run_as_it_is(rnn, packed)
         data = packed.data.to(next(rnn.parameters()).dtype)

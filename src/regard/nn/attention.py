@@ -15,8 +15,8 @@ from regard.errors import ArgumentError, KindError, ShapeError
 from regard.masks import Mask
 from regard.nn.hidden_keys import seen_keys, without_hidden
 from regard.nn.memory import Memory
-from regard.normalizers import as_normalizer
-from regard.scores import LocationAware, Scoring, as_score, create
+from regard.normalizers import as_normalizer, own_normalizer
+from regard.scores import LocationAware, Scoring, create, own_score
 from regard.shapes import accurate, check_floating
 
 
@@ -48,8 +48,8 @@ class Attention(nn.Module):
         backend: BackendName = "auto",
     ):
         super().__init__()
-        self.score = as_score(score)
-        self.normalizer = as_normalizer(normalizer)
+        self.score = own_score(score)
+        self.normalizer = own_normalizer(normalizer)
         self.dropout = check_dropout(dropout)
         self.backend: BackendName = backend
 

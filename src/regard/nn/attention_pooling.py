@@ -12,8 +12,8 @@ from regard.attention.validation import check_dropout, validate
 from regard.attention.verbs import BackendName, Normalizing, run
 from regard.errors import ArgumentError, ShapeError, UnknownNameError
 from regard.nn.hidden_keys import seen_keys, without_hidden
-from regard.normalizers import as_normalizer
-from regard.scores import Additive, Score, as_score
+from regard.normalizers import own_normalizer
+from regard.scores import Additive, Score, own_score
 from regard.scores.additive import create_weight
 from regard.scores.names import Scoring
 from regard.shapes import accurate, check_floating
@@ -86,7 +86,7 @@ class AttentionPooling(nn.Module):
         else:
             query = torch.randn(heads, dim) / math.sqrt(dim)
         self.query = nn.Parameter(query)
-        self.normalizer = as_normalizer(normalizer)
+        self.normalizer = own_normalizer(normalizer)
         self.dropout = check_dropout(dropout)
         self.backend: BackendName = backend
 
@@ -115,7 +115,7 @@ class AttentionPooling(nn.Module):
             query, value = accurate(query), accurate(value)
             key, score = accurate(score.project_key(value[:, None])[:, 0]), score.projected()
         problem = validate(
-            query[None, :, None].expand(len(annotations), -1, -1, -1),  # B heads 1 dim
+            query[None, :, None].expand(annotations.shape[0], -1, -1, -1),  # B heads 1 dim
             key[:, None],  # one head, which serves all queries
             value[:, None],
             score=score,
@@ -135,7 +135,7 @@ def _score(score: Scoring, dim: int, heads: int, score_dim: int | None) -> Score
     if not isinstance(score, str):
         if score_dim is not None:
             raise ArgumentError("score_dim is for scores by name; the given score has its own sizes")
-        return as_score(score)
+        return own_score(score)
     if score not in POOLING_SCORES:
         raise UnknownNameError("score of attention pooling", score, POOLING_SCORES)
     if score == "additive":

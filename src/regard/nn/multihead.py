@@ -10,9 +10,10 @@ from regard.errors import ArgumentError, KindError, ShapeError
 from regard.masks import Mask, as_mask, causal, lengths
 from regard.nn.attention_heads import AttentionHeads
 from regard.nn.torch_inputs import check_torch_inputs, read_torch_masks, without_padding
-from regard.normalizers import as_normalizer
+from regard.normalizers import own_normalizer
+from regard.ownership import own_copy
 from regard.positions import Rotary
-from regard.scores import as_score
+from regard.scores import own_score
 
 
 class MultiheadAttention(AttentionHeads):
@@ -94,9 +95,9 @@ class MultiheadAttention(AttentionHeads):
             embed_dim, num_heads, rate, bias, add_bias_kv, add_zero_attn, kdim, vdim, batch_first, device, dtype
         )
         self.kv_heads = kv_heads
-        self.score = as_score(score)
-        self.normalizer = as_normalizer(normalizer)
-        self.position = position
+        self.score = own_score(score)
+        self.normalizer = own_normalizer(normalizer)
+        self.position = None if position is None else own_copy(position)
         self.backend: BackendName = backend
         self.register_forward_pre_hook(_require_forward)
         if kv_heads != num_heads:

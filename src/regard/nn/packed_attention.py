@@ -69,8 +69,10 @@ def attend_packed(
         mask: who may see whom, padding included.
         need_weights: whether to give the weights, which carry a gradient.
     """
+    if not _is_plain(module) or not _are_read(products):
+        return None
     band = _band_of(mask, queries, keys)
-    if band is None or not _is_plain(module) or not _are_read(products):
+    if band is None:
         return None
     if len(products[0]) != queries.tokens or len(products[-1]) != keys.tokens:
         return None

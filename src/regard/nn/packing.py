@@ -12,6 +12,8 @@ from regard.errors import ArgumentError, ShapeError
 from regard.kernels.cpu.packed_call import Sequences
 from regard.masks import Mask
 from regard.masks.batch_integers import Integers
+from regard.shapes import check_integers
+from regard.transforms import active_transform, has_data
 
 
 class Packing:
@@ -28,9 +30,13 @@ class Packing:
         lengths: integers ``[batch]``, tokens of each sequence, 0 to ``length``.
         length: length of the padded sequences.
 
+    Where the lengths cannot be read (an exporter or a compiler records the call, a transform of ``torch.func`` is
+    active), every position is a packed row: those of padding are 0, and become 0 again.
+
     Attributes:
         shape: ``(batch, length)``.
-        index: ``int64 [tokens]``: position of each token in the flattened batch; None if there is no padding.
+        index: ``int64 [tokens]``: position of each token in the flattened batch; None if every position is a row.
+        present: bool ``[batch, length, 1]``: which rows are tokens, where padding has rows too; None: all are.
 
     Raises:
         ShapeError: ``lengths`` is not a vector.
@@ -38,8 +44,13 @@ class Packing:
     """
 
     def __init__(self, lengths: Tensor, length: int):
+        check_integers("lengths", lengths)
         if lengths.dim() != 1:
             raise ShapeError(f"lengths must be [batch]; it has shape {list(lengths.shape)}")
+        if not _may_read(lengths):
+            self.shape, self.index, self._lengths = (lengths.shape[0], length), None, None
+            self.present = (torch.arange(length, device=lengths.device) < lengths[:, None])[..., None]
+            return
         if len(lengths) and not 0 <= int(lengths.min()) <= int(lengths.max()) <= length:
             raise ArgumentError(f"lengths must be in 0..{length}; they reach from {lengths.min()} to {lengths.max()}")
         self.shape = len(lengths), length
@@ -48,13 +59,19 @@ class Packing:
         is_token = torch.arange(length, device=lengths.device) < lengths[:, None]
         index = is_token.flatten().nonzero().squeeze(1)
         self.index: Tensor | None = None if len(index) == is_token.numel() else index
+        self.present: Tensor | None = None
 
     @classmethod
     def full(cls, batch: int, length: int) -> "Packing":
         """The packing of a batch without padding."""
         packing = cls.__new__(cls)
-        packing.shape, packing.index, packing._lengths = (batch, length), None, None
+        packing.shape, packing.index, packing._lengths, packing.present = (batch, length), None, None, None
         return packing
+
+    @property
+    def has_padding(self) -> bool:
+        """Whether some positions are padding, or may be."""
+        return self.index is not None or self.present is not None
 
     @property
     def tokens(self) -> int:
@@ -76,6 +93,8 @@ class Packing:
 
     def pack(self, padded: Tensor) -> Tensor:
         """``[tokens, ...]`` of ``[batch, length, ...]``."""
+        if self.present is not None:
+            padded = padded.masked_fill(~self.present, 0)
         flat = padded.flatten(0, 1)
         return flat if self.index is None else _Pack.apply(flat, self.index)
 
@@ -83,21 +102,32 @@ class Packing:
         """``[batch, length, ...]`` of ``[tokens, ...]``; padding is 0."""
         batch, length = self.shape
         flat = rows if self.index is None else _Pad.apply(rows, self.index, batch * length)
-        return flat.unflatten(0, self.shape)
+        padded = flat.unflatten(0, self.shape)
+        return padded if self.present is None else padded.masked_fill(~self.present, 0)
 
 
 def packing_of(padded: Tensor, lengths: Tensor | None) -> Packing:
     """The packing of a batch ``[batch, length, dim]`` with these lengths; None: without padding."""
     batch, length = padded.shape[:2]
-    return Packing.full(batch, length) if lengths is None else Packing(lengths, length)
+    if lengths is None:
+        return Packing.full(batch, length)
+    packing = Packing(lengths, length)
+    if packing.shape[0] != batch:
+        raise ShapeError(f"lengths must be [batch] = [{batch}]; it has shape {list(lengths.shape)}")
+    return packing
 
 
 def without_padding(mask: Mask | None, packing: Packing, lengths: Tensor | None) -> Mask | None:
     """The mask that hides the padding as well."""
-    if lengths is None or packing.index is None:
+    if lengths is None or not packing.has_padding:
         return mask
     present = masks.lengths(lengths)
     return present if mask is None else mask & present
+
+
+def _may_read(lengths: Tensor) -> bool:
+    """Whether rows may be chosen by these numbers: they can be read, and no derivative needs other operations."""
+    return has_data(lengths) and active_transform() is None
 
 
 class _Pack(torch.autograd.Function):

@@ -271,7 +271,7 @@ class TransformerDecoderLayer(TransformerLayer):
         attention = self.multihead_attn
         products = attention.memory_products(rows, rows)
         key, value = _padded_heads(attention, products, attention.widths[1:], packing)
-        seen = None if packing.index is None else lengths
+        seen = lengths if packing.has_padding else None
         return KeyValues(attention.rotate(key), value, seen, PackedProducts(products, packing))
 
     def run(

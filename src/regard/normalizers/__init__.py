@@ -18,7 +18,7 @@ from regard.normalizers.elementwise import Sigmoid, sigmoid
 from regard.normalizers.entmax import Entmax, Sparsemax, entmax, sparsemax
 from regard.normalizers.hard import Hard, hard
 from regard.normalizers.local import LocalGaussian
-from regard.normalizers.names import as_normalizer, local_gaussian
+from regard.normalizers.names import as_normalizer, local_gaussian, own_normalizer
 from regard.normalizers.normalizer import Normalizer
 from regard.normalizers.row_primitive import RowPrimitive
 from regard.normalizers.softmax import Softmax, SoftmaxWithSink, softmax, softmax_with_sink
@@ -42,4 +42,5 @@ __all__ = [
     "hard",
     "local_gaussian",
     "as_normalizer",
+    "own_normalizer",
 ]

@@ -9,6 +9,7 @@ from regard.normalizers.normalizer import Normalizer
 from regard.normalizers.parameter import check_range, hold
 from regard.normalizers.row_primitive import RowPrimitive
 from regard.normalizers.rows import check_rows, hidden_pairs
+from regard.ownership import own_copy
 from regard.shapes import Grid, accurate, check_broadcast, check_floating
 from regard.summaries import parameter_summary
 
@@ -47,7 +48,7 @@ class LocalGaussian(Normalizer):
             raise KindError(f"normalizer must be a Normalizer; it is a {type(normalizer).__name__}")
         check_floating("center", center)
         check_range("sigma", sigma, above=0.0)
-        self.normalizer = normalizer
+        self.normalizer = own_copy(normalizer)
         self.random, self.generator = normalizer.random, normalizer.generator
         hold(self, "center", center)
         hold(self, "sigma", sigma)

@@ -13,6 +13,7 @@ from regard.normalizers.hard import Hard, hard
 from regard.normalizers.local import LocalGaussian
 from regard.normalizers.normalizer import Normalizer
 from regard.normalizers.softmax import softmax, softmax_with_sink
+from regard.ownership import own_copy
 
 
 def local_gaussian(normalizer: object, center: Tensor, sigma: float | Tensor) -> LocalGaussian:
@@ -39,6 +40,14 @@ _CONSTRUCTORS = {
     "local_gaussian": (local_gaussian, "normalizer, center, sigma"),
     "hard": (hard, "mode"),
 }
+
+
+def own_normalizer(value: object) -> Normalizer:
+    """`as_normalizer` for an owner that keeps the normalizer: a module of its own, unless it is the user's.
+
+    See `regard.ownership.own_copy`.
+    """
+    return own_copy(as_normalizer(value))
 
 
 def as_normalizer(value: object) -> Normalizer:

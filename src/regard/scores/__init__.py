@@ -7,7 +7,7 @@ from regard.scores.inner_product import Cosine, Dot, General, ScaledDot
 from regard.scores.location import Location, LocationAware
 from regard.scores.mlp import MLP
 from regard.scores.modifiers import Modified, SoftCap
-from regard.scores.names import NAMES, Scoring, as_score, create
+from regard.scores.names import NAMES, Scoring, as_score, create, own_score
 from regard.scores.score import InnerProduct, Pairwise, Prepared, Primitive, ReluSum, Score, TanhSum
 
 __all__ = [
@@ -26,6 +26,7 @@ __all__ = [
     "Score",
     "Scoring",
     "as_score",
+    "own_score",
     "create",
     "NAMES",
     "Prepared",

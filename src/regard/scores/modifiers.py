@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from regard.axes import Float
 from regard.errors import ArgumentError, KindError, ShapeError
-from regard.scores.names import Scoring, as_score
+from regard.scores.names import Scoring, own_score
 from regard.scores.score import Cap, Modifier, Prepared, Score
 from regard.shapes import Grid, accurate
 
@@ -22,7 +22,7 @@ class Wrapper(Score, ABC):
 
     def __init__(self, score: Scoring):
         super().__init__()
-        self.score = as_score(score)
+        self.score = own_score(score)
 
     @property
     @abstractmethod

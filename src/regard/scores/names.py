@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from torch import Tensor
 
 from regard.errors import ArgumentError, KindError, ShapeError, UnknownNameError
+from regard.ownership import own_copy
 from regard.scores.additive import Additive
 from regard.scores.custom import Custom
 from regard.scores.distance import Distance
@@ -80,6 +81,11 @@ def as_score(value: Scoring) -> Score:
     if callable(value) and not isinstance(value, type):
         return Custom(value)
     raise KindError(f"score must be a Score, a name or a callable (query, key) -> scores; it is {value!r}")
+
+
+def own_score(value: Scoring) -> Score:
+    """`as_score` for an owner that keeps the score: a module of its own, unless it is the user's (see `own_copy`)."""
+    return own_copy(as_score(value))
 
 
 def create(

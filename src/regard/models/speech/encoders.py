@@ -6,11 +6,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from regard.errors import ArgumentError, UnknownNameError
 from regard.models.encoders import Encoded
-from regard.models.packed_recurrence import run_packed
+from regard.models.packed_recurrence import run_sequences
 from regard.models.recurrence import CELLS, initialize_forget_bias
 from regard.models.speech.feature_input import FeatureInput, SpecAugment, present_frames
 from regard.models.token_input import relative_position
@@ -193,10 +192,8 @@ class BidirectionalLayer(nn.Module):
                 features = F.pad(features, (0, 0, 0, 1))
             features = features.unflatten(1, (-1, 2)).flatten(2)
             lengths = (lengths + 1) // 2
-        # A packed row must have a step: an empty row gets one here, and becomes zero below.
-        packed = pack_padded_sequence(features, lengths.clamp(min=1).cpu(), batch_first=True, enforce_sorted=False)
-        outputs, last = run_packed(self.rnn, packed)
-        found, _ = pad_packed_sequence(outputs, batch_first=True, total_length=features.shape[1])
+        found, last = run_sequences(self.rnn, features, lengths)
+        # An empty row was given a step.
         found = found.masked_fill((lengths == 0)[:, None, None], 0.0)
         return Frames(found, lengths), tuple(torch.cat(tensor.unbind(0), dim=-1) for tensor in last)
 
