@@ -22,8 +22,6 @@ OWN = {
     "watching/survey_state.py": "a temporary file of an AtomicFile, and a lock",
     "tasks/sound_inputs.py": "a file in a temporary folder of its own",
     "kernels/": "its own cache, which it checks itself, and its own sources",
-    "bench/": "/proc",
-    "cli/bench.py": "a report that it writes",
     "viewer/html_file.py": "a file of the package",
 }
 """File or folder of the package → what it opens by itself."""
