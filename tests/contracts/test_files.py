@@ -1,4 +1,4 @@
-"""A file that somebody else may have made is opened by `regard.regular_file`, and a run's paths come from its folder."""
+"""What somebody else made is opened by `regard.regular_file`, and the paths of a run come from its folder."""
 
 import ast
 from pathlib import Path

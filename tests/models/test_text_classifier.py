@@ -126,7 +126,6 @@ def test_the_file_has_the_model(tmp_path, options):
     assert found.config == model.config
     text = tokens()
     assert torch.equal(found(text, LENGTHS).logits, model(text, LENGTHS).logits)
-    assert sum(parameter.numel() for parameter in model.parameters()) >= model.config.min_numbers
 
 
 @pytest.mark.parametrize(

@@ -109,7 +109,7 @@ def test_no_file_of_a_run_leads_out_of_it(made, tmp_path):
             try:
                 use()
             except RegardError as error:
-                assert "\n" not in str(error)
+                assert "\n" not in str(error)  # noqa: PT017 (some uses are refused)
                 refused.append(str(error))
         assert state(outside) == before, name
         # No file is read or written under the pattern of a temporary file.
@@ -163,7 +163,7 @@ def test_a_typed_link_to_a_run_is_followed(made, corpus, run_command, tmp_path):
     shutil.copytree(made, tmp_path / "x")
     (tmp_path / "typed").symlink_to("x")
     (tmp_path / "x" / "pictures" / "link.png").symlink_to("curves.png")  # a link inside the run leads nowhere else
-    code, output, errors = run_command("evaluate", tmp_path / "typed", corpus["test"])
+    code, _, errors = run_command("evaluate", tmp_path / "typed", corpus["test"])
     assert code == 0, errors
     assert (tmp_path / "x" / "evaluation-test.json").is_file()
 

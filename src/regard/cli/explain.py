@@ -235,6 +235,6 @@ def _head(text: str, heads: int) -> int | None:
     """The index of the selected head; None: all heads."""
     if text == "all":
         return None
-    if not text.isdecimal() or not 0 <= int(text) < heads:
+    if not text.isdecimal() or len(text) > 9 or not 0 <= int(text) < heads:
         raise ArgumentError(f"--head must be 'all' or a number from 0 to {heads - 1}; it is {text!r}")
     return int(text)

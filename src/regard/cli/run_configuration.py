@@ -101,6 +101,7 @@ def _kinds(task: "Task") -> dict[str, type[Any]]:
 
 
 def _read(file: Path, task: "Task") -> dict[str, Any]:
+    from regard.training.sections import shown
     from regard.training.yaml_file import read_yaml
 
     try:
@@ -111,7 +112,7 @@ def _read(file: Path, task: "Task") -> dict[str, Any]:
         raise RunError(f"--config: {file} must have sections: {', '.join(SECTIONS)}")
     for name in content:
         if name not in (*SECTIONS, "task", "versions"):
-            raise RunError(f"--config: {file} has a section {name!r}; it may have task, {', '.join(SECTIONS)}")
+            raise RunError(f"--config: {file} has a section {shown(name)}; it may have task, {', '.join(SECTIONS)}")
     if content.get("task", task.name) != task.name:
-        raise RunError(f"--config: {file} is for the task {content['task']!r}, not for {task.name!r}")
+        raise RunError(f"--config: {file} is for the task {shown(content['task'])}, not for {task.name!r}")
     return content

@@ -1,14 +1,19 @@
 """Saves and loads a trained model: a safetensors file, with the model's configuration in its header."""
 
 import dataclasses
+import itertools
 import json
+import threading
 import types
 import typing
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules import module
 
 from regard.atomic_file import AtomicFile
 from regard.errors import ArgumentError, MissingPartError, RunError, TrainingError, WriteError
@@ -32,6 +37,13 @@ from regard.models.vision.transformer_captioner import TransformerCaptioner, Tra
 from regard.regular_file import LARGEST_DATA, require_regular
 
 FILE_NAME = "model.safetensors"
+
+_FLOATS, _INTEGERS = ("F32", "F64", "F16", "BF16"), ("I64", "I32", "I16", "I8", "U8", "BOOL")
+"""The dtypes of safetensors that a model is loaded from."""
+
+_MOST_BUFFERED = 1 << 28
+"""Numbers in all tables of a model that are computed and not saved, such as those of positions."""
+
 MODELS: dict[str, tuple[type[Any], type[Any]]] = {
     "recurrent_translator": (RecurrentTranslator, TranslatorConfig),
     "transformer_translator": (TransformerTranslator, TransformerConfig),
@@ -146,7 +158,7 @@ def load_model(path: str | Path) -> nn.Module:
         RunError: there is no such file, it is damaged, or it holds no model of regard.
     """
     file = _file(path)
-    header, tensors = _read(file)
+    header, entries = _read_header(file)
     if header.get("regard") not in MODELS:
         raise RunError(f"{file} holds no model that this version of regard knows ({', '.join(MODELS)})")
     kind, config_kind = MODELS[header["regard"]]
@@ -154,7 +166,10 @@ def load_model(path: str | Path) -> nn.Module:
         content = json.loads(header.get("config", ""))
     except (ValueError, RecursionError) as error:
         raise RunError(f"{file}: the configuration in its header is not JSON") from error
-    model = _build(kind, _config(config_kind, content, f"{file}: config"), tensors, file)
+    config = _config(config_kind, content, f"{file}: config")
+    _compare(_without_memory(kind, config, len(entries), file), entries, file)
+    model = kind(config)
+    _fill(model, file)
     return model.eval()
 
 
@@ -169,45 +184,94 @@ def load_weights(path: str | Path, model: nn.Module) -> None:
         RunError: there is no such file, it is damaged, or a tensor does not fit; the model is then unchanged.
     """
     file = _file(path)
-    _fill(model, _read(file)[1], file)
+    _compare(_untied(model), _read_header(file)[1], file)
+    _fill(model, file)
 
 
-def _read(file: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
-    """The header and the tensors of a file."""
+class _Entry(NamedTuple):
+    """A tensor of a file, as the header has it."""
+
+    shape: list[int]
+    dtype: str
+    """Of safetensors: ``F32``."""
+
+
+def _read_header(file: Path) -> tuple[dict[str, str], dict[str, _Entry]]:
+    """The texts in the header of a file, and its tensors by name; no tensor is read."""
     if not file.exists():
         raise RunError(f"there is no model at {file}")
+    with _whole(file) as content:
+        names = content.keys()
+        slices = {name: content.get_slice(name) for name in names}
+        return content.metadata() or {}, {
+            name: _Entry(one.get_shape(), str(one.get_dtype())) for name, one in slices.items()
+        }
+
+
+@contextmanager
+def _whole(file: Path) -> Iterator[Any]:
     safetensors = _safetensors()
     try:
         require_regular(file, LARGEST_DATA)
         with safetensors.safe_open(file, framework="pt") as content:
-            header = content.metadata() or {}
-            tensors = {name: content.get_tensor(name) for name in content.keys()}  # noqa: SIM118 (no mapping)
+            yield content
     except (OSError, ValueError, safetensors.SafetensorError) as error:
         raise RunError(f"{file} is not a whole safetensors file: {str(error).splitlines()[0]}") from error
-    return header, tensors
 
 
-def _build(kind: type[Any], config: Any, tensors: dict[str, Tensor], file: Path) -> nn.Module:
-    """A model with this configuration and these tensors."""
-    numbers = sum(tensor.numel() for tensor in tensors.values())
-    if config.min_numbers > numbers:  # before a damaged configuration allocates much memory
-        raise RunError(f"{file}: its configuration needs {config.min_numbers:,} numbers or more; it holds {numbers:,}")
-    model = kind(config)
-    _fill(model, tensors, file)
-    return model
+def _without_memory(kind: type[nn.Module], config: Any, tensors: int, file: Path) -> dict[str, Tensor]:
+    """The tensors of the model with this configuration, without their numbers.
+
+    A configuration of somebody else may ask for any amount of memory and any number of layers. Here tensors take no
+    memory, and there are no more parts than a model with so many tensors has.
+
+    Args:
+        kind: the class of the model.
+        config: its configuration.
+        tensors: how many tensors the file holds.
+        file: for messages.
+    """
+    thread, parts = threading.get_ident(), itertools.count(1)
+
+    def count(*_: object) -> None:
+        if threading.get_ident() == thread and next(parts) > 200 + 20 * tensors:
+            raise RunError(f"it asks for a model of many more than {tensors} tensors")
+
+    hooks = [module.register_module_parameter_registration_hook(count),
+             module.register_module_module_registration_hook(count)]  # fmt: skip
+    try:
+        with torch.device("meta"):
+            model = kind(config)
+        temporary = sum(buffer.numel() for buffer in model.buffers())
+        if temporary > _MOST_BUFFERED:
+            raise RunError(f"it asks for tables of {temporary:,} numbers")
+        return _untied(model)
+    except (RuntimeError, ValueError, TypeError, ArithmeticError, MemoryError) as error:
+        reason = (str(error) or type(error).__name__).splitlines()[0]
+        raise RunError(f"{file}: its configuration is not that of the model that it holds ({reason:.200})") from error
+    finally:
+        for hook in hooks:
+            hook.remove()
 
 
-def _fill(model: nn.Module, tensors: dict[str, Tensor], file: Path) -> None:
-    """Load the tensors of a file into a model that must have the same."""
-    expected = _untied(model)
-    for name in [*(expected.keys() - tensors.keys()), *(tensors.keys() - expected.keys())]:
+def _compare(expected: dict[str, Tensor], entries: dict[str, _Entry], file: Path) -> None:
+    """Raise RunError unless a file holds the tensors of a model."""
+    for name in [*(expected.keys() - entries.keys()), *(entries.keys() - expected.keys())]:
         raise RunError(f"{file} {'lacks' if name in expected else 'has an unknown'} tensor {name}")
     for name, tensor in expected.items():
-        if tensors[name].shape != tensor.shape:
-            raise RunError(f"{file}: {name} must have shape {list(tensor.shape)}; it has {list(tensors[name].shape)}")
-        if tensors[name].is_floating_point() != tensor.is_floating_point():
+        shape, dtype = entries[name]
+        if shape != list(tensor.shape):
+            raise RunError(f"{file}: {name} must have shape {list(tensor.shape)}; it has {shape}")
+        known = _FLOATS if tensor.is_floating_point() else _INTEGERS
+        if dtype not in known:
             kind = "floating-point" if tensor.is_floating_point() else "whole"
-            raise RunError(f"{file}: {name} must hold {kind} numbers; it holds {tensors[name].dtype}")
+            raise RunError(f"{file}: {name} must hold {kind} numbers ({', '.join(known)}); it holds {dtype}")
+
+
+def _fill(model: nn.Module, file: Path) -> None:
+    """Load the tensors of a file, which were compared with those of the model."""
+    with _whole(file) as content:
+        tensors = {name: content.get_tensor(name) for name in content.keys()}  # noqa: SIM118 (no mapping)
     if wrong := _not_finite(tensors):
         raise RunError(f"{file}: {wrong}, so it can compute nothing; train it again with a lower --learning-rate")
     model.load_state_dict(tensors, strict=False)  # the names were compared above; a tied tensor has one name
@@ -223,6 +287,8 @@ def _config(kind: type[Any], content: object, where: str) -> Any:
             raise RunError(f"{where} has a field {name!r} that this version of regard doesn't know")
         allowed = typing.get_args(known[name]) if isinstance(known[name], types.UnionType) else (known[name],)
         fits = type(value) in allowed or (float in allowed and type(value) is int)
+        if type(value) is int and abs(value) >= 1 << 63:
+            raise RunError(f"{where}.{name} must be below 2⁶³; it has {value.bit_length():,} bits")
         if not fits:
             raise RunError(f"{where}.{name} must be {' or '.join(part.__name__ for part in allowed)}; it is {value!r}")
     try:

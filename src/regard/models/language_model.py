@@ -69,12 +69,6 @@ class LanguageModelConfig:
         """How the layers are made."""
         return layer_config(self)
 
-    @property
-    def min_numbers(self) -> int:
-        """A lower bound of the number of parameters, of the right order of magnitude."""
-        embeddings = self.vocabulary + (self.context if self.position == "learned" else 0)
-        return embeddings * self.dim + self.layers * 2 * self.dim * (self.dim + self.feedforward)
-
 
 class LanguageLoss(NamedTuple):
     """The loss of a batch of sequences.

@@ -101,14 +101,6 @@ class TranslatorConfig:
         """Whether the score sees the coverage: the sum of the weights of all earlier steps."""
         return False
 
-    @property
-    def min_numbers(self) -> int:
-        """A lower bound of the number of parameters, of the right order of magnitude."""
-        vocabularies = self.target_vocabulary + (0 if self.tied_embeddings == "all" else self.source_vocabulary)
-        layers = self.encoder_layers + self.decoder_layers
-        located = self.max_source * self.hidden_dim if self.score_name == "location" else 0
-        return vocabularies * self.embedding_dim + layers * self.hidden_dim**2 + located
-
 
 class RecurrentTranslator(Translator):
     """A bidirectional recurrent encoder and a recurrent decoder.

@@ -108,13 +108,6 @@ class TextClassifierConfig:
         """Features of an annotation."""
         return self.embedding_dim if self.encoder == "none" else self.hidden_dim
 
-    @property
-    def min_numbers(self) -> int:
-        """A lower bound of the number of parameters, of the right order of magnitude."""
-        embedding = self.hidden_dim if self.encoder == "transformer" else self.embedding_dim
-        layers = 0 if self.encoder == "none" else self.layers * self.hidden_dim**2
-        return self.vocabulary * embedding + layers
-
 
 class Classified(NamedTuple):
     """The output of a `TextClassifier`.

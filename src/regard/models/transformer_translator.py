@@ -75,13 +75,6 @@ class TransformerConfig:
         """How the layers are made."""
         return layer_config(self)
 
-    @property
-    def min_numbers(self) -> int:
-        """A lower bound of the number of parameters, of the right order of magnitude."""
-        vocabularies = self.target_vocabulary + (0 if self.tied_embeddings == "all" else self.source_vocabulary)
-        layers = self.encoder_layers + self.decoder_layers
-        return vocabularies * self.dim + layers * 2 * self.dim * (self.dim + self.feedforward)
-
 
 class TransformerTranslator(TransformerDecoding):
     """A Transformer that translates (Vaswani et al. 2017, figure 1).

@@ -106,7 +106,7 @@ class Access:
             if kind != wanted:
                 return 415, f"the body must be {wanted}"
         length, most = found.get("content-length", ["0"])[0], self._most_bytes(scope)
-        if not length.isdecimal() or int(length) > most:
+        if not length.isdecimal() or len(length) > 20 or int(length) > most:
             return 413, f"the body has more than {most:,} bytes"
         return None
 

@@ -111,7 +111,8 @@ class Page:
         """
         asked: dict[str, Any] = dict(request.query_params)
         for name in ("model", "number"):
-            asked[name] = int(asked[name]) if str(asked.get(name, "")).isdecimal() else asked.get(name)
+            text = str(asked.get(name, ""))
+            asked[name] = int(text) if text.isdecimal() and len(text) <= 16 else None  # no number is longer
         number = _whole(asked, "model", len(self.models))
         pane, count = _text(asked, "pane"), _whole(asked, "number")
         model = self.models[number]

@@ -17,6 +17,7 @@ from regard.page.reading import Answer, Reading, ServedModel, check_weights, res
 from regard.page.token_labels import token_axis
 from regard.records import AttentionRecord, Document, StepsRecord, TokenAxis
 from regard.regular_file import LARGEST_DATA, require_regular
+from regard.tasks.run_data import on_device
 from regard.watching import watch
 
 HEADS = {
@@ -65,7 +66,8 @@ class PretrainedModel(ServedModel):
             config = transformers.AutoConfig.from_pretrained(path, **local)
             kind, self.task, self.placeholder = _head(config)
             self.tokenizer: Any = transformers.AutoTokenizer.from_pretrained(path, **local)
-            self.model: Any = getattr(transformers, kind).from_pretrained(path, **local).eval().to(device)
+            self.model: Any = getattr(transformers, kind).from_pretrained(path, **local).eval()
+        self.model = on_device(self.model, device)
         self.config: Any = self.model.config
         self.device = device
         self.path = str(path)

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import torch
 from torch import nn
 
 from regard.data.text.sources import local_files
@@ -141,9 +142,11 @@ def on_device(model: Model, device: str) -> Model:
         ArgumentError: the device cannot be used.
     """
     try:
+        torch.ones((), device=device).item()  # raises for "meta", whose tensors have no numbers
         return model.to(device)
-    except (RuntimeError, AssertionError) as error:
-        raise ArgumentError(f"device {device!r} cannot be used: {str(error).splitlines()[0]}") from error
+    except Exception as error:  # of PyTorch, and of the packages that bring devices
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise ArgumentError(f"device {device!r} cannot be used: {reason}") from error
 
 
 def load_files_and_model(

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, get_args
 
 from regard.errors import ArgumentError, RunError
-from regard.training.sections import build_section, check_at_least, check_between, check_choices, check_finite
+from regard.training.sections import build_section, check_at_least, check_between, check_choices, check_finite, shown
 
 if TYPE_CHECKING:
     from regard.training.task import Task
@@ -148,7 +148,7 @@ def run_sections(content: object, origin: str) -> dict[str, Any]:
         raise RunError(f"{origin} is not the configuration of a run: it must have data, training and model")
     task = content.get("task", "translate")
     if not isinstance(task, str):
-        raise RunError(f"{origin}: task must be the name of a task; it is {task!r}")
+        raise RunError(f"{origin}: task must be the name of a task; it is {shown(task)}")
     return {"task": task, **{part: content[part] for part in parts}}
 
 

@@ -246,6 +246,7 @@ class RunFolder:
             record = json.loads(line)
             if not isinstance(record["step"], int):
                 raise ValueError("the step is not a number")
+            json.dumps(record, ensure_ascii=False).encode()  # ValueError for half a surrogate pair
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise RunError(
                 f"{self.samples} is damaged: line {number} is not a record of a run ({error}); "

@@ -62,7 +62,7 @@ class RunLock:
 
     def _owner(self) -> str:
         # Who holds the lock, as text; empty if it is not known (a process that has not yet written it).
-        with suppress(OSError, ValueError, TypeError, KeyError):
+        with suppress(OSError, ValueError, TypeError, KeyError, OverflowError):
             owner = json.loads(read_text(path_inside(self.folder, OWNER), LARGEST_RECORD))
             since = time.localtime(float(owner["since"]))
             today = time.localtime()[:3] == since[:3]

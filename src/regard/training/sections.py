@@ -3,6 +3,7 @@
 import dataclasses
 import difflib
 import math
+import reprlib
 import types
 import typing
 from collections.abc import Mapping
@@ -15,6 +16,22 @@ T = TypeVar("T")
 
 _KINDS = {bool: "true or false", int: "a whole number", float: "a number", str: "text", type(None): "null"}
 """Python type → what a person calls it in a file."""
+
+
+class _Short(reprlib.Repr):
+    """The text of plain values of a file, of a bounded length: lists can hold lists, and numbers have any length."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.maxlevel, self.maxstring, self.maxother = 3, 120, 120
+
+    def repr_int(self, x: int, level: int) -> str:
+        return repr(x) if x.bit_length() < 200 else f"a number of {x.bit_length():,} bits"
+
+
+def shown(value: object) -> str:
+    """A value for a message: its text, cut where it is long."""
+    return _Short().repr(value)
 
 
 def check_choices(section: Any) -> None:
@@ -90,17 +107,19 @@ def checked_fields(kind: type[Any], content: object, where: str) -> dict[str, An
     except ImportError as error:
         raise MissingPartError("pydantic", "train") from error
     if not isinstance(content, dict):
-        raise RunError(f"{where} must be a mapping of fields; it is {content!r}")
+        raise RunError(f"{where} must be a mapping of fields; it is {shown(content)}")
     hints = {field.name: hint for field, hint in _fields(kind)}
     for name, value in content.items():
         if name not in hints:
-            nearest = difflib.get_close_matches(str(name), hints, n=1)
+            nearest = difflib.get_close_matches(shown(name), hints, n=1)
             hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
-            raise RunError(f"{where} has a field {name!r} that this version of regard doesn't know{hint}")
+            raise RunError(f"{where} has a field {shown(name)} that this version of regard doesn't know{hint}")
+        if type(value) is int and abs(value) >= 1 << 63:
+            raise RunError(f"{where}.{name} must be below 2⁶³; it is {shown(value)}")
         try:
             TypeAdapter(hints[name], config=ConfigDict(strict=True)).validate_python(value)
         except ValidationError:
-            raise RunError(f"{where}.{name} must be {kind_name(hints[name], _KINDS)}; it is {value!r}") from None
+            raise RunError(f"{where}.{name} must be {kind_name(hints[name], _KINDS)}; it is {shown(value)}") from None
     return content
 
 

@@ -4,7 +4,10 @@ from pathlib import Path
 from typing import Any
 
 from regard.errors import MissingPartError, RunError
-from regard.regular_file import LARGEST_RECORD, read_text
+from regard.regular_file import read_text
+
+LARGEST = 1 << 18
+"""Bytes of a configuration; the reader of YAML takes seconds for a megabyte."""
 
 
 def read_yaml(path: Path) -> Any:
@@ -15,7 +18,7 @@ def read_yaml(path: Path) -> Any:
     """
     yaml = _yaml()
     try:
-        return yaml.safe_load(read_text(path, LARGEST_RECORD))
+        return yaml.safe_load(read_text(path, LARGEST))
     except OSError as error:
         raise RunError(f"cannot read {path}: {error.strerror or error}") from error
     except UnicodeDecodeError as error:

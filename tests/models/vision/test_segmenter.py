@@ -114,7 +114,6 @@ def test_saved_and_loaded(tmp_path):
     images = torch.rand(1, 3, 16, 16)
     assert torch.equal(found(images), model(images))
     assert found.config == model.config
-    assert sum(parameter.numel() for parameter in model.parameters()) >= model.config.min_numbers
 
 
 def test_bad_use():

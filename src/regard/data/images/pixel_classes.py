@@ -63,8 +63,9 @@ class PixelClasses:
             names, height, width = content["classes"], content["height"], content["width"]
             if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
                 raise ValueError("classes must be texts")
-            if not all(type(side) is int for side in (height, width)):
-                raise ValueError("height and width must be whole numbers")
+            "".join(names).encode()  # ValueError for half a surrogate pair
+            if not all(type(side) is int and abs(side) < 1 << 63 for side in (height, width)):
+                raise ValueError("height and width must be whole numbers below 2⁶³")
             return cls(tuple(names), height, width)
         except OSError as error:
             raise RunError(f"{path}: the classes cannot be read ({error.strerror}); is this a run folder?") from error

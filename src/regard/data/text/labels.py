@@ -90,8 +90,11 @@ class Labels:
         """
         try:
             names = json.loads(read_text(path, LARGEST_TEXT))["labels"]
-            if not all(isinstance(name, str) for name in names) or len(set(names)) < 2 or len(set(names)) != len(names):
+            if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+                raise ValueError("labels must be a list of texts")
+            if len(set(names)) < 2 or len(set(names)) != len(names):
                 raise ValueError("it needs two or more different names")
+            "".join(names).encode()  # ValueError for half a surrogate pair
         except OSError as error:
             raise RunError(f"{path}: the labels cannot be read ({error.strerror}); is this a run folder?") from error
         except (ValueError, TypeError, KeyError, RecursionError) as error:

@@ -169,9 +169,13 @@ class TextTokenizer:
             return cls(*_parts_of(json.loads(read_text(path, LARGEST_TEXT))))
         except OSError as error:
             raise RunError(f"{path}: the tokenizer cannot be read ({error.strerror}); is this a run folder?") from error
-        except (ValueError, RecursionError) as error:
+        except MissingPartError:
+            raise
+        # A file of somebody else holds values of any type, and the library raises plain exceptions.
+        except Exception as error:
+            reason = (str(error).strip() or type(error).__name__).splitlines()[0]
             raise RunError(
-                f"{path}: is not a tokenizer of running text, or is damaged ({error}); train it again"
+                f"{path}: is not a tokenizer of running text, or is damaged ({reason:.200}); train it again"
             ) from error
 
     @cached_property

@@ -262,8 +262,14 @@ class Tokenizer:
             return cls(*parts_of(state))
         except OSError as error:
             raise RunError(f"{path}: the tokenizer cannot be read ({error.strerror}); is this a run folder?") from error
-        except (ValueError, RecursionError) as error:
-            raise RunError(f"{path}: is not a tokenizer of regard, or is damaged ({error}); train it again") from error
+        except MissingPartError:
+            raise
+        # A file of somebody else holds values of any type, and the library raises plain exceptions.
+        except Exception as error:
+            reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+            raise RunError(
+                f"{path}: is not a tokenizer of regard, or is damaged ({reason:.200}); train it again"
+            ) from error
 
     def _state(self) -> dict[str, Any]:
         return {

@@ -101,13 +101,6 @@ class SpeechEncoderConfig:
         """Frames of an annotation."""
         return 2 ** (self.convolutions + self.pyramid_layers)
 
-    @property
-    def min_numbers(self) -> int:
-        """A lower bound of the number of parameters, of the right order of magnitude."""
-        layers = self.encoder_layers + self.pyramid_layers
-        wide = self.hidden_dim + (self.feedforward if self.encoder == "transformer" else 0)
-        return layers * self.hidden_dim * wide + self.convolutions * 8 * self.channels
-
 
 class Frames(NamedTuple):
     """Features in time.

@@ -63,11 +63,6 @@ class GridConfig:
         """Features of each stage."""
         return [self.grid_dim // 2 ** (self.stages - 1 - stage) for stage in range(self.stages)]
 
-    @property
-    def grid_numbers(self) -> int:
-        """A lower bound of the number of parameters of the grid, of the right order of magnitude."""
-        return 0 if self.backbone else 18 * self.blocks * self.grid_dim**2
-
 
 class GridEncoder(nn.Module):
     """Turns images into annotations, one for each cell of a grid, row by row.

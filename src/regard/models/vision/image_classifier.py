@@ -75,11 +75,6 @@ class ImageClassifierConfig(GridConfig):
             norm_first=True,
         )
 
-    @property
-    def min_numbers(self) -> int:
-        """A lower bound of the number of parameters, of the right order of magnitude."""
-        return self.layers * 4 * self.dim**2 if self.network == "vit" else self.grid_numbers
-
 
 class ClassifiedImages(NamedTuple):
     """The output of an `ImageClassifier`.

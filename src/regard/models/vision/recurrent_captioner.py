@@ -67,11 +67,6 @@ class RecurrentCaptionerConfig(CaptionerConfig):
         if self.doubly_stochastic and self.attention != "soft":
             raise ArgumentError(f"doubly_stochastic is of soft attention; attention is {self.attention!r}")
 
-    @property
-    def min_numbers(self) -> int:
-        """A lower bound of the number of parameters, of the right order of magnitude."""
-        return self.grid_numbers + self.target_vocabulary * self.embedding_dim + self.layers * self.hidden_dim**2
-
 
 class RecurrentCaptioner(Captioner):
     """A convolutional grid and a recurrent decoder that attends to it before each word (Xu et al. 2015).

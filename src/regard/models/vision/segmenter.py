@@ -76,11 +76,6 @@ class SegmenterConfig:
         """Pixels on a side of a position that attends."""
         return 2 ** (self.context_level + 1)
 
-    @property
-    def min_numbers(self) -> int:
-        """A model holds at least so many numbers."""
-        return self.classes * self.decoder_channels + 9 * self.blocks * (self.channels * 2 ** (self.levels - 1)) ** 2
-
 
 class Segmenter(nn.Module):
     """Classes of pixels, by an encoder that halves the image several times and a decoder that doubles it again.

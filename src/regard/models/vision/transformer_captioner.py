@@ -59,12 +59,6 @@ class TransformerCaptionerConfig(CaptionerConfig):
         """How the layers are made."""
         return layer_config(self)
 
-    @property
-    def min_numbers(self) -> int:
-        """A lower bound of the number of parameters, of the right order of magnitude."""
-        layers = self.layers * 2 * self.dim * (self.dim + self.feedforward)
-        return self.grid_numbers + self.target_vocabulary * self.dim + layers
-
 
 class TransformerCaptioner(TransformerPredictor, Captioner):
     """A convolutional grid and a Transformer decoder that attends to it (Vaswani et al. 2017, section 3.1).
