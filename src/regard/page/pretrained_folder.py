@@ -13,7 +13,7 @@ from typing import Any
 from regard.errors import RunError
 
 ATTENTIONS = ("eager", "sdpa", "flex_attention")
-"""Attention implementations that need nothing but PyTorch; transformers looks for the others in packages or on a hub."""
+"""Attention implementations that need PyTorch alone; transformers looks for the others in packages or on a hub."""
 
 EXPERTS = ("eager", "batched_mm", "grouped_mm")
 """The same for the experts of a layer."""
@@ -54,8 +54,8 @@ def check_pretrained(folder: Path) -> None:
 
         if config.get("model_type") not in CONFIG_MAPPING:
             raise RunError(
-                f"{folder / 'config.json'} cannot be loaded: the model needs code of its own (auto_map), which is never run; "
-                "transformers itself has no model of this type"
+                f"{folder / 'config.json'} cannot be loaded: the model needs code of its own (auto_map), which "
+                "is never run; transformers itself has no model of this type"
             )
     _check_weights(folder, root)
 

@@ -175,7 +175,10 @@ def _fields(
 
 def _header(path: Path, table: Iterator[tuple[int, list[str]]]) -> list[str]:
     """The names of the columns, which the first line must have."""
-    header = [name.strip() for name in next(table, (1, [""]))[1]]
+    first = next(table, None)
+    if first is None:
+        raise DataError(f"{path}: the file is empty; it must begin with the names of the columns")
+    header = [name.strip() for name in first[1]]
     if not any(header):
         raise DataError(f"{path}: line 1 is empty; it must be the header, the names of the columns")
     separator = _DELIMITERS[path.suffix.lower()]
@@ -451,8 +454,10 @@ def column_names(path: Path) -> list[str]:
         return _header(path, tabs if suffix == ".tsv" else _comma_lines(path))
     with path.open("rb") as file:
         start = file.read(_CHUNK).removeprefix(codecs.BOM_UTF8).lstrip()
-    _, record = next(_json_array(path) if start.startswith(b"[") else _json_lines(path), ("", None))
-    return [name for name, _ in _flat(record)] if isinstance(record, dict) else []
+    place, record = next(_json_array(path) if start.startswith(b"[") else _json_lines(path), ("", {}))
+    if not isinstance(record, dict):
+        raise DataError(f"{path}: {place} must be a JSON object with named columns; it is {_json_kind(record)}")
+    return [name for name, _ in _flat(record)]
 
 
 def _choose(where: str, names: list[str], source: str | None, target: str | None) -> tuple[str, str]:
