@@ -19,9 +19,18 @@
 import difflib
 from collections.abc import Iterable
 
+_LONGEST_MESSAGE = 2000  # characters
+
 
 class RegardError(Exception):
-    """Base class of the errors of regard."""
+    """Base class of the errors of regard. A message is one line, whatever names and values it quotes."""
+
+    def __str__(self) -> str:
+        text = super().__str__().replace("\n", "\\n").replace("\r", "\\r")
+        if len(text) <= _LONGEST_MESSAGE:
+            return text
+        half = _LONGEST_MESSAGE // 2
+        return f"{text[:half]} … {text[-half:]}"
 
 
 class ArgumentError(RegardError, ValueError):

@@ -1,5 +1,8 @@
 """Hugging Face models of a local folder: answers and attention are those of a direct forward pass."""
 
+import json
+import shutil
+
 import numpy as np
 import pytest
 import torch
@@ -181,3 +184,81 @@ def test_a_text_with_too_many_weights_is_refused(folder_of, monkeypatch):
     monkeypatch.setattr("regard.page.reading.MOST_WEIGHTS", 100)
     with pytest.raises(ArgumentError, match="shorten it"):
         opened.read(TEXT)
+
+
+def changed(folder, copy, file, **fields):
+    """A copy of a model's folder in which a JSON file has other fields."""
+    shutil.copytree(folder, copy)
+    path = copy / file
+    content = json.loads(path.read_text()) if path.exists() else {}
+    path.write_text(json.dumps({**content, **fields}))
+    return copy
+
+
+@pytest.mark.parametrize(
+    ("file", "fields", "message"),
+    [
+        ("config.json", {"_attn_implementation": "kernels-community/flash-attn"}, "looked for outside of the folder"),
+        ("config.json", {"attn_implementation": "flash_attention_2"}, "looked for outside of the folder"),
+        ("config.json", {"_attn_implementation": {"": "sdpa", "text_config": "a/b:c"}}, "'a/b:c', which would be"),
+        ("config.json", {"text_config": {"_attn_implementation": "a/b"}}, "looked for outside of the folder"),
+        ("config.json", {"parts": [{"vision_config": {"attn_implementation": "a/b"}}]}, "outside of the folder"),
+        ("config.json", {"attn_implementation": ["a/b"]}, "looked for outside of the folder"),
+        ("config.json", {"_attn_implementation_internal": "a/b"}, "looked for outside of the folder"),
+        ("config.json", {"experts_implementation": "a/b"}, "looked for outside of the folder"),
+        ("generation_config.json", {"attn_implementation": "paged|a/b"}, "looked for outside of the folder"),
+        ("config.json", {"model_type": "new", "auto_map": {"AutoConfig": "code.New"}}, "code of its own"),
+        ("config.json", {"trust_remote_code": True}, "which is never run"),
+        ("config.json", {"quantization_config": {"quant_method": "mxfp4"}}, "the weights are quantized"),
+        ("config.json", {"torch_dtype": "load"}, "torch_dtype is 'load'; it must be one of auto, float64"),
+        ("config.json", {"dtype": 3}, "dtype is 3; it must be one of"),
+        ("tokenizer_config.json", {"vocab_file": "/etc/passwd"}, "outside of the folder"),
+        ("tokenizer_config.json", {"vocab_file": "../secret.txt"}, "outside of the folder"),
+        ("adapter_config.json", {"base_model_name_or_path": "owner/model"}, "holds an adapter"),
+        ("model.safetensors.index.json", {"weight_map": {"a": "../model.safetensors"}}, "not a .safetensors file in"),
+        ("model.safetensors.index.json", {"weight_map": {"a": "/tmp/model.safetensors"}}, "not a .safetensors file in"),
+        ("model.safetensors.index.json", {"weight_map": {"a": "part.bin"}}, "not a .safetensors file in the folder"),
+        ("model.safetensors.index.json", {"weight_map": {"a": "b.safetensors"}}, "there is no file 'b.safetensors'"),
+        ("model.safetensors.index.json", {"weight_map": ["a"]}, "weight_map must say the file of each weight"),
+    ],
+)
+def test_a_folder_that_asks_for_more_is_refused_before_it_is_loaded(
+    folder_of, tmp_path, monkeypatch, file, fields, message
+):
+    (tmp_path / "secret.txt").write_text("word\n")
+    folder = changed(folder_of("encode"), tmp_path / "model", file, **fields)
+    monkeypatch.setattr(transformers.AutoConfig, "from_pretrained", lambda *_, **__: pytest.fail("was loaded"))
+    with pytest.raises(RunError) as refused:
+        open_model(folder)
+    assert message in str(refused.value)
+    assert len(str(refused.value).splitlines()) == 1
+
+
+def test_files_outside_of_the_folder_and_pickles_are_refused(folder_of, tmp_path):
+    folder = changed(folder_of("encode"), tmp_path / "model", "config.json")
+    weights = folder / "model.safetensors"
+    weights.rename(tmp_path / "elsewhere.safetensors")
+    weights.symlink_to(tmp_path / "elsewhere.safetensors")
+    with pytest.raises(RunError, match="is a link that leads out of the folder"):
+        open_model(folder)
+    weights.unlink()
+    (folder / "pytorch_model.bin").write_bytes(b"\x80\x04N.")
+    with pytest.raises(RunError, match="not pickled weights"):
+        open_model(folder)
+    for content in ("[", "[]", "[" * 100_000, "9" * 5000):
+        (folder / "config.json").write_text(content)
+        with pytest.raises(RunError, match=r"config\.json (is not JSON|must hold a JSON object)"):
+            open_model(folder)
+
+
+def test_folders_with_settings_that_stay_inside_are_loaded(folder_of, tmp_path):
+    """The cache of the hub, whose snapshots are links to its blobs; code that transformers has itself."""
+    snapshot = tmp_path / "models--a--b" / "snapshots" / "1"
+    fields = {"auto_map": {"AutoModel": "code.Bert"}, "_attn_implementation": "eager", "torch_dtype": "float32"}
+    changed(folder_of("encode"), snapshot, "config.json", **fields)
+    blobs = tmp_path / "models--a--b" / "blobs"
+    blobs.mkdir()
+    for number, path in enumerate(sorted(snapshot.iterdir())):
+        path.rename(blobs / str(number))
+        path.symlink_to(f"../../blobs/{number}")
+    assert open_model(snapshot).read(TEXT).document.records

@@ -28,7 +28,7 @@ def test_a_typed_text_gives_what_the_run_predicts(run_of, name):
     with serving(open_model(run_of(name))) as client:
         found = client.read(SENTENCE).json
     if not name.startswith("language"):
-        assert found["answer"]["text"] == expected.text
+        assert found["answer"]["text"] == expected.answer
     ranked = [(one["label"], one["probability"]) for one in found["answer"]["ranked"]]
     assert ranked == list(expected.ranked())
     assert bool(ranked) == (trained.task.name in ("classify", "language"))

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 # Increased when the content of a table changes for the same key.
-_LAYOUT = 1
+_LAYOUT = 2
 
 
 def require_datasets() -> None:

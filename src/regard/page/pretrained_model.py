@@ -13,6 +13,7 @@ from regard.attention.recording import RecordedCall
 from regard.errors import ArgumentError, RunError
 from regard.explanations.model_attention import ModelAttention
 from regard.page.kept_problems import KeptProblems
+from regard.page.pretrained_folder import check_pretrained
 from regard.page.reading import Answer, Reading, ServedModel, check_weights, rest_of
 from regard.page.token_labels import token_axis
 from regard.records import AttentionRecord, Document, StepsRecord, TokenAxis
@@ -47,7 +48,8 @@ class PretrainedModel(ServedModel):
         device: PyTorch device of the model.
 
     Raises:
-        RunError: transformers is not installed, or cannot load the model or its tokenizer.
+        RunError: transformers is not installed, cannot load the model or its tokenizer, or `check_pretrained` refuses
+            the folder.
     """
 
     def __init__(self, path: Path, device: str = "cpu"):
@@ -58,6 +60,7 @@ class PretrainedModel(ServedModel):
                 f"{path} is a Hugging Face model, and transformers is not installed; "
                 "it comes with: pip install transformers"
             ) from error
+        check_pretrained(path)
         local = {"local_files_only": True, "trust_remote_code": False}
         with _quiet(transformers), _one_line(path):
             for file in path.iterdir():  # transformers opens them by their names
@@ -66,7 +69,7 @@ class PretrainedModel(ServedModel):
             config = transformers.AutoConfig.from_pretrained(path, **local)
             kind, self.task, self.placeholder = _head(config)
             self.tokenizer: Any = transformers.AutoTokenizer.from_pretrained(path, **local)
-            self.model: Any = getattr(transformers, kind).from_pretrained(path, **local).eval()
+            self.model: Any = getattr(transformers, kind).from_pretrained(path, use_safetensors=True, **local).eval()
         self.model = on_device(self.model, device)
         self.config: Any = self.model.config
         self.device = device

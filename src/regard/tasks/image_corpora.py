@@ -104,7 +104,7 @@ def located_images(folder: RunFolder, config: Any) -> dict[str, tuple[Path, ...]
     """
     found = {}
     for part, paths in located_files(folder, {part: getattr(config, part) for part in ("train", "validation")}).items():
-        files = [file for path in paths for file in (class_images(path) if path.is_dir() else [path])]
+        files = [file for path in paths for file in (class_images(path).files if path.is_dir() else [path])]
         found[part] = tuple(files) if len(files) <= MOST_SUMMED else ()
     return found
 

@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from regard.data.class_folders import ClassFiles, class_files, warn_of_left_out
 from regard.data.images.picture import Picture, PictureFile
 from regard.data.images.reading import SUFFIXES
 from regard.data.images.scenes import Scene
-from regard.data.text.readers import record_places
+from regard.data.text.readers import checked_text, label_text, nearest_column, record_places, shortened
 from regard.errors import ArgumentError, DataError
 
 IMAGE, CAPTIONS, CAPTION, LABEL, OBJECTS = "image", "captions", "caption", "label", "objects"
@@ -93,40 +94,34 @@ def labelled_images(source: str | Path, *, limit: int | None = None) -> list[Ima
     """
     _check_limit(limit)
     if Path(source).is_dir():
-        files = class_images(Path(source))
+        files, left_out = class_images(Path(source))
+        warn_of_left_out(Path(source), left_out, "images")
         return [ImageRow(PictureFile(str(path)), (path.parent.name,), (), str(path)) for path in files[:limit]]
     rows = []
     for place, record in table_records(source):
-        label = record.get(LABEL)
-        if isinstance(label, (int, float)) and not isinstance(label, bool):
-            label = str(label)
-        if not isinstance(label, str) or not label.strip():
-            raise DataError(f"{place}: {LABEL!r} must be text that is not empty; it is {label!r}")
-        rows.append(_row(source, place, record, (label.strip(),)))
+        label = label_text(record.get(LABEL))
+        if not label:
+            raise DataError(
+                f"{place}: {LABEL!r} must be text that is not empty, or a finite number; it is "
+                f"{shortened(record.get(LABEL))}{_hint(LABEL, record)}"
+            )
+        rows.append(_row(source, place, record, (checked_text(label, f"{place}: {LABEL!r}"),)))
         if len(rows) == limit:
             break
     return rows
 
 
-def class_images(folder: Path) -> list[Path]:
-    """The images in the folders of a folder, sorted so that the classes take turns.
+def class_images(folder: Path) -> ClassFiles:
+    """The images in the folders of a folder.
 
     Raises:
-        DataError: there is none, or the folder cannot be read.
+        DataError: there is none, a class has none, or the folder cannot be read.
     """
-    try:
-        classes = sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
-        files = [
-            sorted(path for path in one.iterdir() if path.suffix.lower() in SUFFIXES and path.is_file())
-            for one in classes
-        ]
-    except OSError as error:
-        raise DataError(f"{folder}: cannot be read ({error.strerror}); check its permissions") from error
-    for one, images in zip(classes, files, strict=True):
-        if not images:
-            raise DataError(f"{one}: there is no image in this folder of a class ({', '.join(SUFFIXES)}); remove it")
-    found = [path for turn in range(max(map(len, files), default=0)) for one in files for path in one[turn : turn + 1]]
-    if not found:
+    found = class_files(folder, SUFFIXES)
+    for path in found.left_out:
+        if path.parent == folder and path.is_dir() and not path.name.startswith("."):
+            raise DataError(f"{path}: there is no image in this folder of a class ({', '.join(SUFFIXES)}); remove it")
+    if not found.files:
         raise DataError(
             f"{folder}: is a folder without classes; it should hold a folder for each label, with images in it"
         )
@@ -165,28 +160,40 @@ def _row(source: str | Path, place: str, record: Mapping[str, Any], texts: tuple
     if isinstance(image, Mapping):
         picture = Scene.from_dict(image, place)
     elif isinstance(image, str) and image.strip():
-        picture = PictureFile(str(Path(source).parent / image.strip()), place)
+        image = checked_text(image.strip(), f"{place}: {IMAGE!r}")
+        picture = PictureFile(str(Path(source).parent / image), place)
     else:
-        raise DataError(f"{place}: {IMAGE!r} must be the path of an image; it is {image!r}")
+        raise DataError(
+            f"{place}: {IMAGE!r} must be the path of an image; it is {shortened(image)}{_hint(IMAGE, record)}"
+        )
     return ImageRow(picture, texts, tuple(_objects(place, record.get(OBJECTS))), place)
 
 
+def _hint(name: str, record: Mapping[str, Any]) -> str:
+    """What a message adds where a column is missing: the name that is most like it."""
+    nearest = None if name in record else nearest_column(name, record)
+    return "" if nearest is None else f"; did you mean the column {shortened(nearest)}?"
+
+
 def _captions(place: str, record: Mapping[str, Any]) -> tuple[str, ...]:
+    if record.get(CAPTIONS) is not None and record.get(CAPTION) is not None:
+        raise DataError(f"{place}: has {CAPTIONS!r} and {CAPTION!r}; name one of them")
     found = record.get(CAPTIONS, record.get(CAPTION))
     texts = [found] if isinstance(found, str) else found
     if not isinstance(texts, list) or not texts:
-        raise DataError(f"{place}: there must be {CAPTIONS!r}, a list of texts, or {CAPTION!r}, a text")
+        hint = "" if CAPTIONS in record else _hint(CAPTION, record)
+        raise DataError(f"{place}: there must be {CAPTIONS!r}, a list of texts, or {CAPTION!r}, a text{hint}")
     for text in texts:
         if not isinstance(text, str) or not text.strip():
-            raise DataError(f"{place}: a caption must be text that is not empty; it is {text!r}")
-    return tuple(text.strip() for text in texts)
+            raise DataError(f"{place}: a caption must be text that is not empty; it is {shortened(text)}")
+    return tuple(checked_text(text.strip(), f"{place}: a caption") for text in texts)
 
 
 def _objects(place: str, content: Any) -> Iterator[NamedObject]:
     if content is None:
         return
     if not isinstance(content, list):
-        raise DataError(f"{place}: {OBJECTS!r} must be a list; it is {content!r}")
+        raise DataError(f"{place}: {OBJECTS!r} must be a list; it is {shortened(content)}")
     for one in content:
         try:
             name, (x0, y0, x1, y1) = one["name"], (float(edge) for edge in one["box"])
@@ -194,9 +201,9 @@ def _objects(place: str, content: Any) -> Iterator[NamedObject]:
                 raise ValueError
             if not all(map(math.isfinite, (x0, y0, x1, y1))):
                 raise ValueError
-        except (TypeError, KeyError, ValueError) as error:
+        except (TypeError, KeyError, ValueError, OverflowError) as error:
             raise DataError(
                 f"{place}: an entry of {OBJECTS!r} must have a name and a box [x0, y0, x1, y1] with x0 < x1 and y0 < "
-                f"y1; it is {one!r}"
+                f"y1; it is {shortened(one)}"
             ) from error
-        yield NamedObject(name, (x0, y0, x1, y1))
+        yield NamedObject(checked_text(name, f"{place}: the name of an object"), (x0, y0, x1, y1))

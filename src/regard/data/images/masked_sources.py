@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
+from regard.data.class_folders import example_files, warn_of_left_out
 from regard.data.images.masked_image import MaskedFiles, MaskedImage
 from regard.data.images.reading import SUFFIXES
 from regard.data.images.streets import COLUMN, MOST_SCENES, Street
@@ -68,11 +69,12 @@ def source_files(source: str | Path) -> list[Path]:
 
 
 def _of_folder(folder: Path) -> list[MaskedImage]:
-    images = _named_files(folder / IMAGES)
+    images, left_out = _named_files(folder / IMAGES)
     masks = next((folder / name for name in MASKS if (folder / name).is_dir()), None)
     if masks is None:
         raise DataError(f"{folder}: has no folder {' or '.join(MASKS)} with the class maps of its {IMAGES}")
-    classes = _named_files(masks)
+    classes, others = _named_files(masks)
+    warn_of_left_out(folder, left_out + others, "images")
     for name in images.keys() - classes.keys():
         raise DataError(f"{images[name]}: there is no class map of this name in {masks}")
     for name in classes.keys() - images.keys():
@@ -80,15 +82,15 @@ def _of_folder(folder: Path) -> list[MaskedImage]:
     return [MaskedFiles(str(images[name]), str(classes[name])) for name in sorted(images)]
 
 
-def _named_files(folder: Path) -> dict[str, Path]:
-    """The images in a folder, by their names without suffixes."""
+def _named_files(folder: Path) -> tuple[dict[str, Path], list[Path]]:
+    """The images in a folder, by their names without suffixes, and its other entries."""
     if not folder.is_dir():
         raise DataError(
             f"{folder.parent}: has no folder {folder.name}; it should hold {IMAGES} and {' or '.join(MASKS)}"
         )
     found: dict[str, Path] = {}
     try:
-        files = sorted(file for file in folder.iterdir() if file.suffix.lower() in SUFFIXES and file.is_file())
+        files, others = example_files(folder, SUFFIXES)
     except OSError as error:
         raise DataError(f"{folder}: cannot be read ({error.strerror}); check its permissions") from error
     for file in files:
@@ -97,7 +99,7 @@ def _named_files(folder: Path) -> dict[str, Path]:
         found[file.stem] = file
     if not found:
         raise DataError(f"{folder}: there is no image in it ({', '.join(SUFFIXES)})")
-    return found
+    return found, others
 
 
 def _is_of_scenes(path: Path) -> bool:

@@ -2,10 +2,12 @@
 
 import itertools
 import logging
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from regard.data.class_folders import class_files, warn_of_left_out
 from regard.data.text import readers
 from regard.errors import DataError
 from regard.regular_file import LARGEST_DATA, require_regular
@@ -150,7 +152,7 @@ def parsed_segments(text: str, place: str) -> tuple[tuple[float, float], ...]:
             pair = float(start), float(end)
         except ValueError:
             pair = (0.0, 0.0)
-        if not 0 <= pair[0] < pair[1]:
+        if not 0 <= pair[0] < pair[1] < math.inf:
             raise DataError(
                 f"{place}: the column {SEGMENTS!r} must list times as start-end in seconds; one is {part!r}"
             )
@@ -159,19 +161,11 @@ def parsed_segments(text: str, place: str) -> tuple[tuple[float, float], ...]:
 
 
 def _of_folder(folder: Path) -> Iterator[Utterance]:
-    try:
-        classes = sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
-        known = (*SOUND_SUFFIXES, FEATURES_SUFFIX)
-        files = [
-            sorted(path for path in one.iterdir() if path.suffix.lower() in known and path.is_file()) for one in classes
-        ]
-    except OSError as error:
-        raise DataError(f"{folder}: cannot be read ({error.strerror}); check its permissions") from error
-    if not any(files):
+    files, left_out = class_files(folder, (*SOUND_SUFFIXES, FEATURES_SUFFIX))
+    if not files:
         raise DataError(
             f"{folder}: is a folder without classes; it should hold a folder for each label, with sounds in it, or "
             "name a table"
         )
-    # The classes take turns, so that a limit keeps some sounds of each.
-    for turn in itertools.zip_longest(*files):
-        yield from (Utterance(path, path.parent.name, str(folder)) for path in turn if path is not None)
+    warn_of_left_out(folder, left_out, "sounds")
+    return (Utterance(path, path.parent.name, str(folder)) for path in files)

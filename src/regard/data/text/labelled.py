@@ -1,15 +1,15 @@
 """Opens labelled texts from files, a folder of classes, a Hugging Face data set, or lists of Python."""
 
-import itertools
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from regard.data.cache import fingerprint, require_datasets
-from regard.data.text.readers import Pair
+from regard.data.class_folders import ClassFiles, class_files, warn_of_left_out
+from regard.data.text.readers import Pair, check_utf8, label_text
 from regard.data.text.sources import Source, open_pairs, pair_table
 from regard.errors import ArgumentError, DataError, KindError
-from regard.regular_file import LARGEST_RECORD, read_text
+from regard.regular_file import LARGEST_RECORD, read_bytes
 
 if TYPE_CHECKING:
     import datasets
@@ -39,7 +39,8 @@ def open_labelled(
     if folder is None:
         return open_pairs(source, text_column, label_column, limit=limit, numbers=True)
     require_datasets()
-    files = class_files(folder)
+    files, left_out = class_texts(folder)
+    warn_of_left_out(folder, left_out, "texts")
     state = tuple((str(path.resolve()), path.stat().st_size, path.stat().st_mtime_ns) for path in files)
     chosen = files if limit is None else files[:limit]
     return pair_table(fingerprint("classes", state, limit), str(folder), lambda: _read(chosen))
@@ -53,20 +54,14 @@ def folder_of_classes(source: Source) -> Path | None:
     return None
 
 
-def class_files(folder: Path) -> list[Path]:
-    """The text files in the folders of a folder, sorted so that the classes take turns.
+def class_texts(folder: Path) -> ClassFiles:
+    """The text files in the folders of a folder.
 
     Raises:
         DataError: there is none, or the folder cannot be read.
     """
-    try:
-        classes = sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
-        files = [sorted(path for path in one.iterdir() if path.suffix == ".txt" and path.is_file()) for one in classes]
-    except OSError as error:
-        raise DataError(f"{folder}: cannot be read ({error.strerror}); check its permissions") from error
-    # With the classes in turn, a limit keeps some texts of each.
-    found = [path for turn in itertools.zip_longest(*files) for path in turn if path is not None]
-    if not found:
+    found = class_files(folder, (".txt",))
+    if not found.files:
         raise DataError(
             f"{folder}: is a folder without classes; it should hold a folder for each label, with .txt files in it, "
             "or name a file"
@@ -93,7 +88,8 @@ def labelled_lists(texts: Sequence[str], labels: Sequence[str | int]) -> "datase
     for number, (text, label) in enumerate(zip(texts, labels, strict=True)):
         if not isinstance(text, str):
             raise KindError(f"texts[{number}] must be text; it is a {type(text).__name__}")
-        name = label_text(label)
+        item = getattr(label, "item", None)  # of numbers of NumPy and PyTorch
+        name = label_text(item() if callable(item) else label)
         if name is None:
             raise KindError(f"labels[{number}] must be text or a number; it is a {type(label).__name__}")
         if not text.strip() or not name:
@@ -102,21 +98,12 @@ def labelled_lists(texts: Sequence[str], labels: Sequence[str | int]) -> "datase
     return datasets.Dataset.from_dict({"source": [text.strip() for text in texts], "target": names})
 
 
-def label_text(label: object) -> str | None:
-    """A label as text; None if it is neither text nor a number. Truth values are written as JSON writes them."""
-    item = getattr(label, "item", None)  # numbers of NumPy and PyTorch
-    value = item() if callable(item) else label
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, str):
-        return value.strip()
-    return str(value) if isinstance(value, (int, float)) and value == value else None
-
-
 def _read(files: Sequence[Path]) -> Iterator[Pair]:
     for path in files:
         try:
-            yield read_text(path, LARGEST_RECORD, "utf-8-sig"), path.parent.name
+            content = read_bytes(path, LARGEST_RECORD)
+            check_utf8(path, content)
+            yield content.decode("utf-8-sig"), path.parent.name
         except UnicodeDecodeError as error:
             raise DataError(
                 f"{path}: is not valid UTF-8 (byte at offset {error.start}); save or convert the file as UTF-8"

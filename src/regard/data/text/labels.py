@@ -2,6 +2,8 @@
 
 import hashlib
 import json
+import logging
+import math
 from collections.abc import Iterable, Sequence, Set
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,8 +15,16 @@ from regard.regular_file import LARGEST_TEXT, read_text
 if TYPE_CHECKING:
     import datasets
 
+log = logging.getLogger("regard")
+
 MOST_LABELS = 10_000
 """More different labels than this are taken for another column."""
+
+MOST_CHARACTERS = 1000
+"""A label of more characters is taken for a text."""
+
+_MISSING = ("nan", "null")
+"""What other programs write for a missing label, in lower case."""
 
 
 class Labels:
@@ -38,15 +48,26 @@ class Labels:
             unit: what has a label, for messages.
 
         Raises:
-            DataError: there is one label only, or there are more than `MOST_LABELS`.
+            DataError: there is one label only, there are more than `MOST_LABELS`, or one has more than
+                `MOST_CHARACTERS`.
         """
         names = _different(dataset)
+        longest = max(map(len, names))
+        if longest > MOST_CHARACTERS:
+            raise DataError(
+                f"{where}: a label has {longest:,} characters, at most {MOST_CHARACTERS:,} are possible; "
+                "is this the column of the labels?"
+            )
         if len(names) == 1:
             raise DataError(f"{where}: every {unit} has the label {min(names)!r}; there is nothing to tell apart")
         if len(names) > MOST_LABELS:
             raise DataError(
                 f"{where}: there are {len(names):,} different labels, at most {MOST_LABELS:,} are possible; "
                 "is this the column of the labels?"
+            )
+        for name in sorted(name for name in names if name.lower() in _MISSING):
+            log.warning(
+                "%s: %r is the label of a class; leave these %ss out if it means a missing label", where, name, unit
             )
         return cls(sorted(names, key=_order))
 
@@ -113,9 +134,10 @@ def _different(dataset: "datasets.Dataset | Set[str]") -> set[str]:
 
 def _order(name: str) -> tuple[int, float, str]:
     try:
-        return 0, float(name), name
+        number = float(name)
     except ValueError:
-        return 1, 0.0, name
+        number = math.nan
+    return (0, number, name) if math.isfinite(number) else (1, 0.0, name)
 
 
 def _listed(names: Sequence[str], most: int = 8) -> str:

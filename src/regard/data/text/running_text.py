@@ -6,7 +6,8 @@ import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from regard.data.text.readers import not_utf8
+from regard.data.class_folders import warn_of_left_out
+from regard.data.text.readers import check_utf8, not_utf8
 from regard.errors import DataError
 from regard.regular_file import LARGEST_DATA, open_regular
 
@@ -53,7 +54,9 @@ def _files_of(part: str | os.PathLike[str]) -> list[Path]:
     path = Path(text)
     try:
         if path.is_dir():
-            files = sorted(file for file in path.rglob(f"*{SUFFIX}") if file.is_file())
+            named = sorted(file for file in path.rglob("*") if file.suffix.lower() == SUFFIX)
+            files = [file for file in named if file.is_file() and not file.name.startswith(".")]
+            warn_of_left_out(path, [file for file in named if file not in files], "text files")
             if not files:
                 raise DataError(f"{path}: the folder has no {SUFFIX} files; give a pattern, such as '{path}/*.md'")
             return files
@@ -85,6 +88,8 @@ def text_blocks(path: Path) -> Iterator[str]:
     try:
         with open_regular(path, LARGEST_DATA) as file:
             while raw := file.readline(_LONGEST_PIECE):
+                if not offset:
+                    check_utf8(path, raw)
                 pending = len(decoder.getstate()[0])
                 try:
                     text = decoder.decode(raw)

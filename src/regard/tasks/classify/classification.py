@@ -32,6 +32,11 @@ class Classification(Prediction):
     cut: bool = False
 
     @property
+    def source(self) -> str:
+        """The text that the model read, by the name that it has in every task on texts."""
+        return self.text
+
+    @property
     def answer(self) -> str:
         return self.label
 

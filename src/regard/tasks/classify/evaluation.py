@@ -1,6 +1,5 @@
 """Metrics of a trained text classifier on a data set, and its attention on the words that decide."""
 
-import csv
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,9 +10,9 @@ import torch
 from torch.nn import functional as F
 
 from regard.data.text.labelled import labelled_lists, open_labelled
+from regard.data.text.readers import record_places
 from regard.data.text.words import word_spans
 from regard.errors import DataError
-from regard.regular_file import LARGEST_DATA, open_text
 from regard.tasks.classify.classification import words_of
 from regard.tasks.classify.trained_classifier import Outputs, TrainedClassifier
 from regard.tasks.label_evaluation import LabelEvaluation
@@ -159,19 +158,17 @@ def read_deciding(data: Any, texts: int) -> list[frozenset[int]] | None:
     if path.suffix != ".tsv" or not path.is_file():
         return None
     found: list[frozenset[int]] = []
-    with open_text(path, LARGEST_DATA, "utf-8-sig", newline="") as file:
-        rows = csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE)
-        if DECIDING_COLUMN not in (rows.fieldnames or ()):
+    for number, (_, row) in enumerate(record_places(path), start=1):
+        if DECIDING_COLUMN not in row:
             return None
-        for number, row in enumerate(rows, start=1):
-            if number > texts:
-                break
-            try:
-                found.append(frozenset(map(int, row[DECIDING_COLUMN].split())))
-            except (ValueError, AttributeError) as error:
-                raise DataError(
-                    f"{path}: row {number}: the column {DECIDING_COLUMN!r} must list positions of words"
-                ) from error
+        if number > texts:
+            break
+        try:
+            found.append(frozenset(map(int, row[DECIDING_COLUMN].split())))
+        except ValueError as error:
+            raise DataError(
+                f"{path}: row {number}: the column {DECIDING_COLUMN!r} must list positions of words"
+            ) from error
     if len(found) != texts:
         raise DataError(f"{path} has deciding words of {len(found)} of {texts} texts; correct or remove the column")
     return found

@@ -41,13 +41,13 @@ class ClassifyTask(Task):
         return TrainedClassifier(folder, device)
 
     def data_files(self, folder: RunFolder, config: ClassificationRun) -> dict[str, tuple[Path, ...]]:
-        from regard.data.text.labelled import class_files
+        from regard.data.text.labelled import class_texts
         from regard.tasks.run_data import located_files
 
         # The test data decide nothing about a model, and may be others with --resume.
         found = located_files(folder, {part: getattr(config.data, part) for part in ("train", "validation")})
         return {
-            part: tuple(file for path in paths for file in (class_files(path) if path.is_dir() else [path]))
+            part: tuple(file for path in paths for file in (class_texts(path) if path.is_dir() else [path]))
             for part, paths in found.items()
         }
 

@@ -1,7 +1,5 @@
 """Metrics of a trained translator on a data set: BLEU, chrF, perplexity, BLEU by length, alignment error rate."""
 
-import csv
-import json
 import math
 import time
 from collections.abc import Callable, Sequence
@@ -14,10 +12,10 @@ import torch
 from regard.atomic_file import write_atomically
 from regard.data.text.alignment import Alignment, alignment_error_rate
 from regard.data.text.batches import BatchLoader, PairBatch, encode_pairs
+from regard.data.text.readers import record_places
 from regard.data.text.sources import open_pairs
 from regard.errors import DataError
 from regard.models.search import MinimumRisk
-from regard.regular_file import LARGEST_DATA, open_text
 from regard.tasks.search_options import search_line
 from regard.tasks.translate.pictures import draw_lengths
 from regard.tasks.translate.text_metrics import LengthBin, bleu_by_length, text_scores
@@ -237,27 +235,18 @@ def read_alignments(data: Any, pairs: int) -> list[Alignment] | None:
         DataError: an alignment is not in Pharaoh format, or there are fewer alignments than pairs.
     """
     path = Path(data) if isinstance(data, (str, Path)) else Path()
-    if not path.is_file():
+    if path.suffix not in (".tsv", ".jsonl") or not path.is_file():
         return None
-    with open_text(path, LARGEST_DATA, "utf-8-sig", newline="") as file:
-        if path.suffix == ".tsv":
-            rows: Any = csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE)
-            if ALIGNMENT_COLUMN not in (rows.fieldnames or ()):
-                return None
-        elif path.suffix == ".jsonl":
-            rows = map(json.loads, file)
-        else:
+    found = []
+    for number, (_, row) in enumerate(record_places(path), start=1):
+        if ALIGNMENT_COLUMN not in row:
             return None
-        found = []
-        for number, row in enumerate(rows, start=1):
-            if number > pairs:
-                break
-            if ALIGNMENT_COLUMN not in row:
-                return None
-            try:
-                found.append(Alignment.parse(row[ALIGNMENT_COLUMN]))
-            except DataError as error:
-                raise DataError(f"{path}: row {number}: {error}") from error
+        if number > pairs:
+            break
+        try:
+            found.append(Alignment.parse(row[ALIGNMENT_COLUMN]))
+        except DataError as error:
+            raise DataError(f"{path}: row {number}: {error}") from error
     if len(found) != pairs:
         raise DataError(f"{path} has {len(found)} alignments for {pairs} pairs with text; correct or remove the column")
     return found

@@ -1,0 +1,81 @@
+"""Folders of classes: a folder for each label, which holds the files of that label."""
+
+import itertools
+import logging
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from regard.errors import DataError
+
+log = logging.getLogger("regard")
+
+_MOST_NAMED = 3  # entries in a warning
+
+
+class ClassFiles(NamedTuple):
+    """The entries of a folder of classes."""
+
+    files: list[Path]
+    """The examples; their folders are their labels. The classes take turns, so that a limit keeps some of each."""
+    left_out: list[Path]
+    """All other entries: hidden ones, files of other suffixes, links to nothing, folders within a class, and classes
+    without an example."""
+
+
+def class_files(folder: Path, suffixes: Collection[str]) -> ClassFiles:
+    """The files in the folders of a folder.
+
+    Args:
+        folder: the folder.
+        suffixes: those of examples, in lower case.
+
+    Raises:
+        DataError: the folder cannot be read, or a name in it is not valid UTF-8.
+    """
+    by_class: list[list[Path]] = []
+    left_out: list[Path] = []
+    try:
+        for one in sorted(folder.iterdir()):
+            if one.name.startswith(".") or not one.is_dir():
+                left_out.append(one)
+                continue
+            files, others = example_files(one, suffixes)
+            by_class.append(files)
+            left_out += others if files else [one]
+    except OSError as error:
+        raise DataError(f"{folder}: cannot be read ({error.strerror}); check its permissions") from error
+    turns = itertools.zip_longest(*by_class)
+    return ClassFiles([path for turn in turns for path in turn if path is not None], left_out)
+
+
+def example_files(folder: Path, suffixes: Collection[str]) -> tuple[list[Path], list[Path]]:
+    """The visible files of a folder that have one of these suffixes, and its other entries; both sorted.
+
+    Raises:
+        DataError: the name of a file is not valid UTF-8.
+    """
+    files, others = [], []
+    for path in sorted(folder.iterdir()):
+        is_example = path.suffix.lower() in suffixes and not path.name.startswith(".") and path.is_file()
+        (files if is_example else others).append(path)
+    for path in files:
+        try:
+            str(path).encode("utf-8")
+        except UnicodeEncodeError as error:
+            raise DataError(f"{str(path)!r}: its name is not valid UTF-8; rename it") from error
+    return files, others
+
+
+def warn_of_left_out(folder: Path, left_out: Sequence[Path], unit: str) -> None:
+    """Warn with the number of entries that were left out of a folder, and the first ones.
+
+    Args:
+        folder: the folder.
+        left_out: its entries that are no examples.
+        unit: what an example is: ``"images"``.
+    """
+    if left_out:
+        named = ", ".join(repr(str(path.relative_to(folder))) for path in left_out[:_MOST_NAMED])
+        more = ", ..." if len(left_out) > _MOST_NAMED else ""
+        log.warning("%s: left out %d entries that are no %s: %s%s", folder, len(left_out), unit, named, more)

@@ -1,0 +1,137 @@
+"""What a folder of a Hugging Face model may ask of transformers, checked before transformers reads it.
+
+A configuration can name kernels and code that transformers looks for elsewhere: on a hub, in optional packages, or in
+files outside of the folder. Such a folder is refused.
+"""
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from regard.errors import RunError
+from regard.regular_file import LARGEST_TEXT, read_bytes
+
+ATTENTIONS = ("eager", "sdpa", "flex_attention")
+"""Attention implementations that need PyTorch alone; transformers looks for the others in packages or on a hub."""
+
+EXPERTS = ("eager", "batched_mm", "grouped_mm")
+"""The same for the experts of a layer."""
+
+DTYPES = ("auto", "float64", "float32", "float16", "bfloat16")
+"""Types of weights that a configuration may name, with or without ``torch.`` in front."""
+
+_WEIGHTS = "model.safetensors"
+_PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
+_INDEX = f"{_WEIGHTS}.index.json"
+
+
+def check_pretrained(folder: Path) -> None:
+    """Raise RunError, in one line that names the file, if a folder asks for more than its own weights and settings.
+
+    Refused are: attention implementations other than `ATTENTIONS` and quantized weights (their kernels are looked for
+    on a hub), types of weights other than `DTYPES`, adapters (their model is elsewhere), code of the model's own where
+    transformers has none, weights that are not safetensors, and files that a link or a path leads to outside of the
+    folder; the links of the hub's own cache, from its snapshots to its blobs, are followed.
+
+    Args:
+        folder: a folder that `save_pretrained` wrote.
+    """
+    root = folder.resolve()
+    for path in sorted(folder.iterdir()):
+        if path.is_symlink() and not _is_inside(path.resolve(), root):
+            raise RunError(f"{path} is a link that leads out of the folder; copy the file into it")
+    if (folder / "adapter_config.json").exists():
+        raise RunError(f"{folder} holds an adapter, whose model is elsewhere; merge them, and save the whole model")
+    for path in sorted(folder.glob("*.json")):
+        if path.name.endswith("config.json"):
+            _check_settings(path, read_json(path))
+    config = read_json(folder / "config.json")
+    if "auto_map" in config:
+        from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+
+        if config.get("model_type") not in CONFIG_MAPPING:
+            raise RunError(
+                f"{folder / 'config.json'} cannot be loaded: the model needs code of its own (auto_map), which "
+                "is never run; transformers itself has no model of this type"
+            )
+    _check_weights(folder, root)
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The object of a JSON file.
+
+    Raises:
+        RunError: it is no regular file, too large, or no JSON object.
+    """
+    try:
+        content = json.loads(read_bytes(path, LARGEST_TEXT))
+    except OSError as error:
+        raise RunError(f"{path}: cannot be read ({error.strerror}); check the file") from error
+    except (ValueError, RecursionError) as error:
+        reason = "nested too deeply" if isinstance(error, RecursionError) else error
+        raise RunError(f"{path} is not JSON ({reason})") from error
+    if not isinstance(content, dict):
+        raise RunError(f"{path} must hold a JSON object")
+    return content
+
+
+def _check_settings(path: Path, content: Mapping[str, Any]) -> None:
+    for name, value in _fields(content):
+        field = name.removeprefix("_").removesuffix("_internal")
+        if field in ("attn_implementation", "experts_implementation"):
+            known = ATTENTIONS if field == "attn_implementation" else EXPERTS
+            for one in value.values() if isinstance(value, Mapping) else [value]:
+                if one is not None and one not in known:
+                    raise RunError(
+                        f"{path}: {name} is {one!r:.80}, which would be looked for outside of the folder; "
+                        f"remove it, or name one of {', '.join(known)}"
+                    )
+        elif field in ("dtype", "torch_dtype"):
+            for one in value.values() if isinstance(value, Mapping) else [value]:
+                if one is not None and not (isinstance(one, str) and one.removeprefix("torch.") in DTYPES):
+                    raise RunError(f"{path}: {name} is {one!r:.80}; it must be one of {', '.join(DTYPES)}")
+        elif field == "quantization_config" and value:
+            raise RunError(f"{path}: the weights are quantized ({name}); save the model with ordinary weights")
+        elif field == "trust_remote_code" and value:
+            raise RunError(f"{path}: {name} asks to run code of the model, which is never run; remove it")
+        elif field.endswith("_file") and isinstance(value, str) and os.sep in value:
+            target = path.parent / value
+            if target.exists() and not _is_inside(target.resolve(), path.parent.resolve()):
+                raise RunError(f"{path}: {name} is the file {value!r:.80} outside of the folder; remove it")
+
+
+def _fields(content: Any) -> Iterator[tuple[str, Any]]:
+    """Every named value of a configuration, those of its parts as well."""
+    if isinstance(content, Mapping):
+        for name, value in content.items():
+            yield name, value
+            yield from _fields(value)
+    elif isinstance(content, list):
+        for value in content:
+            yield from _fields(value)
+
+
+def _check_weights(folder: Path, root: Path) -> None:
+    if (folder / _INDEX).exists():
+        parts = read_json(folder / _INDEX).get("weight_map")
+        if not isinstance(parts, dict) or not all(isinstance(name, str) for name in parts.values()):
+            raise RunError(f"{folder / _INDEX}: weight_map must say the file of each weight")
+        for name in sorted(set(parts.values())):
+            path = folder / name
+            if Path(name).name != name or not name.endswith(".safetensors") or not _is_inside(path.resolve(), root):
+                raise RunError(f"{folder / _INDEX}: {name!r:.80} is not a .safetensors file in the folder")
+            if not path.is_file():
+                raise RunError(f"{folder / _INDEX}: there is no file {name!r:.80} in the folder")
+    elif not (folder / _WEIGHTS).is_file() and any(path.suffix in _PICKLED for path in folder.iterdir()):
+        raise RunError(
+            f"{folder} has no {_WEIGHTS}; only safetensors are read, not pickled weights: load the model in Python and "
+            "save it with save_pretrained"
+        )
+
+
+def _is_inside(path: Path, root: Path) -> bool:
+    """Whether a resolved path is in a folder, or in the blobs of the hub's cache if the folder is a snapshot there."""
+    is_blob = root.parent.name == "snapshots" and path.parent == root.parent.parent / "blobs"
+    return is_blob or path.is_relative_to(root)
