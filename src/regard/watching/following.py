@@ -13,6 +13,7 @@ from torch.utils.weak import TensorWeakRef
 from regard.watching.equations import EQUATIONS, Equation, added_axes, equation_of
 from regard.watching.owners import Owner
 from regard.watching.softmax_results import (
+    Chosen,
     Exponentials,
     Factor,
     LogSumExp,
@@ -41,7 +42,7 @@ def named_functions(names: Sequence[str]) -> dict[Any, str]:
 def handle_softmax(function: Function, args: Any, kwargs: Any) -> Any:
     """``softmax``, ``softmin``, ``gumbel_softmax`` and ``log_softmax``."""
     output = function(*args, **kwargs)
-    if is_idle() or not _has_numbers(output):
+    if is_idle() or not _has_numbers(output) or isinstance(STATE.results.get(_first(args, kwargs)), Chosen):
         return output
     owners = _attention_modules()
     with _Beside():
@@ -96,6 +97,14 @@ def handle_logsumexp(function: Function, args: Any, kwargs: Any) -> Any:
             source = _first(args, kwargs)
             axes = added_axes(source, _others(args, kwargs), kwargs)
             STATE.results.put(output, LogSumExp(TensorWeakRef(source), axes))
+    return output
+
+
+def handle_topk(function: Function, args: Any, kwargs: Any) -> Any:
+    """``topk`` and ``sort``, whose softmax is that of no keys in particular."""
+    output = function(*args, **kwargs)
+    if not is_idle():
+        STATE.results.put(output[0], Chosen())
     return output
 
 
@@ -225,6 +234,8 @@ def _result_of_computation(
     if isinstance(result, Total):
         others = [operand for operand in operands if operand is not first]
         return None if any(isinstance(other, Tensor) and other.dim() for other in others) else result
+    if isinstance(result, Chosen):
+        return result
     if isinstance(result, Exponentials):
         return result.changed(output.shape)
     if isinstance(result, WeightedValues):
@@ -411,6 +422,7 @@ RULES = _rules()
 SOFTMAXES = named_functions(("softmax", "log_softmax", "softmin", "gumbel_softmax"))
 EXPONENTIALS = named_functions(("exp", "exp_"))
 LOG_SUM_EXPS = named_functions(("logsumexp",))
+CHOICES = named_functions(("topk", "sort"))
 
 
 def follow(function: Function, args: Any, kwargs: Any) -> Any:
