@@ -224,7 +224,7 @@ def _result_of_computation(
         output: its result.
     """
     (first, result), (_, second) = known[0], known[-1]
-    if isinstance(second, Total) and name in _DIVISIONS and second.added is result:
+    if isinstance(second, Total) and name in _DIVISIONS and _is_same(second.added, result):
         return _normalized(result, second.axes, output)
     if isinstance(result, LogSumExp):
         scores = operands[0]
@@ -245,9 +245,21 @@ def _result_of_computation(
         return replace(result, logarithms=True, exact=False)
     if name in _MULTIPLICATIONS and len(operands) == 2:
         factors = [factor for place in (0, 1) if (factor := _factor(operands[place], operands[1 - place], output))]
+        if output is first or output is operands[0]:
+            factors = [replace(factor, value=None) for factor in factors]  # it was overwritten by the product
         if factors:
             return WeightedValues(tuple(factors))
     return result.changed(output.shape, result.numbers)
+
+
+def _is_same(added: Result, divided: Result) -> bool:
+    """Whether numbers that were added up are those that are divided; the exponentials of a tensor may be made twice."""
+    if added is divided or not isinstance(added, Exponentials) or not isinstance(divided, Exponentials):
+        return added is divided
+    first, second = added.scores, divided.scores
+    if first is None or second is None or first.shape != second.shape:
+        return False
+    return (first.data_ptr(), first.stride(), first.dtype) == (second.data_ptr(), second.stride(), second.dtype)
 
 
 def _normalized(result: Result, axes: tuple[int, ...], output: Tensor) -> Weights | None:
