@@ -382,6 +382,46 @@ def rows_of_the_last_query(query, memory):
     return weights @ memory, weights[:, None]
 
 
+def pooling(query, memory):
+    """Weights ``[batch, keys, 1]`` of a stack of layers that ends with a softmax."""
+    weights = nn.Softmax(dim=1)(torch.tanh(memory @ MATRIX) @ VECTOR[:, None])
+    return torch.sum(weights * memory, dim=1, keepdim=True), row(weights.squeeze(2))
+
+
+def pooling_from_the_right(query, memory):
+    weights = F.softmax(torch.bmm(memory, query[:, 0].unsqueeze(2)).squeeze(2), 1)
+    return torch.bmm(memory.transpose(1, 2), weights.unsqueeze(2)).squeeze(2), row(weights)
+
+
+def pooling_in_place(query, memory):
+    weights = F.softmax(energies(query, memory), 1).unsqueeze(-1)
+    return (memory * 1.0).mul_(weights).sum(axis=1), row(weights.squeeze(2))
+
+
+def two_exponentials(query, memory):
+    scores = query @ memory.transpose(1, 2)
+    weights = torch.exp(scores) / torch.sum(torch.exp(scores), dim=2, keepdim=True)
+    return weights @ memory, weights[:, None]
+
+
+def query_to_context(query, memory):
+    """The second direction of bidirectional attention flow."""
+    similarity = memory @ query.transpose(1, 2)  # [B, K, Q]
+    weights = F.softmax(torch.max(similarity, dim=2)[0], dim=-1).unsqueeze(1)
+    return torch.bmm(weights, memory).repeat(1, 5, 1), weights[:, None]
+
+
+def masked_after_the_softmax(query, memory):
+    weights = F.softmax(energies(query, memory) * PAST[: len(memory)], dim=1) * PAST[: len(memory)]
+    weights = weights / (weights.sum(dim=1, keepdim=True) + 1e-13)
+    return weights.unsqueeze(1).bmm(memory).squeeze(1), row(weights)
+
+
+def index_of_none(query, memory):
+    weights = F.softmax(energies(query, memory), 1)
+    return (weights[:, :, None] * memory).sum(-2), row(weights)
+
+
 FORMS = {name: form for name, form in list(globals().items()) if getattr(form, "__module__", "") == __name__}
 for _name in ("energies", "row", "heads_of"):
     del FORMS[_name]

@@ -1,5 +1,9 @@
 """Regard's own layers, decoders and their cached steps."""
 
+import itertools
+import operator
+from functools import reduce
+
 import pytest
 import torch
 from torch import nn as torch_nn
@@ -7,6 +11,7 @@ from torch import nn as torch_nn
 import regard
 from regard import masks, nn
 from regard.nn.key_values import KeyValueCache
+from regard.shapes import Grid
 from watching.models import WEIGHTS, watched
 
 
@@ -105,6 +110,37 @@ def test_mask_kinds_of_regard():
             model(x, mask)
     assert [call.mask for call in seen.calls] == list(given)
     assert [call.kind for call in seen.calls] == ["self", "causal", "causal", "self", "causal", "self", "self"]
+
+
+def test_mask_kinds_are_those_that_are_documented():
+    """Whatever masks are combined: a name of the documented set, which says what the mask does."""
+    from regard.watching.mask_kind import MASK_KINDS, kind_of_mask
+
+    parts = {
+        "causal": masks.causal(),
+        "window": masks.window(2, 0),
+        "documents": masks.documents(torch.tensor([[0, 0, 0, 1, 1, 1, 1]] * 2)),
+        "padding": masks.lengths([7, 3]),
+        "wide window": masks.window(2, 1),
+        "prefix": masks.prefix(3),
+        "dense": masks.keep(torch.eye(7, dtype=torch.bool).roll(1, 0) | torch.eye(7, dtype=torch.bool)),
+    }
+    grid = Grid.whole(2, 1, 7, 7, torch.device("cpu"))
+    seen = set()
+    for count in range(1, 5):
+        for names in itertools.combinations(parts, count):
+            mask = reduce(operator.and_, [parts[name] for name in names])
+            kind = kind_of_mask(mask, grid)
+            seen.add(kind)
+            assert kind in MASK_KINDS, names
+            if {"dense", "prefix"} & set(names):
+                assert kind == "dense", names
+                continue
+            has_window = any("window" in name for name in names)
+            assert ("window" in kind) == has_window, names
+            assert ("causal" in kind) == ("causal" in names and not has_window), names
+            assert ("documents" in kind, "padding" in kind) == ("documents" in names, "padding" in names), names
+    assert seen == set(MASK_KINDS) - {"none"}
 
 
 def test_random_weights_are_those_that_were_used():

@@ -1,5 +1,8 @@
 """The masks that regard makes for Hugging Face models are those of ``sdpa``, and keep their structure."""
 
+import importlib
+import re
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -170,3 +173,48 @@ def test_families_that_ask_no_implementation_are_named():
     with pytest.raises(ArgumentError, match=r"Bloom computes its attention by itself.*attn_implementation='eager'"):
         model(torch.tensor([[1, 2, 3]]))
     mask(batch_size=1, q_length=3, kv_length=3, config=SimpleNamespace())
+
+
+SMALL = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
+IMAGES = {**SMALL, "image_size": 8, "patch_size": 4}
+OWN_CLASSES = {
+    "Falcon": ("FalconModel", {"vocab_size": 13, "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}),
+    "GPTNeo": (
+        "GPTNeoModel",
+        {"vocab_size": 13, "hidden_size": 8, "num_layers": 1, "num_heads": 2, "attention_types": [[["global"], 1]]},
+    ),
+    "Git": ("GitModel", {**SMALL, "vocab_size": 13, "vision_config": IMAGES}),
+}
+
+
+@pytest.mark.parametrize("family", OWN_CLASSES)
+def test_families_with_attention_classes_of_their_own_say_so(family):
+    import transformers
+
+    kind, options = OWN_CLASSES[family]
+    config = getattr(transformers, f"{family}Config")(**options)
+    create = getattr(transformers, kind)._from_config
+    with pytest.raises(ArgumentError, match=rf"^{family} has attention classes .* attn_implementation=.*'eager'"):
+        create(config, attn_implementation=register_transformers())
+    with pytest.raises(ArgumentError, match=family):
+        create(config, attn_implementation=register_transformers("other", backend="tiled"))
+    create(config, attn_implementation="eager")
+
+
+def test_every_table_of_attention_classes_has_an_entry_that_says_so():
+    """All families of the installed transformers, by their sources."""
+    from transformers import PreTrainedModel
+
+    name, tables = register_transformers(), 0
+    for path in sorted((Path(library.__file__).parent / "models").glob("*/modeling_*.py")):
+        for table in re.findall(r"^(\w+) = \{\n +[\"']eager[\"']: \w*Attention", path.read_text(), re.MULTILINE):
+            module = importlib.import_module(f"transformers.models.{path.parent.name}.{path.stem}")
+            kinds = [kind for kind in vars(module).values() if isinstance(kind, type)]
+            model = next(
+                kind for kind in kinds if issubclass(kind, PreTrainedModel) and kind.__module__ == module.__name__
+            )
+            assert model.get_correct_attn_implementation(object.__new__(model), name, True) == name
+            with pytest.raises(ArgumentError, match="Some has attention classes of its own"):
+                vars(module)[table][name](type("SomeConfig", (), {})())
+            tables += 1
+    assert tables >= 8

@@ -54,8 +54,8 @@ class AttentionCall:
         heads: of the queries; readings have those that were chosen.
         kv_heads: of keys and values, as they were passed on.
         chosen_heads: the heads that the readings have.
-        mask: ``"none"``, ``"causal"``, ``"window"``, ``"padding"``, ``"causal+padding"``, ``"window+padding"``,
-            ``"documents"`` or ``"dense"``.
+        mask: ``"none"``; ``"causal"`` or ``"window"``, ``"documents"`` and ``"padding"``, joined by ``+`` in this order
+            (``"window+padding"``); or ``"dense"``, which is any other.
         has_bias: whether numbers other than a mask were added to the scores.
         scale: the factor of the inner product; None where the call does not say it.
         cap: of the scores (soft-capping); None: none.

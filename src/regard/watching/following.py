@@ -13,6 +13,7 @@ from torch.utils.weak import TensorWeakRef
 from regard.watching.equations import EQUATIONS, Equation, added_axes, equation_of
 from regard.watching.owners import Owner
 from regard.watching.softmax_results import (
+    Chosen,
     Exponentials,
     Factor,
     LogSumExp,
@@ -41,7 +42,7 @@ def named_functions(names: Sequence[str]) -> dict[Any, str]:
 def handle_softmax(function: Function, args: Any, kwargs: Any) -> Any:
     """``softmax``, ``softmin``, ``gumbel_softmax`` and ``log_softmax``."""
     output = function(*args, **kwargs)
-    if is_idle() or not _has_numbers(output):
+    if is_idle() or not _has_numbers(output) or isinstance(STATE.results.get(_first(args, kwargs)), Chosen):
         return output
     owners = _attention_modules()
     with _Beside():
@@ -96,6 +97,14 @@ def handle_logsumexp(function: Function, args: Any, kwargs: Any) -> Any:
             source = _first(args, kwargs)
             axes = added_axes(source, _others(args, kwargs), kwargs)
             STATE.results.put(output, LogSumExp(TensorWeakRef(source), axes))
+    return output
+
+
+def handle_topk(function: Function, args: Any, kwargs: Any) -> Any:
+    """``topk`` and ``sort``, whose softmax is that of no keys in particular."""
+    output = function(*args, **kwargs)
+    if not is_idle():
+        STATE.results.put(output[0], Chosen())
     return output
 
 
@@ -215,7 +224,7 @@ def _result_of_computation(
         output: its result.
     """
     (first, result), (_, second) = known[0], known[-1]
-    if isinstance(second, Total) and name in _DIVISIONS and second.added is result:
+    if isinstance(second, Total) and name in _DIVISIONS and _is_same(second.added, result):
         return _normalized(result, second.axes, output)
     if isinstance(result, LogSumExp):
         scores = operands[0]
@@ -225,6 +234,8 @@ def _result_of_computation(
     if isinstance(result, Total):
         others = [operand for operand in operands if operand is not first]
         return None if any(isinstance(other, Tensor) and other.dim() for other in others) else result
+    if isinstance(result, Chosen):
+        return result
     if isinstance(result, Exponentials):
         return result.changed(output.shape)
     if isinstance(result, WeightedValues):
@@ -234,9 +245,21 @@ def _result_of_computation(
         return replace(result, logarithms=True, exact=False)
     if name in _MULTIPLICATIONS and len(operands) == 2:
         factors = [factor for place in (0, 1) if (factor := _factor(operands[place], operands[1 - place], output))]
+        if output is first or output is operands[0]:
+            factors = [replace(factor, value=None) for factor in factors]  # it was overwritten by the product
         if factors:
             return WeightedValues(tuple(factors))
     return result.changed(output.shape, result.numbers)
+
+
+def _is_same(added: Result, divided: Result) -> bool:
+    """Whether numbers that were added up are those that are divided; the exponentials of a tensor may be made twice."""
+    if added is divided or not isinstance(added, Exponentials) or not isinstance(divided, Exponentials):
+        return added is divided
+    first, second = added.scores, divided.scores
+    if first is None or second is None or first.shape != second.shape:
+        return False
+    return (first.data_ptr(), first.stride(), first.dtype) == (second.data_ptr(), second.stride(), second.dtype)
 
 
 def _normalized(result: Result, axes: tuple[int, ...], output: Tensor) -> Weights | None:
@@ -411,6 +434,7 @@ RULES = _rules()
 SOFTMAXES = named_functions(("softmax", "log_softmax", "softmin", "gumbel_softmax"))
 EXPONENTIALS = named_functions(("exp", "exp_"))
 LOG_SUM_EXPS = named_functions(("logsumexp",))
+CHOICES = named_functions(("topk", "sort"))
 
 
 def follow(function: Function, args: Any, kwargs: Any) -> Any:

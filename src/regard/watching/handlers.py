@@ -15,12 +15,14 @@ from regard.attention.readings import Gatherer
 from regard.attention.result import Attended
 from regard.watching.flex import read_flex
 from regard.watching.following import (
+    CHOICES,
     EXPONENTIALS,
     LOG_SUM_EXPS,
     SOFTMAXES,
     handle_exp,
     handle_logsumexp,
     handle_softmax,
+    handle_topk,
 )
 from regard.watching.owners import Owner
 from regard.watching.regard_calls import read_problem
@@ -148,6 +150,7 @@ HANDLERS: dict[Any, Callable[[Function, Any, Any], Any]] = {
     **dict.fromkeys(SOFTMAXES, handle_softmax),
     **dict.fromkeys(EXPONENTIALS, handle_exp),
     **dict.fromkeys(LOG_SUM_EXPS, handle_logsumexp),
+    **dict.fromkeys(CHOICES, handle_topk),
 }
 """The functions that the mode looks at; others run at once, but those that follow weights while there are any."""
 

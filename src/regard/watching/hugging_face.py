@@ -4,7 +4,7 @@ import inspect
 import re
 import sys
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, wraps
 from typing import Any, cast
 
 import torch
@@ -192,7 +192,70 @@ def register_transformers(name: str = "regard", backend: str = "auto") -> str:
     implementation = Implementation(backend)
     AttentionInterface.register(name, implementation.attention)
     AttentionMaskInterface.register(name, implementation.mask)
+    _REGISTERED.add(name)
+    _refuse_own_classes()
     return name
+
+
+_REGISTERED: set[str] = set()
+"""Names that implementations of regard were registered as."""
+
+
+def _refuse_own_classes() -> None:
+    """Let models that choose their layers' attention from a table of classes say that regard is not in it.
+
+    Such tables (``FALCON_ATTENTION_CLASSES``) have a class for each name; a bare ``KeyError`` says that one is missing.
+    A model's module is imported when its implementation is checked, before its layers are made: here the table gets an
+    entry that raises.
+    """
+    from transformers import PreTrainedModel
+
+    check = PreTrainedModel.get_correct_attn_implementation
+    if hasattr(check, "__wrapped__"):
+        return
+
+    @wraps(check)
+    def checked(self: Any, requested_attention: str | None, *args: Any, **options: Any) -> str:
+        implementation = check(self, requested_attention, *args, **options)
+        if implementation in _REGISTERED:
+            for kind in type(self).__mro__:
+                for table in _attention_tables(kind.__module__):
+                    table.setdefault(implementation, _Refusal(table))
+        return implementation
+
+    PreTrainedModel.get_correct_attn_implementation = checked
+
+
+def _attention_tables(module: str) -> list[dict[str, Any]]:
+    """The tables of attention classes that a module of Python has: by the names of implementations, ``eager`` among them."""
+    names = vars(sys.modules[module]) if module.startswith("transformers.models.") else {}
+    return [
+        table for table in names.values() if type(table) is dict and inspect.isclass(eager := table.get("eager"))
+        and issubclass(eager, torch.nn.Module)
+    ]  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False)
+class _Refusal:
+    """The entry of regard in a family's table of attention classes.
+
+    Attributes:
+        table: the table.
+    """
+
+    table: dict[str, Any]
+
+    def __call__(self, config: Any, *args: Any, **options: Any) -> torch.nn.Module:
+        """Raise in place of making a layer.
+
+        Raises:
+            ArgumentError: the family has its own classes of attention.
+        """
+        names = [name for name in ("sdpa", "eager") if name in self.table]
+        raise ArgumentError(
+            f"{_family(type(config))} has attention classes of its own and asks no attention implementation: load it "
+            f"with attn_implementation={' or '.join(map(repr, names))}; regard.watch sees its attention all the same"
+        )
 
 
 def _check_options(options: dict[str, Any]) -> None:
@@ -310,11 +373,15 @@ def _refusal_of(kind: type) -> str | None:
         return None
     if "ALL_ATTENTION_FUNCTIONS" in code or not re.search(r"^class \w*Attention\w*\(nn\.Module\):", code, re.MULTILINE):
         return None
-    family = kind.__name__.removesuffix("Config")
     return (
-        f"{family} computes its attention by itself and asks no attention implementation: "
+        f"{_family(kind)} computes its attention by itself and asks no attention implementation: "
         "load it with attn_implementation='eager'"
     )
+
+
+def _family(kind: type) -> str:
+    """The name of a family, by the class of its configuration."""
+    return kind.__name__.removesuffix("Config")
 
 
 def _check_family(config: Any) -> None:

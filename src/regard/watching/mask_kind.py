@@ -15,6 +15,14 @@ from torch import Tensor
 from regard.masks import And, Band, Dilated, Documents, Lengths, Mask, Prefix, causal, keep, window
 from regard.shapes import Grid
 
+MASK_KINDS = (
+    "none", "causal", "window", "documents", "padding",
+    "causal+documents", "causal+padding", "window+documents", "window+padding", "documents+padding",
+    "causal+documents+padding", "window+documents+padding",
+    "dense",
+)  # fmt: skip
+"""The names that a mask may have: how far a query sees, which documents are apart, padding; ``"dense"`` is any other."""
+
 HIDING = -1e8
 """Additive numbers from which on a pair counts as masked: its weight is 0 wherever the query sees another key."""
 
@@ -27,8 +35,7 @@ class MaskReading:
     """What a model's mask says.
 
     Attributes:
-        kind: ``"none"``, ``"causal"``, ``"window"``, ``"padding"``, ``"causal+padding"``, ``"window+padding"`` or
-            ``"dense"``.
+        kind: one of `MASK_KINDS`.
         mask: the pairs that may be seen, for the calculation; None: all.
         bias: numbers that are added to the scores; None: none.
         visible: the pairs that may be seen, for pictures; None: all.
@@ -179,10 +186,11 @@ def kind_of_mask(mask: Mask | None, grid: Grid) -> str:
             pairs = grid.batch * grid.queries * grid.keys
             name = visible_pairs(_four_axes(part.allows(grid), grid)).kind if pairs <= 1 << 24 else "dense"
             names.update(name.split("+"))
-    names.discard("none")
     if "dense" in names:
         return "dense"
-    return "+".join(sorted(names)) if names else "none"
+    if "window" in names:
+        names.discard("causal")  # a window that ends with the query's own key is one too
+    return "+".join(name for name in ("causal", "window", "documents", "padding") if name in names) or "none"
 
 
 def is_causal(mask: Mask | None) -> bool:

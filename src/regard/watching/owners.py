@@ -18,7 +18,10 @@ CROSS_NAMES = re.compile(
 )
 """Names of modules that attend to another sequence than their own."""
 
-CROSS_ARGUMENTS = ("key_value_states", "encoder_hidden_states", "cross_attention_states", "memory", "context")
+CROSS_ARGUMENTS = (
+    "key_value_states", "encoder_hidden_states", "cross_attention_states", "memory", "context", "encoder_outputs",
+    "encoder_output", "encoder_out", "encoder_states", "enc_outputs", "enc_output", "memory_bank", "annotations",
+)  # fmt: skip
 """Arguments that such modules get their keys by."""
 
 SELF_ARGUMENTS = frozenset({"self", "module", "model", "layer", "block", "attn", "mod", "m"})
@@ -211,7 +214,7 @@ def _parameters(code: CodeType) -> _Parameters:
             _KNOWN_PARAMETERS.clear()
         names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
         first = names[0] if code.co_argcount and names[0] in SELF_ARGUMENTS else None
-        telling = (*CROSS_ARGUMENTS, "key") if code.co_name == "forward" else CROSS_ARGUMENTS
+        telling = (*CROSS_ARGUMENTS, "key", "keys") if code.co_name == "forward" else CROSS_ARGUMENTS
         found = _KNOWN_PARAMETERS[id(code)] = _Parameters(code, first, frozenset(telling).intersection(names))
     return found
 
@@ -234,10 +237,10 @@ def _gets_other_keys(module: nn.Module, frame: FrameType, given: dict[str, Any])
     telling = _parameters(frame.f_code).telling
     if not telling or given.get("self") is not module:
         return False
-    if any(given.get(argument) is not None for argument in telling if argument != "key"):
+    if any(given.get(argument) is not None for argument in telling if argument not in ("key", "keys")):
         return True
-    query, key, value = given.get("query"), given.get("key"), given.get("value")
-    if "key" not in telling or query is key or not isinstance(query, Tensor) or not isinstance(key, Tensor):
+    query, key, value = (given.get(name, given.get(f"{name}s")) for name in ("query", "key", "value"))
+    if not {"key", "keys"} & telling or query is key or not isinstance(query, Tensor) or not isinstance(key, Tensor):
         return False
     # Four axes are heads, which differ in self-attention too: those of a cache are more than the query's.
     return query.dim() == key.dim() < 4 and (key is value or query.shape != key.shape)

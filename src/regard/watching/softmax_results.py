@@ -187,6 +187,14 @@ class Total:
 
 
 @dataclass(eq=False)
+class Chosen:
+    """Scores that were chosen by their size, so that their places tell nothing of keys: those of a router's experts."""
+
+    def moved(self, move: Move) -> Self:
+        return self
+
+
+@dataclass(eq=False)
 class LogSumExp:
     """The log-sum-exp of scores, whose difference from the scores is the logarithm of weights.
 
@@ -232,7 +240,7 @@ class WeightedValues:
         return replace(self, factors=tuple(factor.moved(move) for factor in self.factors))
 
 
-Result = Weights | Exponentials | Total | LogSumExp | WeightedValues
+Result = Weights | Exponentials | Total | LogSumExp | Chosen | WeightedValues
 """What a tensor may be."""
 
 

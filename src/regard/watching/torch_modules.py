@@ -115,7 +115,8 @@ def _read_fast_path(masks: MaskReader, source: Tensor, arguments: dict[str, Any]
     if sizes is not None:
         present: Mask = lengths(sizes, sizes)
         mask = present if reading.mask is None else And(reading.mask, present)
-        kind = {"none": "padding", "causal": "causal+padding"}.get(reading.kind, "dense")
+        kinds = {"none": "padding", "causal": "causal+padding", "window": "window+padding"}
+        kind = kinds.get(reading.kind, "dense")
         reading = MaskReading(kind, mask, None, mask, causal=reading.causal)
     found = _intercepted(q, k, v, reading, name, False, 0.0)
     found.child = child

@@ -5,7 +5,7 @@ The weights are those that the model made, so nothing has to be known of how it 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
@@ -72,6 +72,7 @@ class WeightedSum:
         parts: for each label of a row, the axes of the softmax that were merged to it.
         values: the tensors that the weights are multiplied by, and their labels; None in place of a tensor: unknown.
         output: the labels of the result.
+        added: those among them that are axes of size 1, or none, in the place of the axes that were added up.
     """
 
     weights: Weights
@@ -82,6 +83,7 @@ class WeightedSum:
     parts: dict[object, tuple[Part, ...]]
     values: tuple[tuple[Tensor | None, Labels], ...]
     output: Labels
+    added: Labels = ()
 
     @property
     def rows(self) -> Labels:
@@ -118,7 +120,8 @@ class WeightedSum:
         if len({parts[place][1] for place in others}) == 1:
             # Parts of one axis stand as they did before they were merged.
             others = tuple(sorted(others, key=lambda place: parts[place][0].place))
-        if len(others) == 1 and len(queries) == len(self.rows) - 1 == 1 and count > 1 and sizes[others[0]] % count == 0:
+        is_merged = len(others) == len(queries) == 1 and len(self.weights.softmax.rows) > 1
+        if is_merged and count > 1 and sizes[others[0]] % count == 0:
             # One axis of batch rows and heads, which was never two in the weights.
             (place,), (query,) = others, queries
             apart = (sizes[place] // count, count)
@@ -206,6 +209,8 @@ class WeightedSum:
             owner: the module that computes the sum.
         """
         labels, rows = self.output, self.rows
+        if output.dim() < len(labels):
+            labels = tuple(label for label in labels if label not in self.added)
         layout, sizes = self.layout(owner), self._sizes
         missing = [label for label in rows if label not in labels]
         if any(size > 1 for label, size in zip(rows, sizes, strict=True) if label in missing):
@@ -257,7 +262,8 @@ def sum_of_products(product: Tensor, factors: Sequence[Factor], axes: Sequence[i
         factors: the weights in it.
         axes: from 0.
     """
-    output = tuple(axis if axis not in axes else ("added", axis) for axis in range(product.dim()))
+    added = {axis: ("added", axis) for axis in axes}
+    output = tuple(added.get(axis, axis) for axis in range(product.dim()))
     for factor in factors:
         weights, value = factor.weights, factor.value
         varying = {*weights.axes_of_keys(), *weights.axes_of_rows()}
@@ -273,7 +279,7 @@ def sum_of_products(product: Tensor, factors: Sequence[Factor], axes: Sequence[i
         scores = None if weights.scores is None else _selected(weights.scores, own)
         found = _weighted_sum(weights, numbers, scores, own, tuple(own), [(value, tuple(of_value))], output)
         if found is not None:
-            return found
+            return replace(found, added=tuple(added.values()))
     return None
 
 
