@@ -49,7 +49,9 @@ def test_the_arithmetic_lists_the_largest_weights_and_sums_the_rest(normalizer):
 
 
 def test_heads_queries_keys_and_features_count_from_0_everywhere():
-    worked = work_through(torch.eye(3), w_query=torch.ones(3, 2), w_key=torch.ones(3, 2), w_value=torch.ones(3, 2), heads=2)
+    worked = work_through(
+        torch.eye(3), w_query=torch.ones(3, 2), w_key=torch.ones(3, 2), w_value=torch.ones(3, 2), heads=2
+    )
     pictures = worked.figure()
     shown = {
         "terminal": str(worked),

@@ -1,4 +1,4 @@
-"""What stands on the screen is so: numbers under colours, names of statistics, means, tables, and tokens without ink."""
+"""What the screen says is so: numbers under colours, names of statistics, means, tables, and tokens without ink."""
 
 import itertools
 import re
@@ -126,7 +126,8 @@ def test_heading_legend_and_readout_name_one_statistic(show):
     shown = show(View(Document("all", (documents.causal(3)[0], documents.patches()[0], documents.sound()[0], wide))))
     cases = {
         "alignment": (0, {"row": 5, "column": 2}), "text": (0, {"side": "key", "column": 2}),
-        "image": (1, {"side": "key", "column": 7}), "sound": (2, {"row": 1, "column": 3}), "long": (3, {"row": 9, "column": 9}),
+        "image": (1, {"side": "key", "column": 7}), "sound": (2, {"row": 1, "column": 3}),
+        "long": (3, {"row": 9, "column": 9}),
     }  # fmt: skip
     names = {"linear": "linear scale", "root": "square-root scale", "log": "log scale", "row": "per row"}
     for (view, (record, item)), head, scale in itertools.product(cases.items(), (None, 1), names):
@@ -143,7 +144,9 @@ def test_heading_legend_and_readout_name_one_statistic(show):
             used = "linear scale" if scale == "row" and view in ("text", "image") else names[scale]
             assert used in told
             if view == "long":
-                statistic = re.search(r"(largest|mean|single weights)(?: of about [\d.]+ × [\d.]+ pairs| of \d × \d pairs|$)", heading)
+                statistic = re.search(
+                    r"(largest|mean|single weights)(?: of about [\d.]+ × [\d.]+ pairs| of \d × \d pairs|$)", heading
+                )
                 assert statistic[0] in told
             if view == "image":
                 assert "mean over 3 queries" in readout
@@ -173,11 +176,27 @@ def test_a_map_of_large_bins_says_largest_or_mean_everywhere(show):
 def test_tokens_without_ink_are_told_apart_as_in_pictures(show):
     """Labels differ for different tokens, are those of matplotlib's pictures, and tooltips name what cannot be seen."""
     odd = [
-        " ", "  ", "\t", "\n", "\r", "\r\n", "", "\0", "\x7f", "\x85", "\xa0", "\u2003", "\u3000", "\u200b", "\u200c", "\u200d",
-        "\u200e", "\u200f", "\u202e", "\u2028", "\u2060", "\ufeff", "\xad", "\u0301", "\u034f", "\u3164", "\u2800", "\ud800",
-        "a", " a", "a ", "\ta", "a\n", "a b", "a  b", "a\u200b", "a\u200d", "\u200ea", "a\ufe0f", "a\u0301", "\u2764\ufe0f",
-        "می\u200cخ", "👩\u200d👧",
-    ]  # fmt: skip
+        *[
+            " ",
+            "  ",
+            "\t",
+            "\n",
+            "\r",
+            "\r\n",
+            "",
+            "\0",
+            "\x7f",
+            "\x85",
+            "\xa0",
+            "\u2003",
+            "\u3000",
+            "\u200b",
+            "\u200c",
+        ],
+        *["\u200d", "\u200e", "\u200f", "\u202e", "\u2028", "\u2060", "\ufeff", "\xad", "\u0301", "\u034f", "\u3164"],
+        *["\u2800", "\ud800", "a", " a", "a ", "\ta", "a\n", "a b", "a  b", "a\u200b", "a\u200d", "\u200ea", "a\ufe0f"],
+        *["a\u0301", "\u2764\ufe0f", "می\u200cخ", "👩\u200d👧"],
+    ]
     axis = TokenAxis(tuple(odd))
     weights = np.full((1, len(odd), len(odd)), 1 / len(odd), np.float32)
     shown = show(View(AttentionRecord("x", 0, "self", axis, axis, weights)), size=(1500, 1500))
@@ -188,7 +207,14 @@ def test_tokens_without_ink_are_told_apart_as_in_pictures(show):
         labels = [text for text, _, _ in texts(shown.call("svg"))]
         assert [text for text in expected if text not in labels] == []
     shown.show("alignment")
-    names = {" ": "(space)", "  ": "(2 × space)", "\t": "(tab)", "\n": "(newline)", "": "(empty token)", "\u200b": "zero-width space"}
+    names = {
+        " ": "(space)",
+        "  ": "(2 × space)",
+        "\t": "(tab)",
+        "\n": "(newline)",
+        "": "(empty token)",
+        "\u200b": "zero-width space",
+    }
     for token, name in names.items():
         assert name in shown.hover(row=odd.index(token), column=odd.index("a"))
 

@@ -70,7 +70,10 @@ def test_what_uniform_weights_would_give():
 def test_maps_of_one_size_have_bins_of_one_size():
     """Sharp and flat layers compress differently; their maps are as fine as each other's all the same."""
     axis = TokenAxis(tuple(f"t{number}" for number in range(300)))
-    weights = [documents.attention(heads, 300, 300, sharpness=sharp).numpy() for heads, sharp in ((2, 30.0), (4, 0.1), (3, 3.0))]
+    weights = [
+        documents.attention(heads, 300, 300, sharpness=sharp).numpy()
+        for heads, sharp in ((2, 30.0), (4, 0.1), (3, 3.0))
+    ]
     records = [AttentionRecord("x", n, "self", axis, axis, one) for n, one in enumerate(weights)]
     for budget in (0, 100_000, 1_000_000, 10_000_000):
         made = overview_payloads(records, budget)

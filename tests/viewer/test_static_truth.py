@@ -62,18 +62,21 @@ def test_titles_say_the_statistic_and_what_is_left_out(monkeypatch):
     assert "weights of at least 0.02" in words(figure(every, "heads"))
 
 
-@pytest.mark.parametrize("name", ["alignment", "head grid", "calculation", "sound", "positions", "long", "view of a sound"])
+@pytest.mark.parametrize(
+    "name", ["alignment", "head grid", "calculation", "sound", "positions", "long", "view of a sound"]
+)
 def test_every_tick_of_a_colour_bar_stands_at_its_colour(name):
     """The number of a tick, put through the scale of the cells, is the tick's place on the bar."""
     generator = np.random.default_rng(0)
     wide = AttentionRecord(
         "x", 0, "self", *[TokenAxis(tuple("x" * 300))] * 2, None, source=DenseTiles(generator.random((2, 300, 300)))
     )
-    matrix = 0.37 * generator.random((5, 7))
+    matrix, large = 0.37 * generator.random((5, 7)), generator.random((60, 60))
+    maps = [HeadMap("a", "nats", 3 * matrix), HeadMap("b", "share", matrix, 1.0)]
     drawn = {
         "alignment": lambda: alignment(matrix, "abcdefg", "abcde", maximum=None),
-        "head grid": lambda: head_grid([HeadMap("entropy", "nats", 3 * matrix), HeadMap("first", "share", matrix, 1.0)], "01234", "x"),
-        "calculation": lambda: calculation([Panel("weights", generator.random((60, 60)), kind="weights"), Panel("s", generator.normal(size=(60, 60)))]),
+        "head grid": lambda: head_grid(maps, "01234", "x"),
+        "calculation": lambda: calculation([Panel("w", large, kind="weights"), Panel("s", large - 0.4)]),
         "sound": lambda: sound_alignment(matrix, np.ones((3, 14)), "abcde", 0.1),
         "positions": lambda: position_table(generator.normal(size=(40, 20))),
         "long": lambda: figure(Document("x", (wide,)), "long"),

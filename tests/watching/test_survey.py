@@ -465,7 +465,7 @@ def test_an_error_of_one_process_ends_all(models, monkeypatch):
 
 
 class Blinded(nn.Module):
-    """Two heads of causal attention in which some queries see no key: the first two, and in head 1 the third as well."""
+    """Two heads of causal attention in which some queries see no key: the first two, and in head 1 a third."""
 
     def __init__(self, length):
         super().__init__()
@@ -491,7 +491,9 @@ def test_means_leave_out_queries_that_see_no_key():
         entropies, peaks, received = [], [], []
         for ids in texts:
             states = model.table[torch.tensor(ids)].detach().transpose(0, 1)[head]
-            weights = (states @ states.T / 2).masked_fill(~model.shown[head], -torch.inf).softmax(-1).nan_to_num(0).double()
+            weights = (
+                (states @ states.T / 2).masked_fill(~model.shown[head], -torch.inf).softmax(-1).nan_to_num(0).double()
+            )
             entropies += (-(weights * weights.clamp(min=1e-300).log()).sum(-1))[rows].tolist()
             peaks += weights.amax(-1)[rows].tolist()
             received.append((weights.sum(0).max() / weights.sum()).item())

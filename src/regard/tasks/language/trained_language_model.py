@@ -192,9 +192,8 @@ class TrainedLanguageModel(Trained):
             assert isinstance(found, Continuation)
             layer = layers - 1 if found.layer is None else found.layer
             tokens, weights = self.attention(found.ids, layer)
-            title = (
-                f"Self-attention of layer {layer}, one of {layers}, mean of {heads} heads; each row is a token that attends"
-            )
+            of_layer = f"layer {layer}, one of {layers}"
+            title = f"Self-attention of {of_layer}, mean of {heads} heads; each row is a token that attends"
             paths.append(save(alignment(weights, tokens, tokens, title=title), folder / f"attention-{number}.png"))
         return paths
 
