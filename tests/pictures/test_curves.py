@@ -90,7 +90,7 @@ def test_nothing_measured_is_said(metrics):
 def test_a_single_point_and_a_hostile_name():
     figure = training_curves({"epoch": [0], "$loss_{\n": [2.0], "bleu": [0.0]})
     figure.canvas.draw()
-    assert figure.axes[0].get_legend().get_texts()[0].get_text() == r"$loss_{\n"
+    assert figure.axes[0].get_legend().get_texts()[0].get_text() == "$loss_{↵"
 
 
 def test_wrong_metrics():

@@ -462,3 +462,42 @@ def test_an_error_of_one_process_ends_all(models, monkeypatch):
     monkeypatch.setattr(survey_state, "from_all", lambda value, count: [value, "DataError: text 3 is broken"])
     with pytest.raises(DataError, match="process 1 of the survey failed: DataError: text 3 is broken"):
         survey(models["bert"], corpus())
+
+
+class Blinded(nn.Module):
+    """Two heads of causal attention in which some queries see no key: the first two, and in head 1 a third."""
+
+    def __init__(self, length):
+        super().__init__()
+        generator = torch.Generator().manual_seed(0)
+        self.table = nn.Parameter(torch.randn(30, 2, 4, generator=generator))
+        shown = torch.ones(2, length, length, dtype=torch.bool).tril()
+        shown[:, :2] = False
+        shown[1, 2] = False
+        self.mask = regard.masks.keep(shown)
+        self.shown = shown
+
+    def forward(self, ids):
+        states = self.table[ids].transpose(1, 2)
+        return regard.attend(states, states, states, mask=self.mask)
+
+
+def test_means_leave_out_queries_that_see_no_key():
+    texts = [[3, 4, 5, 3, 6, 4, 7], [5, 5, 5, 8, 3, 9, 3]]
+    model = Blinded(7)
+    found = regard.survey(model, texts, offsets=0)
+    for head in (0, 1):
+        rows = model.shown[head].any(-1)
+        entropies, peaks, received = [], [], []
+        for ids in texts:
+            states = model.table[torch.tensor(ids)].detach().transpose(0, 1)[head]
+            weights = (
+                (states @ states.T / 2).masked_fill(~model.shown[head], -torch.inf).softmax(-1).nan_to_num(0).double()
+            )
+            entropies += (-(weights * weights.clamp(min=1e-300).log()).sum(-1))[rows].tolist()
+            peaks += weights.amax(-1)[rows].tolist()
+            received.append((weights.sum(0).max() / weights.sum()).item())
+        values = found.heads[head].values
+        assert values["entropy"] == pytest.approx(sum(entropies) / len(entropies), rel=1e-4)
+        assert values["peak"] == pytest.approx(sum(peaks) / len(peaks), rel=1e-4)
+        assert values["received_peak"] == pytest.approx(sum(received) / 2, rel=1e-4)

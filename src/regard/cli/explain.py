@@ -217,7 +217,9 @@ def _show(worked: "WorkedCalculation", shown: Shown, *, table: bool = False) -> 
         console = Console()
         console.print(selected.renderable(shown.decimals))
         if worked.heads > 1 and head is not None:
-            console.print(Text(f"Head {head} is shown, one of {worked.heads}; --head all shows every one.", style="dim"))
+            console.print(
+                Text(f"Head {head} is shown, one of {worked.heads}; --head all shows every one.", style="dim")
+            )
         if spelled is not None:
             console.print(Text(spelled), soft_wrap=True)
         if shown.json is not None:

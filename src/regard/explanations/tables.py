@@ -56,7 +56,10 @@ def _numbered_table(number: int, step: Step, decimals: int) -> list[RenderableTy
     shape = "×".join(str(size) for size in step.matrix.shape)
     heading = Text(f"{number}. {step.name} [{shape}]: {step.note}", style="bold")
     additive = step.name == "weights"
-    return [heading, MatrixTable(step.matrix, step.row_labels, step.column_labels, decimals=decimals, additive=additive)]
+    return [
+        heading,
+        MatrixTable(step.matrix, step.row_labels, step.column_labels, decimals=decimals, additive=additive),
+    ]
 
 
 def as_text(renderable: RenderableType, width: int = 160) -> str:

@@ -45,7 +45,8 @@ class Answer:
     def to_dict(self) -> dict[str, Any]:
         """The answer as plain values; spaces and what else has no shape are visible in the labels."""
         ranked = [
-            {"label": visible_token(label, LONGEST_LABEL), "probability": probability} for label, probability in self.ranked
+            {"label": visible_token(label, LONGEST_LABEL), "probability": probability}
+            for label, probability in self.ranked
         ]
         return {
             "label": self.label, "text": self.text, "ranked": ranked, "notes": list(self.notes), "rest": self.rest,

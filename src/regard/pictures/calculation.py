@@ -160,7 +160,10 @@ def _checked(number: int, panel: Panel) -> _Block:
             )
     # Of very many labels few are drawn.
     rows, columns = (
-        [visible_token(text, 18) if place % max(1, len(labels) // 1000) == 0 else "" for place, text in enumerate(labels)]
+        [
+            visible_token(text, 18) if place % max(1, len(labels) // 1000) == 0 else ""
+            for place, text in enumerate(labels)
+        ]
         for labels in (panel.row_labels or (), panel.column_labels or ())
     )
     note = [] if not panel.note else [wrapped(panel.note, 46)]

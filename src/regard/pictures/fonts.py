@@ -48,9 +48,9 @@ def visible(text: str, limit: int = 24) -> str:
     """A text as one line that can be drawn, measured and recognized; different texts that are short look different.
 
     A space at an end or beside another one is shown as ``␣``, a tab as ``⇥``, a line break as ``↵``, other controls as
-    their pictures (``␀``). What has no ink (other spaces, zero-width characters, lone surrogates, marks that change the
-    direction of writing) is shown escaped (``\\u200b``); a joiner stays where it joins. A mark without its letter stands
-    on ``◌``.
+    their pictures (``␀``). Whatever else has no ink (other spaces, zero-width characters, lone surrogates, marks that
+    change the direction of writing) is escaped (``\\u200b``); a joiner stays where it joins. A mark without its letter
+    stands on ``◌``.
 
     Args:
         text: anything.
@@ -104,7 +104,11 @@ def _is_inkless(character: str) -> bool:
 
 def _is_selector(character: str) -> bool:
     """Whether the character chooses a form of the one before it."""
-    return character in "\u180b\u180c\u180d\u180f" or "\ufe00" <= character <= "\ufe0f" or "\U000e0100" <= character <= "\U000e01ef"
+    return (
+        character in "\u180b\u180c\u180d\u180f"
+        or "\ufe00" <= character <= "\ufe0f"
+        or "\U000e0100" <= character <= "\U000e01ef"
+    )
 
 
 def _shapes(neighbour: str) -> bool:

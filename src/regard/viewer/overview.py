@@ -31,8 +31,8 @@ MOST_BINS = 2**25
 def overview_payloads(records: Sequence[AttentionRecord], budget_bytes: int) -> list[dict[str, Any]]:
     """Pooled maps of all heads of all records, the finest that fit the budget together, and exact tiles for the rest.
 
-    Records of the same size have maps of the same size, so that they can be compared. The coarsest maps are carried even
-    where they exceed the budget.
+    Records of the same size have maps of the same size, so that they can be compared. The coarsest maps are carried
+    even where they exceed the budget.
 
     Args:
         records: with weights or a source of tiles.
@@ -61,7 +61,7 @@ def overview_payloads(records: Sequence[AttentionRecord], budget_bytes: int) -> 
 
 
 def _first_sides(source: TileSource, heads: int, budget_bytes: int) -> tuple[int, int]:
-    """Rows and columns of the maps that are tried first: `FINEST`, less where those of all heads take too much memory."""
+    """Rows and columns of the maps that are tried first: `FINEST`, or less where all heads take too much memory."""
     rows, columns = min(FINEST, source.queries), min(FINEST, source.keys)
     most = max(16 * budget_bytes, MOST_BINS)
     while 2 * heads * rows * columns > most and min(rows, columns) >= 2 * COARSEST:

@@ -1,7 +1,7 @@
 """What a reader looks for in a long map: keys that many queries attend to, diagonals, single large weights.
 
-Every number of a finding is exact, and every finding is far above what uniform weights over the visible keys would give:
-a map of noise has none. Queries that see no key are left out of all means.
+Every number of a finding is exact, and every finding is far above what uniform weights over the visible keys would
+give: a map of noise has none. Queries that see no key are left out of all means.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class Chance:
 
 
 def sinks(source: TileSource, chance: Chance) -> list[dict[str, Any]]:
-    """Keys with a large mean weight over all queries that see a key, the largest first: ``head``, ``key``, ``share``."""
+    """Keys with a large mean weight over queries that see a key, the largest first: ``head``, ``key``, ``share``."""
     mean, _ = source.pooled(1, source.keys)
     shares = np.nan_to_num(mean[:, 0, :]) * (source.queries / chance.seeing)[:, None]
     found = shares >= np.maximum(SINK_SHARE, SINK_TIMES * chance.of_keys)
@@ -123,8 +123,8 @@ def diagonals(source: TileSource, maximum: NDArray[np.float32], chance: Chance) 
         queries = np.arange(max(0, -offset), min(source.queries, source.keys - offset))
         seen = chance.visible_on(queries, offset)
         uniform = (chance.of_queries[:, queries] * seen).sum(-1) / np.maximum(seen.sum(-1), 1)
-        for head in np.flatnonzero(shares >= np.maximum(DIAGONAL_SHARE, DIAGONAL_TIMES * uniform)).tolist():
-            found.append((float(shares[head]), head, offset))
+        heads = np.flatnonzero(shares >= np.maximum(DIAGONAL_SHARE, DIAGONAL_TIMES * uniform)).tolist()
+        found += [(float(shares[head]), head, offset) for head in heads]
     ordered = sorted(found, reverse=True)[:MOST]
     return [{"head": head, "offset": offset, "share": share} for share, head, offset in ordered]
 
@@ -198,7 +198,8 @@ def spikes(
 ) -> list[dict[str, Any]]:
     """Single large weights, the largest first: ``head``, ``query``, ``key``, ``weight``.
 
-    The few largest of a head, if all others of it are much smaller; sinks, diagonals and queries that see few keys aside.
+    The few largest of a head, if all others of it are much smaller; sinks, diagonals, and queries that see few keys are
+    left out.
 
     Args:
         source: of the exact tiles.
@@ -222,7 +223,9 @@ def spikes(
         flat = values[head].ravel()
         order = np.argsort(-flat, kind="stable")[: MOST + 1]
         largest = np.append(flat[order], 0.0)
-        gaps = [n for n in range(1, MOST + 1) if largest[n - 1] >= SPIKE_WEIGHT and largest[n - 1] > SPIKE_GAP * largest[n]]
+        gaps = [
+            n for n in range(1, MOST + 1) if largest[n - 1] >= SPIKE_WEIGHT and largest[n - 1] > SPIKE_GAP * largest[n]
+        ]
         for place in order[: max(gaps, default=0)].tolist():
             row, column = divmod(place, columns)
             q0, q1, k0, k1 = (int(e) for e in (*query_edges[row : row + 2], *key_edges[column : column + 2]))

@@ -55,7 +55,9 @@ def payload(document: Document, *, budget_bytes: int = BUDGET) -> dict[str, Any]
     for number in sorted(whole):
         left -= _add_exact(entries[number], document.records[number], left)
     large = [number for number in range(len(entries)) if number not in whole]
-    for number, overview in zip(large, overview_payloads([document.records[n] for n in large], max(left, 0)), strict=True):
+    for number, overview in zip(
+        large, overview_payloads([document.records[n] for n in large], max(left, 0)), strict=True
+    ):
         entries[number]["overview"] = overview
     return {
         "format": FORMAT,
@@ -93,8 +95,8 @@ def _axis_key(axis: Axis) -> Any:
 def carried_whole(records: tuple[AttentionRecord, ...]) -> set[int]:
     """The positions of the records whose every weight is carried.
 
-    Records with the same numbers of queries and keys are all carried whole or all pooled, so that layers can be compared;
-    the smallest come first.
+    Records with the same numbers of queries and keys are all carried whole or all pooled, so that layers can be
+    compared; the smallest come first.
     """
     alike: dict[tuple[int, int], list[int]] = {}
     for number, record in enumerate(records):

@@ -227,7 +227,7 @@ def _image_of(axes: Axes, matrix: NDArray[Any]) -> Any:
 def _text(record: AttentionRecord, head: int | None, title: str) -> Figure:
     assert record.weights is not None, "checked by _fitting"
     matrix, hidden = _matrix(record, head)
-    seeing = ~hidden.all(axis=1)
+    seeing = np.logical_not(hidden.all(axis=1)).reshape(-1)
     received = np.nan_to_num(matrix.sum(axis=0, keepdims=True) / max(1, int(seeing.sum())))
     blind = len(seeing) - int(seeing.sum())
     over = f"mean over {seeing.sum():,} queries" + (f" ({blind:,} more see no key)" if blind else "")

@@ -1872,7 +1872,8 @@ class ModelView {
   describe(app, item) {
     const record = app.records[item.row];
     const name = `${record.label}, head ${item.column} (${record.entry.name})`;
-    if (record.large || !record.codes) return name;
+    if (record.large) return `${name}: ${this.reductionText([record])}`;
+    if (!record.codes) return name;
     // Of single tokens, as the maps are.
     const table = app.table(item.column, record, { words: false, hideSpecial: false });
     let [best, entropy] = [0, 0];

@@ -77,8 +77,8 @@ class Sums:
     Attributes:
         layer, kind: as in `AttentionCall`.
         total: float64 ``[heads, statistics]``.
-        count: int64 ``[heads, statistics]``: queries, or texts, that a sum is over; ``[statistics]`` where it is the same
-            for all heads.
+        count: int64 ``[heads, statistics]``: queries, or texts, that a sum is over; ``[statistics]`` where it is the
+            same for all heads.
     """
 
     def __init__(self, layer: int, kind: str, total: NDArray[np.float64], count: NDArray[np.int64]):

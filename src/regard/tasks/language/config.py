@@ -151,8 +151,8 @@ class PredictionConfig:
     next: int = 0
     """Number of most likely next tokens of each input to show, with their probabilities."""
     layer: int | None = None
-    """Layer whose attention weights, as the mean over its heads, are in pictures and JSON, from 0. Default: the last one
-    in pictures, none in JSON."""
+    """Layer whose attention weights, as the mean over its heads, are in pictures and JSON, from 0. Default: the last
+    one in pictures, none in JSON."""
 
     def __post_init__(self) -> None:
         check_finite(self)

@@ -193,12 +193,10 @@ class TrainedLanguageModel(Trained):
             assert isinstance(found, Continuation)
             layer = layers - 1 if found.layer is None else found.layer
             tokens, weights = self.attention(found.ids, layer)
-            title = (
-                f"Self-attention of layer {layer}, one of {layers}, mean of {heads} heads; each row is a token that attends"
-            )
-            paths.append(
-                save(alignment(weights, tokens, tokens, title=title), path_inside(folder, f"attention-{number}.png"))
-            )
+            of_layer = f"layer {layer}, one of {layers}"
+            title = f"Self-attention of {of_layer}, mean of {heads} heads; each row is a token that attends"
+            picture = path_inside(folder, f"attention-{number}.png")
+            paths.append(save(alignment(weights, tokens, tokens, title=title), picture))
         return paths
 
     def _continued(self, text: str, number: int, options: PredictionConfig) -> Continuation:

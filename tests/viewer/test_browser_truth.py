@@ -1,0 +1,305 @@
+"""What the screen says is so: numbers under colours, names of statistics, means, tables, and tokens without ink."""
+
+import itertools
+import re
+import sys
+import xml.etree.ElementTree as ET
+
+import numpy as np
+import pytest
+import torch
+
+import regard
+import viewer_documents as documents
+from regard.pictures.fonts import visible_token
+from regard.records import AttentionRecord, DenseTiles, Document, FrameAxis, TokenAxis
+from regard.viewer import View, payload, steps_record
+
+SCALES = {
+    "linear": lambda part: part,
+    "root": lambda part: part**0.5,
+    "log": lambda part: max(0.0, 1 + np.log10(part) / 4) if part else 0.0,
+    "row": lambda part: part,
+}
+SAME = 7
+"""How far two channels of one colour may be apart: a label has three digits, a palette 256 steps."""
+
+
+def texts(svg):
+    """Every text of an SVG file as (text, x, y)."""
+    found = ET.fromstring(svg).iter("{http://www.w3.org/2000/svg}text")
+    return [(element.text or "", float(element.get("x")), float(element.get("y"))) for element in found]
+
+
+def legend(svg):
+    """The ticks of the legend as (label, colour at the label), and its words."""
+    part = svg.rpartition('<g transform="translate(0 ')[2]
+    cells = re.findall(r'<rect x="([\d.]+)" y="6" width="([\d.]+)" height="10" fill="rgb\((\d+),(\d+),(\d+)\)"/>', part)
+    left = float(cells[0][0])
+    step = (float(cells[-1][0]) - left) / (len(cells) - 1)
+    labels = re.findall(r'<text x="([\d.]+)" y="25"[^>]*>([^<]*)</text>', part)
+    assert len(labels) == 3
+    ticks = []
+    for x, label in labels:
+        cell = cells[min(len(cells) - 1, int((float(x) - left) / step))]
+        ticks.append((label, tuple(map(int, cell[2:]))))
+    return ticks, " ".join(re.findall(r'<text x="12" y="(?:41|55|69|83)"[^>]*>([^<]*)</text>', part))
+
+
+def number(label):
+    """The weight that a tick names, and whether it is a part of the largest."""
+    value = float(re.sub("[≤≥% ]", "", label).replace("−", "-"))
+    return (value / 100, True) if "%" in label else (value, False)
+
+
+LARGEST = 0.8
+PARTS = (1.0, 0.5, 0.25, 0.01, 1e-4)
+"""Of the largest weight: what stands at the ends and in the middle of the scales."""
+
+
+def graded():
+    """A document whose weights are those of the ticks, shown by every view with a scale."""
+    count = len(PARTS)
+    tokens = TokenAxis(tuple("abcde"))
+    weights = np.tile(np.float32(LARGEST) * np.array(PARTS, np.float32), (1, count, 1))
+    frames = FrameAxis(np.ones((3, count), np.float32), 0.1)
+    longer = np.zeros((2, 10, 10), np.float32)
+    longer[:, ::2, ::2] = weights
+    more = TokenAxis(tuple(f"t{number}" for number in range(10)))
+    return Document(
+        "graded",
+        (
+            AttentionRecord("short", 0, "self", tokens, tokens, weights),
+            AttentionRecord("heard", 1, "cross", tokens, frames, weights),
+            AttentionRecord("long", 2, "self", more, more, None, source=DenseTiles(longer)),
+        ),
+    )
+
+
+def test_every_tick_stands_below_the_colour_of_its_weight(show):
+    """On every scale of every view, a cell with the weight of a tick has the colour of the legend above the tick."""
+    shown = show(View(graded(), budget_bytes=0))
+    places = {
+        "alignment": ({"record": 0}, lambda k: ({"row": 2, "column": k}, -0.3)),
+        "model": ({"record": 0}, None),
+        "text": ({"record": 0}, lambda k: ({"side": "key", "column": k}, -0.42)),
+        "sound": ({"record": 1}, lambda k: ({"row": 2, "column": k}, -0.3)),
+        "long": ({"record": 2}, lambda k: ({"row": 4, "column": 2 * k}, -0.2)),
+    }
+    for (view, (selection, item)), scale in itertools.product(places.items(), SCALES):
+        shown.show(view, scale=scale, head=None, **selection)
+        shown.page.mouse.move(2, 2)
+        shown.settle()
+        ticks, _ = legend(shown.call("svg"))
+        colors = {}
+        for column, part in enumerate(PARTS):
+            if view == "model":
+                box = shown.call("locate", {"row": 0, "column": 0})
+                side = min(box["width"], box["height"])
+                colors[part] = shown.pixel(box["x"] + (column + 0.5) * side / 5, box["y"] + 0.5 * side)
+                continue
+            where, across = item(column)
+            box = shown.call("locate", where)
+            x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+            colors[part] = shown.pixel(x + across * box["width"], y + (across * box["height"] if view != "text" else 0))
+        used = "linear" if scale == "row" and view in ("model", "text") else scale
+        for label, color in ticks:
+            value, is_part = number(label)
+            part = value if is_part else value / LARGEST
+            if part == 0:
+                continue  # zero has a colour of its own
+            (nearest,) = (one for one in PARTS if abs(one / part - 1) < 0.01)
+            # Codes of 8 bits have steps of half of so small a weight.
+            slack = SAME if nearest > 0.001 else 2 * SAME + 1
+            assert np.abs(np.subtract(color, colors[nearest])).max() <= slack, (view, scale, label)
+        shades = [SCALES[used](number(label)[0] / number(ticks[-1][0])[0]) for label, _ in ticks]
+        assert shades == pytest.approx([0, 0.5, 1], abs=0.01), (view, scale, ticks)
+
+
+def words(text):
+    return text.replace("\u2068", "").replace("\u2069", "")
+
+
+def test_heading_legend_and_readout_name_one_statistic(show):
+    """Over all views, heads, poolings and scales."""
+    wide, _ = documents.tiled(300, 3)
+    shown = show(View(Document("all", (documents.causal(3)[0], documents.patches()[0], documents.sound()[0], wide))))
+    cases = {
+        "alignment": (0, {"row": 5, "column": 2}), "text": (0, {"side": "key", "column": 2}),
+        "image": (1, {"side": "key", "column": 7}), "sound": (2, {"row": 1, "column": 3}),
+        "long": (3, {"row": 9, "column": 9}),
+    }  # fmt: skip
+    names = {"linear": "linear scale", "root": "square-root scale", "log": "log scale", "row": "per row"}
+    for (view, (record, item)), head, scale in itertools.product(cases.items(), (None, 1), names):
+        for pooling in ("maximum", "mean") if view == "long" else ("maximum",):
+            shown.show(view, record=record, head=head, scale=scale, pooling=pooling)
+            readout = words(shown.hover(**item))
+            svg = shown.call("svg")
+            heading = next(text for text, x, y in texts(svg) if (x, y) == (10, 14))
+            _, told = legend(svg)
+            heads = {0: 3, 1: 2, 2: 2, 3: 3}[record]
+            of_heads = f"mean of {heads} heads" if head is None else "head 1"
+            for text in (heading, told, readout):
+                assert of_heads in text, (view, head, scale, text)
+            used = "linear scale" if scale == "row" and view in ("text", "image") else names[scale]
+            assert used in told
+            if view == "long":
+                statistic = re.search(
+                    r"(largest|mean|single weights)(?: of about [\d.]+ × [\d.]+ pairs| of \d × \d pairs|$)", heading
+                )
+                assert statistic[0] in told
+            if view == "image":
+                assert "mean over 3 queries" in readout
+                assert "mean over 3 queries" in told
+            if view == "text":
+                assert "weights of 1 query" in told  # the word under the mouse is the query
+
+
+def test_a_map_of_large_bins_says_largest_or_mean_everywhere(show):
+    wide, _ = documents.tiled(1100, 2)
+    shown = show(View(wide, budget_bytes=200_000))
+    for pooling, other in (("maximum", "mean of about"), ("mean", "largest of about")):
+        name = {"maximum": "largest", "mean": "mean"}[pooling]
+        for head in (None, 0):
+            shown.show("long", pooling=pooling, head=head)
+            readout = shown.hover(row=300, column=300)
+            svg = shown.call("svg")
+            heading = next(text for text, x, y in texts(svg) if (x, y) == (10, 14))
+            _, told = legend(svg)
+            pattern = rf"{name} of about [\d.]+ × [\d.]+ pairs"
+            assert re.search(pattern, heading)[0] in told
+            assert other not in heading + told
+            assert f": {name} " in readout
+            assert shown.page.get_by_label("Overview").locator("option:checked").text_content() == name
+
+
+def test_tokens_without_ink_are_told_apart_as_in_pictures(show):
+    """Labels differ for different tokens, are those of matplotlib's pictures, and tooltips name what cannot be seen."""
+    odd = [
+        *[
+            " ",
+            "  ",
+            "\t",
+            "\n",
+            "\r",
+            "\r\n",
+            "",
+            "\0",
+            "\x7f",
+            "\x85",
+            "\xa0",
+            "\u2003",
+            "\u3000",
+            "\u200b",
+            "\u200c",
+        ],
+        *["\u200d", "\u200e", "\u200f", "\u202e", "\u2028", "\u2060", "\ufeff", "\xad", "\u0301", "\u034f", "\u3164"],
+        *["\u2800", "\ud800", "a", " a", "a ", "\ta", "a\n", "a b", "a  b", "a\u200b", "a\u200d", "\u200ea", "a\ufe0f"],
+        *["a\u0301", "\u2764\ufe0f", "می\u200cخ", "👩\u200d👧"],
+    ]
+    axis = TokenAxis(tuple(odd))
+    weights = np.full((1, len(odd), len(odd)), 1 / len(odd), np.float32)
+    shown = show(View(AttentionRecord("x", 0, "self", axis, axis, weights)), size=(1500, 1500))
+    expected = [visible_token(token, 28) for token in odd]
+    assert len(set(expected)) == len(odd)
+    for view in ("heads", "text"):
+        shown.show(view)
+        labels = [text for text, _, _ in texts(shown.call("svg"))]
+        assert [text for text in expected if text not in labels] == []
+    shown.show("alignment")
+    names = {
+        " ": "(space)",
+        "  ": "(2 × space)",
+        "\t": "(tab)",
+        "\n": "(newline)",
+        "": "(empty token)",
+        "\u200b": "zero-width space",
+    }
+    for token, name in names.items():
+        assert name in shown.hover(row=odd.index(token), column=odd.index("a"))
+
+
+def test_the_table_of_a_row_has_its_largest_weights_and_adds_up(show, numbers):
+    """Sixteen keys: what is listed and the rest are the whole, whichever cell is chosen."""
+    generator = torch.Generator().manual_seed(1)
+    query, key, value = (2 * torch.randn(1, 1, 16, 4, generator=generator, dtype=torch.float64) for _ in range(3))
+    names = [f"w{number}" for number in range(16)]
+    explanation = regard.explain(query, key, value).labelled(names, names)
+    shown = show(View(steps_record(explanation, name="sixteen")), size=(1300, 1100))
+    weights = explanation.weights[0, 0].numpy()
+    for row, column in ((9, 3), (0, 15), (4, int(weights[4].argmin()))):
+        shown.click(row=row, column=column)
+        lines = {}
+        for text, x, y in texts(shown.call("svg")):
+            lines.setdefault(y, []).append((x, text))
+        table = [[text for _, text in sorted(line)] for _, line in sorted(lines.items())]
+        table = [line[-4:] for line in table]  # the labels of the map stand at the left
+        start = next(n for n, line in enumerate(table) if line[-4:] == ["key", "score", "exp", "weight"])
+        assert any("12 of 16 keys shown" in text for line in table for text in line)
+        rows = []
+        for line in table[start + 1 :]:
+            rows.append(line)
+            if "sum of all 16" in line:
+                break
+        listed = {line[-4]: numbers(line[-1])[0] for line in rows if re.fullmatch(r"w\d+", line[-4])}
+        rest = next(line for line in rows if "4 more" in line)
+        assert len(listed) == 12
+        assert f"w{column}" in listed
+        assert {f"w{k}" for k in np.argsort(-weights[row])[:11]} <= set(listed)
+        assert sum(listed.values()) + numbers(rest[-1])[0] == pytest.approx(1, abs=1e-3)
+        shown.press("Escape")
+
+
+def blind(heads=2):
+    """A causal record of six tokens whose first two queries see no key; in head 1 the third neither."""
+    axis = TokenAxis(tuple("abcdef"))
+    visible = np.repeat(np.tril(np.ones((6, 6), np.bool_))[None], heads, 0)
+    visible[:, :2] = False
+    visible[1:, 2] = False
+    weights = documents.attention(heads, 6, 6, visible=visible)
+    return AttentionRecord("x", 0, "causal", axis, axis, weights.numpy(), visible), weights, visible
+
+
+def test_means_leave_out_queries_that_see_no_key(show, numbers):
+    record, weights, visible = blind()
+    sees = torch.from_numpy(visible.any(-1))
+    shown = show(View(record))
+    of_heads = weights.sum(0) / sees.sum(0).clamp(min=1)[:, None]
+    assert numbers(shown.hover(row=2, column=1))[0] == pytest.approx(weights[0, 2, 1].item(), abs=6e-5)
+    assert "row sum 1.0000" in shown.readout
+    shown.show("heads")
+    for key in (0, 3):
+        readout = shown.hover(side="key", column=key)
+        assert "mean over 4 queries (2 more see no key)" in readout
+        assert numbers(readout)[0] == pytest.approx((weights[..., key].sum() / sees.sum()).item(), abs=6e-5)
+    shown.show("model")
+    entropy = -(weights * weights.clamp(min=1e-300).log()).sum(-1)
+    for head in (0, 1):
+        readout = shown.hover(row=0, column=head)
+        expected = (entropy[head].sum() / sees[head].sum()).item()
+        assert f"mean entropy {expected:.2f} nats, mean over {int(sees[head].sum())} queries" in readout
+    received = of_heads.sum(0) / 4
+    shown.show("text", head=None)
+    shown.page.mouse.move(2, 2)
+    shown.settle()
+    ticks, told = legend(shown.call("svg"))
+    assert "mean over 4 queries (2 more see no key)" in told
+    assert number(ticks[-1][0])[0] == pytest.approx(received.max().item(), rel=6e-3)
+
+
+def test_layers_of_one_size_are_reduced_alike(show, monkeypatch):
+    """Above the limit of a document, each layer is pooled, into as many bins; small ones of other sizes stay whole."""
+    monkeypatch.setattr(sys.modules["regard.viewer.payload"], "MOST_CELLS_TOGETHER", 2 * 200 * 200 * 3)
+    axis = TokenAxis(tuple(f"t{number}" for number in range(200)))
+    layers = [
+        AttentionRecord(f"l{layer}", layer, "self", axis, axis, documents.attention(2, 200, 200, seed=layer).numpy())
+        for layer in range(5)
+    ]
+    document = Document("five", (*layers, documents.alignment()[0]))
+    entries = payload(document, budget_bytes=100_000)["records"]
+    assert [entry["overview"] is None for entry in entries] == [False] * 5 + [True]
+    assert len({(entry["overview"]["rows"], entry["overview"]["columns"]) for entry in entries[:5]}) == 1
+    shown = show(View(document, view="model", budget_bytes=100_000))
+    _, told = legend(shown.call("svg"))
+    assert "a point is the largest of up to" in told
+    assert "a point is the largest of about" in shown.hover(row=3, column=1)

@@ -1,0 +1,96 @@
+"""Views as matplotlib pictures: titles say what is shown of what, and means leave out queries that see no key."""
+
+import numpy as np
+import pytest
+import torch
+
+import viewer_documents as documents
+from regard.pictures import HeadMap, Panel, alignment, calculation, head_grid, position_table, sound_alignment
+from regard.records import AttentionRecord, DenseTiles, Document, TokenAxis
+from regard.viewer import static_pictures
+from regard.viewer.static_pictures import figure
+
+
+def blind():
+    """Six queries, two of which see no key; in head 1 a third neither."""
+    axis = TokenAxis(tuple("abcdef"))
+    visible = np.repeat(np.tril(np.ones((6, 6), np.bool_))[None], 2, 0)
+    visible[:, :2] = False
+    visible[1, 2] = False
+    weights = documents.attention(2, 6, 6, visible=visible)
+    return AttentionRecord("x", 0, "causal", axis, axis, weights.numpy(), visible), weights, visible
+
+
+def words(drawn):
+    texts = [*drawn.texts, *(text for axes in drawn.axes for text in (*axes.texts, axes.title))]
+    if drawn._suptitle is not None:
+        texts.append(drawn._suptitle)
+    return " ".join(text.get_text().replace("\n", " ") for text in texts)
+
+
+def test_means_leave_out_queries_that_see_no_key():
+    record, weights, visible = blind()
+    of_heads = weights.sum(0) / torch.from_numpy(visible.any(-1).sum(0)).clamp(min=1)[:, None]
+    matrix, hidden = static_pictures._matrix(record, None)
+    np.testing.assert_allclose(matrix, of_heads, atol=1e-6)
+    np.testing.assert_array_equal(hidden, ~visible.any(0))
+    told = words(figure(Document("x", (record,)), "text"))
+    assert "mean of 2 heads; mean over 4 queries (2 more see no key)" in told
+    for key in range(6):
+        assert f"{of_heads.sum(0)[key].item() / 4:.2f}".removeprefix("0") in told
+
+
+def test_titles_say_the_statistic_and_what_is_left_out(monkeypatch):
+    wide, _ = documents.tiled(600, 2)
+    every = documents.everything()
+    for head, of_heads in ((None, "mean of 2 heads"), (1, "head 1")):
+        told = words(figure(Document("x", (wide,)), "long", 0, head))
+        assert of_heads in told
+        assert "largest of about 2.3 × 2.3 pairs" in told
+        assert "mean of about 2.3 × 2.3 pairs" in told
+    drawn = figure(Document("x", (wide,)), "long")
+    mean, maximum = wide.source.pooled(256, 256)
+    for axes, expected in zip(drawn.axes, (maximum.mean(0), mean.mean(0)), strict=False):
+        np.testing.assert_allclose(np.ma.getdata(axes.images[0].get_array()), expected, rtol=1e-5)
+    assert "a point is the largest of about 6.2 × 6.2 pairs" in words(figure(Document("x", (wide,)), "model"))
+    assert "a point is one weight" in words(figure(Document("x", (every.records[0],)), "model"))
+    assert "up to" in words(figure(every, "model"))
+    monkeypatch.setattr(static_pictures, "MOST_IMAGES", 2)
+    assert "the first 2 of 3 queries" in words(figure(every, "image"))
+    monkeypatch.setattr(static_pictures, "MOST_LINES", 3)
+    assert "the 3 largest of" in words(figure(every, "heads"))
+    assert "weights of at least 0.02" in words(figure(every, "heads"))
+
+
+@pytest.mark.parametrize(
+    "name", ["alignment", "head grid", "calculation", "sound", "positions", "long", "view of a sound"]
+)
+def test_every_tick_of_a_colour_bar_stands_at_its_colour(name):
+    """The number of a tick, put through the scale of the cells, is the tick's place on the bar."""
+    generator = np.random.default_rng(0)
+    wide = AttentionRecord(
+        "x", 0, "self", *[TokenAxis(tuple("x" * 300))] * 2, None, source=DenseTiles(generator.random((2, 300, 300)))
+    )
+    matrix, large = 0.37 * generator.random((5, 7)), generator.random((60, 60))
+    maps = [HeadMap("a", "nats", 3 * matrix), HeadMap("b", "share", matrix, 1.0)]
+    drawn = {
+        "alignment": lambda: alignment(matrix, "abcdefg", "abcde", maximum=None),
+        "head grid": lambda: head_grid(maps, "01234", "x"),
+        "calculation": lambda: calculation([Panel("w", large, kind="weights"), Panel("s", large - 0.4)]),
+        "sound": lambda: sound_alignment(matrix, np.ones((3, 14)), "abcde", 0.1),
+        "positions": lambda: position_table(generator.normal(size=(40, 20))),
+        "long": lambda: figure(Document("x", (wide,)), "long"),
+        "view of a sound": lambda: figure(Document("x", (documents.sound()[0],)), "sound"),
+    }[name]()  # fmt: skip
+    drawn.canvas.draw()
+    images = [image for axes in drawn.axes for image in axes.images]
+    bars = [image.colorbar for image in images if image.colorbar is not None]
+    assert bars
+    for bar in bars:
+        low, high = bar.ax.get_ylim()
+        labels = [(label.get_text(), label.get_position()[1]) for label in bar.ax.get_yticklabels()]
+        shown = [(float(text.replace("−", "-")), place) for text, place in labels if text and low <= place <= high]
+        assert len(shown) >= 2
+        for value, place in shown:
+            at = (place - low) / (high - low)
+            assert np.abs(np.subtract(bar.mappable.to_rgba(value), bar.cmap(at))).max() < 0.03
