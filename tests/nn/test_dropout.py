@@ -62,7 +62,7 @@ def both_ways(monkeypatch, run):
     """What a function of a seed gives with compiled kernels, and without."""
     found = []
     for smallest in (1, 1 << 60):
-        monkeypatch.setattr("regard.attention.dropout.COMPILED", smallest)
+        monkeypatch.setattr("regard.nn.fused_dropout.COMPILED", smallest)
         torch.manual_seed(7)
         found.append(run())
     return found
@@ -110,7 +110,7 @@ def test_second_derivatives_and_batched_gradients_of_one_pass(relu, monkeypatch)
 
 
 def test_what_a_kernel_does_not_take_runs_all_the_same(monkeypatch):
-    monkeypatch.setattr("regard.attention.dropout.COMPILED", 1)
+    monkeypatch.setattr("regard.nn.fused_dropout.COMPILED", 1)
     ones = torch.ones(SIZE)
     layer = nn.Dropout(0.5)
     for input, residual in ((ones.t(), ones.t()), (ones, ones[:1]), (ones.bfloat16(), ones), (ones, ones.double())):

@@ -8,7 +8,8 @@
     weights = normalizer(masked)                      row by row
     output  = dropout(weights) · value
 
-Backends that have no kernel of their own run exactly these lines, on the whole grid or on a tile of it.
+Backends that have no kernel of their own run exactly these lines, on the whole grid or on a tile of it. They are plain
+PyTorch: no compiled loop runs in them, not in a normalizer either.
 """
 
 from collections import deque
@@ -18,9 +19,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from regard.attention.dropout import dropout
 from regard.attention.problem import Problem
+from regard.attention.weight_dropout import dropout
 from regard.axes import Float
+from regard.normalizers.compiled_rows import plain_rows
 from regard.scores.score import InnerProduct, Prepared, UnitSum
 from regard.shapes import Grid, accurate, spread_heads
 
@@ -95,7 +97,12 @@ def _calculation(problem: Problem, inputs: Inputs, kept: bool) -> Iterator[Tenso
     if mask is not None and (grid is problem.grid or not mask.hides_nothing(grid)):
         scores = torch.where(mask.allows(grid), scores, -torch.inf)
     yield scores
-    yield problem.normalizer.weigh(scores, grid)
+    if torch.compiler.is_compiling():
+        yield problem.normalizer.weigh(scores, grid)
+        return
+    with plain_rows():
+        weights = problem.normalizer.weigh(scores, grid)
+    yield weights
 
 
 def mix(

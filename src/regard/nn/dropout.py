@@ -3,11 +3,11 @@
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from regard.attention.dropout import dropout
+from regard.nn.fused_dropout import dropout
 
 
 class Dropout(nn.Dropout):
-    """`torch.nn.Dropout` whose random numbers cost a fifth on a CPU; see `regard.attention.dropout`.
+    """`torch.nn.Dropout` whose random numbers cost a fifth on a CPU; see `regard.nn.fused_dropout`.
 
     Args:
         p: probability of an element to be set to 0, in [0, 1]; on a CPU rounded to a multiple of 1 / 65,536.

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from regard.axes import Float
+from regard.normalizers import compiled_rows
 from regard.normalizers.entmax_derivative import Solution, solve, transformable
 from regard.normalizers.normalizer import Normalizer
 from regard.normalizers.parameter import along_heads, set_parameter
@@ -33,9 +34,10 @@ class Entmax(Normalizer):
     Raises:
         ArgumentError: an alpha that is not finite or not above 1.
 
-    Numerics: alpha 2 and 1.5, given as numbers, are solved by sorting; others and tensors by Newton's method, and
-    above 2 by bisection, to the precision of the dtype. Many scores on a CPU are weighed by compiled loops, if Numba is
-    installed, which never sort. Weights sum to 1, and are those of scores changed by a rounding. Above 2 a weight
+    Numerics: alpha 2 and 1.5, given as numbers, are solved by sorting; others and tensors by Newton's method within a
+    bracket, which is halved where a step does not help, until the sum is 1 to a few roundings or the bracket's ends are
+    neighbouring numbers. Where the normalizer is called on its own, many scores on a CPU are weighed by compiled loops,
+    if Numba is installed, which never sort. Weights are those of scores changed by a rounding. Above 2 a weight
     leaves 0 like a root of the score, so that one below ``ε^{1/(alpha − 1)}`` (in float64 6e-6 at alpha 4, 7e-4 at
     alpha 6) depends on digits that the scores do not have. Half precision is computed in float32. The gradient to the
     scores and to alpha is exact; it is that of the support, so where a weight just becomes 0 it is one of the two
@@ -52,7 +54,9 @@ class Entmax(Normalizer):
         check_rows(scores, dim)
         row = accurate(scores)
         alpha = along_heads("alpha", self.alpha, row, dim)
-        if torch.compiler.is_compiling() or reverse_mode_only(row):
+        if not isinstance(alpha, Tensor) and compiled_rows.suit(row, alpha):
+            weights = compiled_rows.weigh(row, alpha, dim)
+        elif torch.compiler.is_compiling() or reverse_mode_only(row):
             leaves = [tensor for tensor in (row, alpha) if isinstance(tensor, Tensor) and tensor.requires_grad]
             weights = Solution.apply(row, alpha, dim) if leaves and torch.is_grad_enabled() else solve(row, alpha, dim)
         else:

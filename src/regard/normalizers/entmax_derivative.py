@@ -1,4 +1,4 @@
-"""Entmax's weights with their derivatives, which follow from the weights alone, whichever solver found them.
+"""Entmax's weights with their derivatives, in plain PyTorch. Derivatives follow from the weights alone, however solved.
 
 With :math:`g_j = p_j^{2-\\alpha}` on the support (the keys with weight above 0) and 0 elsewhere,
 
@@ -13,13 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from regard.kernels.availability import why_missing
 from regard.normalizers.rows import first_is_finite, largest
 from regard.normalizers.thresholds import entmax15_by_sort, entmax_by_root, root_operator, sparsemax_by_sort
-from regard.transforms import can_branch_on, derivative_levels, is_transformed, reverse_mode_only
-
-KERNEL_NUMBERS = 1 << 14
-"""From how many scores on compiled loops are worth their call (`make bench`, task rows)."""
+from regard.transforms import can_branch_on, derivative_levels, is_transformed
 
 
 class Solution(torch.autograd.Function):
@@ -30,7 +26,6 @@ class Solution(torch.autograd.Function):
         weights = solve(scores, alpha, dim)
         learned = isinstance(alpha, Tensor)
         ctx.dim, ctx.alpha = dim, None if learned else alpha
-        ctx.by_loops = _suits_kernels(scores, alpha)
         ctx.save_for_backward(weights, scores, *([alpha] if learned else []))
         return weights
 
@@ -38,16 +33,7 @@ class Solution(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor | None, None]:
         weights, scores, *rest = ctx.saved_tensors
         alpha = rest[0] if rest else ctx.alpha
-        # The loops' gradient has no derivative; where one is wanted, the lines below have.
-        if ctx.by_loops and not torch.is_grad_enabled() and reverse_mode_only(gradients[0]):
-            from regard.kernels.cpu import row_operators
-
-            rows = gradients[0].movedim(ctx.dim, -1), weights.movedim(ctx.dim, -1)
-            grad_scores = row_operators.entmax_backward(*rows, ctx.alpha).movedim(-1, ctx.dim)
-            # One gradient that is not finite, outside of the support too, makes the whole row so.
-            if first_is_finite(grad_scores, ctx.dim):
-                return grad_scores, None, None
-        return *_backward(gradients[0], weights, scores == -torch.inf, alpha, ctx.dim, ctx.needs_input_grad[1]), None
+        return *backward(gradients[0], weights, scores == -torch.inf, alpha, ctx.dim, ctx.needs_input_grad[1]), None
 
 
 def transformable(scores: Tensor, alpha: float | Tensor, dim: int) -> Tensor:
@@ -95,11 +81,7 @@ def solve(scores: Tensor, alpha: float | Tensor, dim: int) -> Tensor:
     """The weights by the solver that suits; what is hidden has weight 0, also in a row with NaN or +inf."""
     if scores.numel() == 0:
         return torch.zeros_like(scores)
-    if _suits_kernels(scores, alpha) and not isinstance(alpha, Tensor):
-        from regard.kernels.cpu import row_operators
-
-        weights = row_operators.entmax(scores.movedim(dim, -1), alpha).movedim(-1, dim)
-    elif not isinstance(alpha, Tensor) and alpha == 2.0:
+    if not isinstance(alpha, Tensor) and alpha == 2.0:
         weights = sparsemax_by_sort(scores, dim)
     elif not isinstance(alpha, Tensor) and alpha == 1.5:
         weights = entmax15_by_sort(scores, dim)
@@ -117,18 +99,6 @@ def _by_root(scores: Tensor, alpha: Tensor, dim: int) -> Tensor:
     return (root_operator if traced else entmax_by_root)(scores, alpha, dim)
 
 
-def _suits_kernels(row: Tensor, alpha: float | Tensor) -> bool:
-    """Whether the compiled loops run this: they know rows on a CPU and an alpha that is a number."""
-    return (
-        row.numel() >= KERNEL_NUMBERS
-        and row.device.type == "cpu"
-        and row.dtype in (torch.float32, torch.float64)
-        and not isinstance(alpha, Tensor)
-        and can_branch_on(row)
-        and why_missing() is None
-    )
-
-
 def _slopes(weights: Tensor, alpha: float | Tensor, dim: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Where the support is, the weights with 1 elsewhere, ``g`` of the equation above, and its sum over each row."""
     # Not ``> 0``: the weights of a row with NaN stay in, so that its gradient is NaN.
@@ -144,7 +114,7 @@ def _slopes(weights: Tensor, alpha: float | Tensor, dim: int) -> tuple[Tensor, T
     return support, inside, slopes, total.masked_fill(total == 0.0, 1.0)
 
 
-def _backward(
+def backward(
     grad_weights: Tensor, weights: Tensor, hidden: Tensor, alpha: float | Tensor, dim: int, wants_alpha: bool
 ) -> tuple[Tensor, Tensor | None]:
     """Gradients to the scores and, if it is a tensor and wanted, to alpha; in differentiable operations."""

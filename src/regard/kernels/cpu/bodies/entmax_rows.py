@@ -121,14 +121,15 @@ def entmax_row(normalizer: Entmax, row: Any, top: Any) -> tuple[Any, Any]:
             count = gather(row, entmax_steepness(best, power), gathered, places)
             if count > 0:
                 looked_at = gathered[: padded_length(count)]
-        # Newton's step for log q + log Σ = 0, by log q: nearly a straight line. Where kinks bend it, the bracket is halved.
+        # Newton's step for log q + log Σ = 0, by log q: nearly a straight line. Where kinks bend it, halve the bracket.
         logarithm = log(mass)
         better = best * exp(-logarithm * total / slope)
         straight = steps < NEWTON_STEPS and abs(logarithm) <= real(0.5) * distance and better > low and better < high
         best = better if straight else middle
         distance = abs(logarithm)
         steps += 1
-    if power > real(1) and not arrived:
+    if not arrived:
+        # One rounding of q moves the sum by more than its own roundings.
         best = _between(looked_at, power, low, high)
     else:
         inverse = real(1) / total

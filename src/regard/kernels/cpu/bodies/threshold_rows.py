@@ -2,7 +2,8 @@
 
 Thresholds are found by Newton's method and not by sorting: the norm of what is above the threshold is a convex,
 decreasing function of it, so steps from its left never overshoot. They end where a
-step changes no digit of the threshold; the step itself is what these digits do not hold. See docs/derivations/sparse.md.
+step changes no digit of the threshold; the step itself is what these digits do not hold. See
+docs/derivations/sparse.md.
 """
 
 # pyright: reportCallIssue=false

@@ -6,11 +6,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from regard.attention.weight_dropout import Draw, draw
 from regard.kernels.availability import why_missing
 from regard.transforms import can_branch_on, reverse_mode_only
-
-_LEVELS = 1 << 16
-"""Sixteen random bits decide about an element."""
 
 COMPILED = 1 << 15
 """Elements from which on a compiled kernel runs; with fewer its call costs as much as it saves."""
@@ -29,18 +27,15 @@ def dropout(input: Tensor, p: float, *, relu: bool = False, residual: Tensor | N
         relu: whether the input goes through a ReLU first.
         residual: added to the result; as ``input``. Not with ``relu``. None: nothing.
     """
-    dropped = round(p * _LEVELS)
-    if p == 0 or dropped == _LEVELS or not (input.is_cpu and can_branch_on(input)):
+    drawn = draw(input, p)
+    if drawn is None:
         found = F.dropout(F.relu(input) if relu else input, p) if p else F.relu(input) if relu else input
         return found if residual is None else residual + found
-    count = input.numel()
-    words = torch.empty((count + 3) // 4, dtype=torch.int64).random_(-(1 << 63), None)
-    bits, threshold, factor = words.view(torch.int16), dropped - _LEVELS // 2, _LEVELS / (_LEVELS - dropped)
     if _is_compiled(input, residual):
         if relu:
-            return _DroppedReLU.apply(input, bits, threshold, factor)
-        return _Dropped.apply(input, residual, bits, threshold, factor)
-    kept = _kept(bits, threshold, factor, input)
+            return _DroppedReLU.apply(input, *drawn)
+        return _Dropped.apply(input, residual, *drawn)
+    kept = drawn.kept(input)
     if relu:
         input = F.relu(input)
     return input * kept if residual is None else residual + input * kept
@@ -54,11 +49,6 @@ def _is_compiled(input: Tensor, residual: Tensor | None) -> bool:
         if not same or not residual.is_contiguous() or not can_branch_on(residual):
             return False
     return reverse_mode_only(input) and why_missing() is None
-
-
-def _kept(bits: Tensor, threshold: int, factor: float, like: Tensor) -> Tensor:
-    """What the elements of a tensor are multiplied by: 0 or the factor."""
-    return (bits[: like.numel()].view(like.shape) >= threshold).to(like.dtype).mul_(factor)
 
 
 class _Dropped(torch.autograd.Function):
@@ -81,8 +71,7 @@ class _Dropped(torch.autograd.Function):
         if ctx.needs_input_grad[0] and reverse_mode_only(gradient):
             of_input = _Dropped.apply(gradient.contiguous(), None, bits, *ctx.numbers)
         elif ctx.needs_input_grad[0]:  # batched gradients
-            threshold, factor = ctx.numbers
-            of_input = gradient * _kept(bits, threshold, factor, gradient)
+            of_input = gradient * Draw(bits, *ctx.numbers).kept(gradient)
         return of_input, gradient if ctx.needs_input_grad[1] else None, None, None, None
 
 
