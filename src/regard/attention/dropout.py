@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from regard.kernels.availability import why_missing
-from regard.transforms import can_branch_on, reverse_mode_only
+from regard.transforms import can_branch_on, has_plain_memory, in_memory, reverse_mode_only
 
 _LEVELS = 1 << 16
 """Sixteen random bits decide about an element."""
@@ -49,6 +49,8 @@ def dropout(input: Tensor, p: float, *, relu: bool = False, residual: Tensor | N
 def _is_compiled(input: Tensor, residual: Tensor | None) -> bool:
     if input.numel() < COMPILED or input.dtype not in (torch.float32, torch.float64) or not input.is_contiguous():
         return False
+    if not has_plain_memory(input) or not (residual is None or has_plain_memory(residual)):
+        return False
     if residual is not None:
         same = residual.dtype == input.dtype and residual.shape == input.shape and residual.is_cpu
         if not same or not residual.is_contiguous() or not can_branch_on(residual):
@@ -79,7 +81,7 @@ class _Dropped(torch.autograd.Function):
         (bits,) = ctx.saved_tensors
         of_input = None
         if ctx.needs_input_grad[0] and reverse_mode_only(gradient):
-            of_input = _Dropped.apply(gradient.contiguous(), None, bits, *ctx.numbers)
+            of_input = _Dropped.apply(in_memory(gradient).contiguous(), None, bits, *ctx.numbers)
         elif ctx.needs_input_grad[0]:  # batched gradients
             threshold, factor = ctx.numbers
             of_input = gradient * _kept(bits, threshold, factor, gradient)
@@ -106,7 +108,7 @@ class _DroppedReLU(torch.autograd.Function):
 
 def _gated(gradient: Tensor, output: Tensor, factor: float) -> Tensor:
     if reverse_mode_only(gradient):
-        return _Gated.apply(gradient.contiguous(), output.detach(), factor)
+        return _Gated.apply(in_memory(gradient).contiguous(), output.detach(), factor)
     return gradient * torch.where(output.detach() <= 0, 0.0, factor).to(gradient.dtype)
 
 
