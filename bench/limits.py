@@ -84,6 +84,7 @@ def measure_peaks(*, quick: bool = False) -> Peaks:
 def own_peaks(seconds: float) -> tuple[float, float, float]:
     """Multiply-adds, reciprocals and exponentials per second of all threads, in compiled loops in the L1 cache."""
     from bench import loops
+    from regard.kernels.cpu.fields import address_of
     from regard.kernels.cpu.launch import named_arguments, packed
     from regard.kernels.cpu.threads import function_at
 
@@ -91,7 +92,7 @@ def own_peaks(seconds: float) -> tuple[float, float, float]:
     numbers = torch.rand(loops.NUMBERS) + 0.5
     results = [torch.empty(loops.NUMBERS) for _ in range(threads)]
     records = [
-        packed(named_arguments(query=numbers.data_ptr(), output=result.data_ptr(), queries=loops.ROUNDS))
+        packed(named_arguments(query=address_of(numbers), output=address_of(result), queries=loops.ROUNDS))
         for result in results
     ]
 

@@ -70,6 +70,11 @@ def has_plain_memory(tensor: Tensor) -> bool:
     return not (tensor.is_neg() or tensor._is_zerotensor())
 
 
+def in_memory(tensor: Tensor) -> Tensor:
+    """The tensor, or a copy if a view changes the signs of its memory's numbers or if it is zeros without memory."""
+    return tensor if has_plain_memory(tensor) else tensor.clone()
+
+
 def reverse_mode_only(tensor: Tensor) -> bool:
     """Whether reverse mode alone can ask this calculation for a derivative, and numbers can be read."""
     return forward_ad._current_level < 0 and can_branch_on(tensor)

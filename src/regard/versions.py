@@ -131,6 +131,10 @@ def _captured(function: FunctionType) -> Iterator[tuple[Any, frozenset[str]]]:
     library = str(function.__module__).partition(".")[0]
     if library in ("torch", "numpy"):
         return
+    compiled = vars(function).get("_torchdynamo_orig_callable")
+    if compiled is not None:
+        yield compiled, frozenset[str]()
+        return
     names = frozenset(_names_in(function))
     for cell in function.__closure__ or ():
         try:

@@ -55,7 +55,10 @@ HOLDERS = {
     "ignore": (lambda: dense(Q, K), lambda t: {"mask": ~(masks.causal() & ~masks.ignore(t))}),
     "plain_mask": (lambda: dense(Q, K), lambda t: {"mask": t}),
     "where": (lambda: dense(Q, K), lambda t: {"mask": masks.where(lambda b, h, q, k: t[q, k])}),
-    "where_bias": (lambda: dense(Q, K), lambda t: {"mask": masks.where(lambda b, h, q, k: t[q, k]), "bias": number(Q, K)}),
+    "where_bias": (
+        lambda: dense(Q, K),
+        lambda t: {"mask": masks.where(lambda b, h, q, k: t[q, k]), "bias": number(Q, K)},
+    ),
     "lengths": (lambda: torch.tensor([5, 3]), lambda t: {"mask": masks.lengths(t)}),
     "documents": (lambda: torch.tensor([0, 1, 0, 1, 2, 1, 0]), lambda t: {"mask": masks.documents(t[:Q], t)}),
     "offset": (lambda: torch.tensor([0, 2]), lambda t: {"mask": masks.causal(offset=t)}),
@@ -236,7 +239,7 @@ def test_second_backward_pass():
         first, second = (torch.autograd.grad(output.sum(), inputs, retain_graph=True) for _ in range(2))
         assert all(torch.equal(one, other) for one, other in zip(first, second, strict=True))
         mask.logical_not_()
-        with pytest.raises(BackendError, match="a tensor of mask, of shape .* was changed in place"):
+        with pytest.raises(BackendError, match=r"a tensor of mask, of shape .* was changed in place"):
             output.sum().backward()
 
 

@@ -89,9 +89,7 @@ def read_shares(problem: Problem, gatherer: Gatherer) -> None:
             gatherer.add_shares(weights_alone(problem, inputs), inputs.grid)
 
 
-def _attend_block(
-    problem: Problem, inputs: Inputs, gatherer: Gatherer | None, versions: Versions | None
-) -> Tensor:
+def _attend_block(problem: Problem, inputs: Inputs, gatherer: Gatherer | None, versions: Versions | None) -> Tensor:
     """The output of one block; with versions, it is computed again in the backward pass."""
     reader, is_again = gatherer, False
 

@@ -20,7 +20,7 @@ from regard.kernels.availability import microkernel_is_faster
 from regard.kernels.cpu.kernel_inputs import FEW_ROWS
 from regard.masks import Band, Lengths
 from regard.scores import Additive, Scoring
-from regard.transforms import reverse_mode_only
+from regard.transforms import has_plain_memory, reverse_mode_only
 
 OWN_BACKENDS = tuple(BACKENDS)
 """The registry as it is before a backend is registered."""
@@ -76,7 +76,7 @@ def usual_call(
         return None
     # Strides are looked at where a quicker test does not tell.
     for tensor in (query, key, value):
-        if not (tensor.is_contiguous() or tensor.stride(3) == 1):
+        if not (tensor.is_contiguous() or tensor.stride(3) == 1) or not has_plain_memory(tensor):
             return None
     if (query.requires_grad or key.requires_grad or value.requires_grad) and torch.is_grad_enabled():
         return None
@@ -191,4 +191,4 @@ def _is_plain(score: Additive) -> bool:
         return False
     if type(weight) not in (Tensor, torch.nn.Parameter) or (weight.requires_grad and torch.is_grad_enabled()):
         return False
-    return weight.dtype is torch.float32 and weight.is_cpu and weight.stride(-1) == 1
+    return weight.dtype is torch.float32 and weight.is_cpu and weight.stride(-1) == 1 and has_plain_memory(weight)

@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 from regard.attention.weight_dropout import Draw, draw
 from regard.kernels.availability import why_missing
-from regard.transforms import can_branch_on, reverse_mode_only
+from regard.transforms import can_branch_on, has_plain_memory, in_memory, reverse_mode_only
 
 COMPILED = 1 << 15
 """Elements from which on a compiled kernel runs; with fewer its call costs as much as it saves."""
@@ -44,6 +44,8 @@ def dropout(input: Tensor, p: float, *, relu: bool = False, residual: Tensor | N
 def _is_compiled(input: Tensor, residual: Tensor | None) -> bool:
     if input.numel() < COMPILED or input.dtype not in (torch.float32, torch.float64) or not input.is_contiguous():
         return False
+    if not has_plain_memory(input) or not (residual is None or has_plain_memory(residual)):
+        return False
     if residual is not None:
         same = residual.dtype == input.dtype and residual.shape == input.shape and residual.is_cpu
         if not same or not residual.is_contiguous() or not can_branch_on(residual):
@@ -69,7 +71,7 @@ class _Dropped(torch.autograd.Function):
         (bits,) = ctx.saved_tensors
         of_input = None
         if ctx.needs_input_grad[0] and reverse_mode_only(gradient):
-            of_input = _Dropped.apply(gradient.contiguous(), None, bits, *ctx.numbers)
+            of_input = _Dropped.apply(in_memory(gradient).contiguous(), None, bits, *ctx.numbers)
         elif ctx.needs_input_grad[0]:  # batched gradients
             of_input = gradient * Draw(bits, *ctx.numbers).kept(gradient)
         return of_input, gradient if ctx.needs_input_grad[1] else None, None, None, None
@@ -95,7 +97,7 @@ class _DroppedReLU(torch.autograd.Function):
 
 def _gated(gradient: Tensor, output: Tensor, factor: float) -> Tensor:
     if reverse_mode_only(gradient):
-        return _Gated.apply(gradient.contiguous(), output.detach(), factor)
+        return _Gated.apply(in_memory(gradient).contiguous(), output.detach(), factor)
     return gradient * torch.where(output.detach() <= 0, 0.0, factor).to(gradient.dtype)
 
 

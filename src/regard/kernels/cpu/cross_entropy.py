@@ -3,6 +3,7 @@
 from torch import Tensor
 
 from regard.kernels.cpu import kernels
+from regard.kernels.cpu.fields import address_of
 from regard.kernels.cpu.own_record import OwnRecord
 from regard.kernels.cpu.record import CLASSES
 
@@ -32,10 +33,10 @@ def exponentials(logits: Tensor, bias: Tensor | None, target: Tensor, slope: flo
         WORK * rows * classes,
         rows=rows,
         classes=classes,
-        logits=logits.data_ptr(),
-        bias=0 if bias is None else bias.data_ptr(),
-        target=target.data_ptr(),
-        statistics=statistics.data_ptr(),
+        logits=address_of(logits),
+        bias=address_of(bias),
+        target=address_of(target),
+        statistics=address_of(statistics),
         slope=slope,
     )
     largest, mass, chosen = statistics

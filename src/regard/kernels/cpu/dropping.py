@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from regard.kernels.cpu import kernels
+from regard.kernels.cpu.fields import address_of
 from regard.kernels.cpu.kernel import Kernel
 from regard.kernels.cpu.launch import launch, named_arguments
 from regard.kernels.cpu.sizes import PART, ceil_div
@@ -21,8 +22,8 @@ def drop(input: Tensor, bits: Tensor, threshold: int, factor: float, relu: bool,
         residual: as ``input``; None: 0.
     """
     output = torch.empty_like(input)
-    named = {"query": input.data_ptr(), "key": bits.data_ptr(), "output": output.data_ptr(), "threshold": threshold}
-    value = 0 if residual is None else residual.data_ptr()
+    named = {"query": address_of(input), "key": address_of(bits), "output": address_of(output), "threshold": threshold}
+    value = address_of(residual)
     beside = "residual" if residual is not None else "relu" if relu else "plain"
     _run(kernels.drop(input.dtype, beside), input, factor, value=value, **named)
     return output
@@ -31,7 +32,7 @@ def drop(input: Tensor, bits: Tensor, threshold: int, factor: float, relu: bool,
 def gate(gradient: Tensor, number: Tensor, factor: float) -> Tensor:
     """``factor · gradient`` where ``number`` is above 0 or NaN, and 0 elsewhere; both contiguous, of one dtype."""
     output = torch.empty_like(gradient)
-    addresses = {"query": gradient.data_ptr(), "key": number.data_ptr(), "output": output.data_ptr()}
+    addresses = {"query": address_of(gradient), "key": address_of(number), "output": address_of(output)}
     _run(kernels.gate(gradient.dtype), gradient, factor, **addresses)
     return output
 

@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, get_args, get_origin, get_type_hints
 
+from regard.errors import KindError
+
 if TYPE_CHECKING:
     from torch import Tensor
 else:
@@ -101,6 +103,23 @@ def layout_of(record: type) -> dict[str, str]:
     return layout
 
 
+def address_of(tensor: "Tensor | None") -> int:
+    """Where a kernel finds a tensor's numbers; 0 for None. Every address that a kernel gets is taken here.
+
+    Raises:
+        KindError: its numbers do not lie in a CPU's memory as they are: `regard.transforms.in_memory`.
+    """
+    if tensor is None:
+        return 0
+    if tensor.is_neg() or tensor._is_zerotensor() or not tensor.is_cpu:
+        raise KindError(
+            f"a compiled kernel reads numbers where they lie in a CPU's memory, and those of this tensor "
+            f"{list(tensor.shape)} are not there (a lazily negated view, zeros without memory, or another device): "
+            "pass tensor.cpu().clone()"
+        )
+    return tensor.data_ptr()
+
+
 class Writer:
     """Writes a record's numbers, addresses, strides and plain numbers, to where a kernel looks for them.
 
@@ -129,7 +148,7 @@ class Writer:
             tensor = record[index]
             if tensor is None:
                 continue
-            numbers[own] = tensor.data_ptr()
+            numbers[own] = address_of(tensor)
             if repeats:
                 for axis, step, length in zip(axes, tensor.stride(), tensor.shape, strict=False):
                     numbers[axis] = 0 if length == 1 else step

@@ -12,13 +12,14 @@ from torch import Tensor
 
 from regard.kernels.cpu import kernels
 from regard.kernels.cpu.blas import limit_address
-from regard.kernels.cpu.fields import Writer
+from regard.kernels.cpu.fields import Writer, address_of
 from regard.kernels.cpu.kernel import Kernel
 from regard.kernels.cpu.kernel_inputs import KernelInputs
 from regard.kernels.cpu.record import FORMATS, POSITIONS, SIZES
 from regard.kernels.cpu.sizes import TILE, ceil_div, padded_length
 from regard.kernels.cpu.threads import run
 from regard.kernels.kinds import DENSE_BIAS, DIAGONAL_BIAS, SIGMOID, SOFTMAX
+from regard.transforms import in_memory
 
 _PACKED = struct.Struct("".join(FORMATS.values()))
 _C: Any = ctypes.cdll.msvcrt if sys.platform == "win32" else ctypes.CDLL(None)
@@ -100,6 +101,7 @@ def write_named(named: Mapping[str, float], numbers: list[float]) -> None:
 
 def as_matrix(tensor: Tensor) -> Tensor:
     """Queries, keys or values as products take them: features side by side, rows apart."""
+    tensor = in_memory(tensor)
     if tensor.stride(-1) == 1 and tensor.stride(-2) >= tensor.shape[-1]:
         return tensor
     return tensor.clone(memory_format=torch.contiguous_format)
@@ -144,7 +146,7 @@ def transposed(tensor: Tensor) -> Tensor:
     """Keys or values ``[batch, kv_heads, keys, dim]`` as ``[batch, kv_heads, dim, padded keys]``."""
     batch, heads, keys, dim = tensor.shape
     output = tensor.new_empty(batch, heads, dim, padded_length(keys))
-    Transposition.of(tensor).run(output.data_ptr(), range(batch * heads))
+    Transposition.of(tensor).run(address_of(output), range(batch * heads))
     return output
 
 
@@ -161,7 +163,7 @@ def launch_on_transposed(kernel: Kernel, numbers: list[float], key: Tensor, task
     memory = key.new_empty(step * transposition.numbers)
     for first in range(0, heads, step):
         some = range(first, min(first + step, heads))
-        address = memory.data_ptr() - first * transposition.numbers * memory.element_size()
+        address = address_of(memory) - first * transposition.numbers * memory.element_size()
         transposition.run(address, some)
         numbers[_KEY_TRANSPOSED] = address
         launch(kernel, numbers, some.stop * each, work * len(some) / heads, some.start * each)

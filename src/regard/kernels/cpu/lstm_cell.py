@@ -3,6 +3,7 @@
 from torch import Tensor
 
 from regard.kernels.cpu import kernels
+from regard.kernels.cpu.fields import address_of
 from regard.kernels.cpu.kernel import Kernel
 from regard.kernels.cpu.own_record import OwnRecord
 from regard.kernels.cpu.record import CELL, CELL_MATRICES
@@ -38,5 +39,5 @@ def _run(kernel: Kernel, gates: Tensor, matrices: dict[str, Tensor]) -> None:
     rows, units = matrices["cell"].shape
     numbers = dict.fromkeys(CELL_MATRICES, 0)
     for name, matrix in (("gates", gates), *matrices.items()):
-        numbers[name], numbers[f"{name}_row"] = matrix.data_ptr(), matrix.stride(0)
+        numbers[name], numbers[f"{name}_row"] = address_of(matrix), matrix.stride(0)
     _RECORD.launch(kernel, rows, WORK * rows * units, rows=rows, size=units, **numbers)

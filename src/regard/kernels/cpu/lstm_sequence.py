@@ -11,6 +11,7 @@ from torch import Tensor
 
 from regard.kernels.availability import microkernel_is_faster, multiplies_bfloat16
 from regard.kernels.cpu import kernels
+from regard.kernels.cpu.fields import address_of
 from regard.kernels.cpu.kernel import Kernel
 from regard.kernels.cpu.launch import transposed
 from regard.kernels.cpu.own_record import OwnRecord
@@ -79,7 +80,7 @@ def _run(
     rows, units = matrices["cells"].shape
     zeros, places = matrices["cells"].new_zeros(units), torch.tensor([starts, counts])
     addresses = dict.fromkeys(SEQUENCE_MATRICES, 0)
-    addresses |= {name: matrix.data_ptr() for name, matrix in matrices.items()}
+    addresses |= {name: address_of(matrix) for name, matrix in matrices.items()}
     outer = matrices.get("grad_outputs")
     _RECORD.launch(
         kernel,
@@ -88,10 +89,10 @@ def _run(
         sequences=max(counts),
         steps=len(starts),
         units=units,
-        starts=places[0].data_ptr(),
-        counts=places[1].data_ptr(),
-        zeros=zeros.data_ptr(),
-        weight=weight.data_ptr(),
+        starts=address_of(places[0]),
+        counts=address_of(places[1]),
+        zeros=address_of(zeros),
+        weight=address_of(weight),
         weight_row=weight.stride(0),
         multiply=kernels.multiply(products).address,
         grad_outputs_row=0 if outer is None else outer.stride(0),

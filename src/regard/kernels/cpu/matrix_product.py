@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from regard.kernels.cpu import kernels
+from regard.kernels.cpu.fields import address_of
 from regard.kernels.cpu.own_record import OwnRecord
 from regard.kernels.cpu.record import MATRICES
 from regard.kernels.cpu.sizes import PRODUCT_COLUMNS, ceil_div
@@ -62,17 +63,17 @@ def matrix_product(a: Tensor, b: Tensor, c: Tensor, bias: Tensor | None = None, 
         depth=depth,
         block_rows=block,
         keep=keep,
-        bias=0 if bias is None else bias.data_ptr(),
+        bias=address_of(bias),
         multiply=kernels.multiply(a.dtype).address,
         packs_a=a.stride(0) == 1 and a.stride(1) >= FAR,
         packs_b=packs_b,
-        a=a.data_ptr(),
+        a=address_of(a),
         a_row=a.stride(0),
         a_column=a.stride(1),
-        b=b.data_ptr(),
+        b=address_of(b),
         b_row=b.stride(0),
         b_column=b_column,
-        c=c.data_ptr(),
+        c=address_of(c),
         c_row=c.stride(0),
     )
     return c

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.library import Library, register_autocast, register_autograd
 
 from regard.kernels.cpu import kernels
-from regard.kernels.cpu.fields import Writer, differentiable, fields_of, schema_of
+from regard.kernels.cpu.fields import Writer, address_of, differentiable, fields_of, schema_of
 from regard.kernels.cpu.kernel import Kernel
 from regard.kernels.cpu.kernel_inputs import READING_ROWS, KernelInputs
 from regard.kernels.cpu.launch import (
@@ -27,6 +27,7 @@ from regard.kernels.cpu.record import POSITIONS
 from regard.kernels.cpu.second_derivative import refuse_batched_gradients, refuse_second_derivative
 from regard.kernels.cpu.sizes import LANES, TILE, ceil_div, even_length, padded_length
 from regard.kernels.cpu.uncompiled import uncompiled
+from regard.transforms import in_memory
 
 _TENSORS = tuple(
     (field.name, index) for index, field in enumerate(fields_of(KernelInputs)) if field.type.startswith("Tensor")
@@ -73,9 +74,9 @@ def _attend(*given: Any) -> tuple[Tensor, Tensor, Tensor]:
     record = fill_arguments(
         inputs,
         inputs.block,
-        output=output.data_ptr(),
-        statistics=statistics.data_ptr(),
-        returned_weights=weights.data_ptr() if inputs.return_weights else 0,
+        output=address_of(output),
+        statistics=address_of(statistics),
+        returned_weights=address_of(weights) if inputs.return_weights else 0,
     )
     _launch(*kernels.forward(inputs), inputs, record)
     return output, statistics, weights
@@ -96,8 +97,8 @@ def _attend_backward(
     KV, K, V = inputs.key.shape[1], inputs.key.shape[2], inputs.value.shape[3]
     additive = inputs.weight is not None
     chunks = inputs.chunks(D + V, B * KV)
-    grad_output = grad_output.contiguous()
-    grad_weights = None if grad_weights is None else grad_weights.contiguous()
+    grad_output = in_memory(grad_output).contiguous()
+    grad_weights = None if grad_weights is None else in_memory(grad_weights).contiguous()
     # What a kernel writes: for each row of queries, or sums of each chunk of rows.
     shapes: dict[str, tuple[int, ...]] = dict.fromkeys(GRADIENTS, (B, H, Q))
     shapes["query"] = (B, H, Q, D)
@@ -114,13 +115,13 @@ def _attend_backward(
         inputs,
         inputs.block,
         chunks,
-        key_transposed=_address(key_transposed),
-        value_transposed=_address(value_transposed),
-        statistics=statistics.data_ptr(),
-        returned_weights=_address(kept_weights),
-        grad_output=grad_output.data_ptr(),
-        grad_weights=_address(grad_weights),
-        **{f"grad_{name}": tensor.data_ptr() for name, tensor in grads.items()},
+        key_transposed=address_of(key_transposed),
+        value_transposed=address_of(value_transposed),
+        statistics=address_of(statistics),
+        returned_weights=address_of(kept_weights),
+        grad_output=address_of(grad_output),
+        grad_weights=address_of(grad_weights),
+        **{f"grad_{name}": address_of(tensor) for name, tensor in grads.items()},
     )
     launch(kernels.backward(inputs), record, B * KV * chunks, 3.0 * inputs.work)
     grads["key"], grads["value"] = sum_of_chunks(grads["key"]), sum_of_chunks(grads["value"])
@@ -157,7 +158,7 @@ def _readings(*given: Any) -> list[Tensor]:
         taken[reading.name].fill_(reading.initial)
     record = readings_record(inputs, asked, block, chunks)
     # In place of the options that have the name of the reading that they ask for.
-    write_named({name: tensor.data_ptr() if tensor.numel() else 0 for name, tensor in taken.items()}, record)
+    write_named({name: address_of(tensor) if tensor.numel() else 0 for name, tensor in taken.items()}, record)
     kernel, tasks = kernels.readings(inputs, asked), B * H * chunks
     if asked.fit_lanes(inputs):
         launch(kernel, record, tasks, inputs.work)
@@ -223,20 +224,19 @@ def _differentiate(
 
 
 def readable(inputs: KernelInputs) -> KernelInputs:
-    """The inputs with numbers side by side where kernels read them so."""
+    """The inputs with their numbers in memory, side by side where kernels read them so."""
     laid: dict[str, Tensor] = {}
     for name, index in _TENSORS:
         given: Any = inputs[index]
         if given is None:
             continue
+        value = in_memory(given)
         if name in ("query", "key", "value"):
-            value = as_matrix(given)
+            value = as_matrix(value)
         elif name == "mask" or (name == "bias" and inputs.diagonal):
-            value = given if given.stride(-1) == 1 or given.shape[-1] == 1 else given.contiguous()
+            value = value if value.stride(-1) == 1 or value.shape[-1] == 1 else value.contiguous()
         elif name != "bias":
-            value = given.contiguous()
-        else:
-            continue
+            value = value.contiguous()
         if value is not given:
             laid[name] = value
     return inputs._replace(**laid) if laid else inputs
@@ -252,10 +252,6 @@ def _launch(kernel: Kernel, tasks: int, inputs: KernelInputs, record: list[float
 
 def _transposed(inputs: KernelInputs, name: str) -> Tensor | None:
     return transposed(getattr(inputs, name)) if kernels.needs_transposed(inputs, name) else None
-
-
-def _address(tensor: Tensor | None) -> int:
-    return 0 if tensor is None else tensor.data_ptr()
 
 
 for _name, _run, _shapes in (

@@ -7,6 +7,7 @@ compute, if PyTorch's operations make them. Here a task takes a sequence's rows 
 from torch import Tensor
 
 from regard.kernels.cpu import kernels
+from regard.kernels.cpu.fields import address_of
 from regard.kernels.cpu.kernel import Kernel
 from regard.kernels.cpu.launch import dropout_numbers
 from regard.kernels.cpu.own_record import OwnRecord
@@ -51,7 +52,7 @@ def _run(kernel: Kernel, call: PackedCall, **matrices: Tensor) -> None:
     kept, threshold = dropout_numbers(call.dropout)
     numbers = dict.fromkeys((name + part for name in PACKED_MATRICES for part in ("", "_row")), 0)
     for name, matrix in matrices.items():
-        numbers[name], numbers[name + "_row"] = matrix.data_ptr(), matrix.stride(0)
+        numbers[name], numbers[name + "_row"] = address_of(matrix), matrix.stride(0)
     _RECORD.launch(
         kernel,
         batch * call.kv_heads,
@@ -61,10 +62,10 @@ def _run(kernel: Kernel, call: PackedCall, **matrices: Tensor) -> None:
         kv_heads=call.kv_heads,
         dim=dim,
         value_dim=value_dim,
-        query_starts=call.queries.starts.data_ptr(),
-        query_counts=call.queries.counts.data_ptr(),
-        key_starts=call.keys.starts.data_ptr(),
-        key_counts=call.keys.counts.data_ptr(),
+        query_starts=address_of(call.queries.starts),
+        query_counts=address_of(call.queries.counts),
+        key_starts=address_of(call.keys.starts),
+        key_counts=address_of(call.keys.counts),
         before=call.before,
         after=call.after,
         threshold=threshold,

@@ -22,6 +22,7 @@ from torch import Tensor
 from regard.kernels.availability import is_slow_for_mkl
 from regard.kernels.cpu.blas import MKL_LIMIT, gemm_address, limit_address
 from regard.kernels.cpu.cache import DamagedFileError, load, store
+from regard.kernels.cpu.fields import address_of
 from regard.kernels.cpu.kernel import cache_folder
 from regard.kernels.cpu.target import target
 from regard.kernels.cpu.threads import function_at, symbol
@@ -78,8 +79,8 @@ def measure() -> tuple[float, float]:
     record = np.zeros((), PRODUCT)
     told = {
         "way": WIDE, "factor": 1, "rows": ROWS, "columns": COLUMNS, "depth": DEPTH,
-        "a": a.data_ptr(), "a_row": DEPTH, "a_column": 1, "b": b.data_ptr(), "b_row": COLUMNS,
-        "c": c.data_ptr(), "c_row": COLUMNS,
+        "a": address_of(a), "a_row": DEPTH, "a_column": 1, "b": address_of(b), "b_row": COLUMNS,
+        "c": address_of(c), "c_row": COLUMNS,
     }  # fmt: skip
     for name, number in told.items():
         record[name] = number
@@ -99,7 +100,7 @@ def _product_by_blas(a: Tensor, b: Tensor, c: Tensor) -> Callable[[], object]:
     """``c = a b``; BLAS counts by columns, so it is told ``cᵀ = bᵀ aᵀ``."""
     rows, depth, columns = (ctypes.byref(ctypes.c_int(length)) for length in (*a.shape, b.shape[1]))
     factor, keep, plain = ctypes.byref(ctypes.c_float(1)), ctypes.byref(ctypes.c_float(0)), ctypes.c_char_p(b"N")
-    pointer = [ctypes.c_void_p(matrix.data_ptr()) for matrix in (a, b, c)]
+    pointer = [ctypes.c_void_p(address_of(matrix)) for matrix in (a, b, c)]
     gemm = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 13)(gemm_address(torch.float32))
     return partial(
         gemm, plain, plain, columns, rows, depth, factor, pointer[1], columns, pointer[0], depth, keep, pointer[2],

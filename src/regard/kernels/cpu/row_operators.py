@@ -7,11 +7,13 @@ from torch import Tensor
 from torch.library import Library, register_autograd
 
 from regard.kernels.cpu import kernels
+from regard.kernels.cpu.fields import address_of
 from regard.kernels.cpu.launch import launch, named_arguments
 from regard.kernels.cpu.second_derivative import refuse_second_derivative
 from regard.kernels.cpu.sizes import ceil_div
 from regard.kernels.cpu.uncompiled import uncompiled
 from regard.kernels.kinds import ENTMAX, ENTMAX15, SPARSEMAX
+from regard.transforms import in_memory
 
 ROWS_OF_TASK = 1 << 15
 """Numbers of one task's rows, about."""
@@ -32,9 +34,9 @@ def _launch(given: Tensor, output: Tensor, gradient: Tensor | None, alpha: float
         queries=rows,
         keys=keys,
         block=block,
-        query=given.data_ptr(),
-        output=output.data_ptr(),
-        grad_output=0 if gradient is None else gradient.data_ptr(),
+        query=address_of(given),
+        output=address_of(output),
+        grad_output=address_of(gradient),
         alpha=alpha,
     )
     kind = {2.0: SPARSEMAX, 1.5: ENTMAX15}.get(alpha, ENTMAX)
@@ -42,7 +44,7 @@ def _launch(given: Tensor, output: Tensor, gradient: Tensor | None, alpha: float
 
 
 def _entmax(scores: Tensor, alpha: float) -> Tensor:
-    scores = scores.contiguous()
+    scores = in_memory(scores).contiguous()
     weights = torch.empty_like(scores)
     if scores.numel():
         _launch(scores, weights, None, alpha)
@@ -50,7 +52,7 @@ def _entmax(scores: Tensor, alpha: float) -> Tensor:
 
 
 def _entmax_backward(gradient: Tensor, weights: Tensor, alpha: float) -> Tensor:
-    gradient, weights = gradient.contiguous(), weights.contiguous()
+    gradient, weights = in_memory(gradient).contiguous(), in_memory(weights).contiguous()
     output = torch.empty_like(gradient)
     if gradient.numel():
         _launch(weights, output, gradient, alpha)

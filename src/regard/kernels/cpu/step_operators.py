@@ -6,14 +6,16 @@ import torch
 from torch import Tensor
 
 from regard.kernels.cpu import kernels
+from regard.kernels.cpu.fields import address_of
 from regard.kernels.cpu.kernel_inputs import KernelInputs
 from regard.kernels.cpu.launch import fill_arguments, launch
 from regard.kernels.cpu.sizes import even_length
+from regard.transforms import in_memory
 
 
 def step(inputs: KernelInputs) -> tuple[Tensor, Tensor]:
     """Output and weights before dropout of a step."""
-    query = inputs.query.contiguous()
+    query = in_memory(inputs.query).contiguous()
     inputs = inputs._replace(query=query)
     batch, heads, queries, _ = query.shape
     output = query.new_empty(batch, heads, queries, inputs.value.shape[3])
@@ -22,9 +24,9 @@ def step(inputs: KernelInputs) -> tuple[Tensor, Tensor]:
     record = fill_arguments(
         inputs,
         inputs.block,
-        output=output.data_ptr(),
-        statistics=statistics.data_ptr(),
-        returned_weights=weights.data_ptr(),
+        output=address_of(output),
+        statistics=address_of(statistics),
+        returned_weights=address_of(weights),
     )
     kernel, tasks = kernels.forward(inputs)
     launch(kernel, record, tasks, inputs.work)
@@ -68,23 +70,23 @@ def step_gradients(
         grad_output, grad_weights: gradients of its results.
         sums: of an additive score's memory, unfilled: this step's terms are written there. None: `add_steps` gets them.
     """
-    grad_output = grad_output.contiguous()
-    grad_weights = None if grad_weights is None else grad_weights.contiguous()
-    query = inputs.query.contiguous()
+    grad_output = in_memory(grad_output).contiguous()
+    grad_weights = None if grad_weights is None else in_memory(grad_weights).contiguous()
+    query = in_memory(inputs.query).contiguous()
     inputs = inputs._replace(query=query)
     grad_query, grad_score = torch.empty_like(query), torch.empty_like(weights)
     mixed = torch.empty_like(weights) if inputs.dropout else weights
     record = fill_arguments(
         inputs,
         query.shape[2],
-        returned_weights=weights.data_ptr(),
-        mixed_weights=mixed.data_ptr(),
-        grad_output=grad_output.data_ptr(),
-        grad_weights=0 if grad_weights is None else grad_weights.data_ptr(),
-        grad_query=grad_query.data_ptr(),
-        grad_score=grad_score.data_ptr(),
-        grad_key=0 if sums is None else sums.key.data_ptr(),
-        grad_weight=0 if sums is None else sums.weight.data_ptr(),
+        returned_weights=address_of(weights),
+        mixed_weights=address_of(mixed),
+        grad_output=address_of(grad_output),
+        grad_weights=address_of(grad_weights),
+        grad_query=address_of(grad_query),
+        grad_score=address_of(grad_score),
+        grad_key=0 if sums is None else address_of(sums.key),
+        grad_weight=0 if sums is None else address_of(sums.weight),
     )
     launch(
         kernels.step_backward(inputs),
@@ -103,12 +105,12 @@ def add_steps(inputs: KernelInputs, grad_score: Tensor, sums: MemorySums) -> Non
         grad_score: ``[batch, 1, queries, keys]``.
         sums: of an additive score's memory.
     """
-    query, grad_score = inputs.query.contiguous(), grad_score.contiguous()
+    query, grad_score = in_memory(inputs.query).contiguous(), in_memory(grad_score).contiguous()
     inputs = inputs._replace(query=query, start=None, stop=None, mask=None)
     record = fill_arguments(
         inputs,
-        grad_score=grad_score.data_ptr(),
-        grad_key=sums.key.data_ptr(),
-        grad_weight=sums.weight.data_ptr(),
+        grad_score=address_of(grad_score),
+        grad_key=address_of(sums.key),
+        grad_weight=address_of(sums.weight),
     )
     launch(kernels.keys_backward(query.dtype), record, query.shape[0], 2.0 * inputs.work)

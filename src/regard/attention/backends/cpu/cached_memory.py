@@ -25,7 +25,7 @@ from regard.masks import Keep
 from regard.scores import Additive, Dot, ScaledDot, Score
 from regard.scores.score import TanhSum
 from regard.shapes import Grid
-from regard.transforms import active_transform, has_data
+from regard.transforms import active_transform, has_data, in_memory
 from regard.versions import Versions
 
 if TYPE_CHECKING:
@@ -187,6 +187,7 @@ def with_mask(inputs: KernelInputs, mask: Tensor | None) -> KernelInputs:
     """The inputs with what a mask ``[batch, keys]`` leaves visible: a few runs, or one and the mask with its holes."""
     if mask is None:
         return inputs
+    mask = in_memory(mask)
     keys = mask.shape[1]
     count = mask.sum(dim=1)
     bits = mask.view(torch.uint8)

@@ -17,7 +17,7 @@ from regard.kernels.cpu.packed_call import PackedCall, Sequences
 from regard.kernels.cpu.second_derivative import refuse_batched_gradients, refuse_second_derivative
 from regard.normalizers.softmax import safe_softmax
 from regard.shapes import side_by_side
-from regard.transforms import can_branch_on, lie_in_memory
+from regard.transforms import can_branch_on, in_memory, lie_in_memory
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class _Attend(torch.autograd.Function):
         products = ctx.saved_tensors
         query, key, value = side_by_side(products, ctx.widths)
         if can_branch_on(grad_output):
-            grad_output = grad_output.resolve_neg()
+            grad_output = in_memory(grad_output)
         if torch.is_grad_enabled() or not lie_in_memory(grad_output):
             # A gradient of the gradient may be wanted, or a batch of gradients; or a kernel cannot read this one.
             found = gradients_by_operations(ctx.call, query, key, value, grad_output)

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from regard.attention.backends.cpu.lowering import kernel_inputs, with_heads_as_rows
 from regard.attention.problem import Problem
+from regard.kernels.cpu.fields import address_of
 from regard.scores.score import TanhSum
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ class RepeatedCall(NamedTuple):
         inputs = with_heads_as_rows(inputs)
         taken = {name: tensor for name, tensor in inputs._asdict().items() if isinstance(tensor, Tensor)}
         as_given = taken.keys() == given.keys() and all(
-            tensor.data_ptr() == given[name].data_ptr() for name, tensor in taken.items()
+            address_of(tensor) == address_of(given[name]) for name, tensor in taken.items()
         )
         if not as_given or problem.dropout or operators.readable(inputs) is not inputs:
             return None
@@ -96,14 +97,14 @@ class RepeatedCall(NamedTuple):
         """
         output, scratch = query.new_empty(self.output), query.new_empty(sum(self.scratch.values()))
         filled = {
-            "query": query.data_ptr(),
-            "key": key.data_ptr(),
-            "value": value.data_ptr(),
-            "output": output.data_ptr(),
+            "query": address_of(query),
+            "key": address_of(key),
+            "value": address_of(value),
+            "output": address_of(output),
         }
         if weight is not None:
-            filled["weight"] = weight.data_ptr()
-        address = scratch.data_ptr()
+            filled["weight"] = address_of(weight)
+        address = address_of(scratch)
         for name, numbers in self.scratch.items():
             filled[name] = address
             address += numbers * scratch.element_size()

@@ -16,6 +16,7 @@ from regard.attention.backends.cpu.lowering import kernel_inputs, obstacle
 from regard.attention.problem import Problem
 from regard.attention.readings import Readings
 from regard.kernels.availability import why_missing
+from regard.kernels.cpu.fields import address_of
 from regard.kernels.cpu.reading_options import READINGS, ReadingOptions, sum_of_chunks
 from regard.kernels.cpu.sizes import ceil_div
 
@@ -101,7 +102,7 @@ class RepeatedReading:
         from regard.kernels.cpu.launch import TRANSPOSED_NUMBERS, KeptLaunch, Transposition
 
         inputs, grid = kernel_inputs(problem), problem.grid
-        as_given = inputs.query is problem.query and inputs.key.data_ptr() == problem.key.data_ptr()
+        as_given = inputs.query is problem.query and address_of(inputs.key) == address_of(problem.key)
         if not as_given or operators.readable(inputs) is not inputs or read.top_k > grid.keys:
             return None
         if inputs.query.dtype != torch.float32 or inputs.weight is not None or inputs.bias is not None:
@@ -146,7 +147,7 @@ class RepeatedReading:
         self._used += 1
         address = self._address + self._bytes * place
         keys = self.initial.new_empty(self.transposed) if self.transposed else None
-        tensors = query.data_ptr(), key.data_ptr(), 0 if keys is None else keys.data_ptr()
+        tensors = address_of(query), address_of(key), address_of(keys)
         for launch, of_tensors, of_readings in self._places:
             record = array("q", launch.record)
             for at, tensor in of_tensors:
@@ -159,7 +160,7 @@ class RepeatedReading:
     def _make_room(self, calls: int) -> None:
         """Take memory for the readings of further calls."""
         self._memory = self.initial.expand(calls, -1).clone(memory_format=torch.contiguous_format)
-        self._address, self._room, self._used = self._memory.data_ptr(), calls, 0
+        self._address, self._room, self._used = address_of(self._memory), calls, 0
 
     def named(self, memory: Tensor, place: int) -> dict[str, Tensor]:
         """The readings that `take` gave, as in `regard.Observed`, in memory of their own."""
