@@ -3,7 +3,8 @@
 from collections.abc import Callable
 
 import torch
-from torch import Tensor, nn as torch_nn
+from torch import Tensor
+from torch import nn as torch_nn
 
 from regard import models, nn, normalizers, positions, scores
 from regard.models.speech.sound_classifier import SoundClassifier, SoundClassifierConfig
@@ -117,7 +118,10 @@ MODELS: dict[str, Callable[[], torch_nn.Module]] = {
 }  # type: ignore[arg-type]
 
 PARTS: dict[str, Callable[[], torch_nn.Module]] = {
-    **{f"score {name}": lambda name=name: scores.create(name, DIM, DIM) for name in ("dot", "cosine", "additive", "mlp")},
+    **{
+        f"score {name}": lambda name=name: scores.create(name, DIM, DIM)
+        for name in ("dot", "cosine", "additive", "mlp")
+    },
     "SoftCap": lambda: scores.SoftCap("scaled_dot", 3.0),
     "Modified": lambda: scores.Modified("dot", lambda score, *where: score),
     "Custom": lambda: scores.Custom(lambda query, key: query @ key.mT),

@@ -131,7 +131,12 @@ class _OpenSpan:
 
 def _first(length: int) -> range:
     """The positions of an axis of this length."""
-    return _OpenSpan(0, length) if isinstance(length, torch.SymInt) else range(length)  # type: ignore[return-value]
+    return _OpenSpan(0, length) if is_open(length) else range(length)  # type: ignore[return-value]
+
+
+def is_open(length: int) -> bool:
+    """Whether a compiler or an exporter may leave a length open, so that nothing may be decided by it."""
+    return isinstance(length, torch.SymInt) or torch.compiler.is_compiling()
 
 
 def span_length(span: range) -> int:
@@ -142,7 +147,7 @@ def span_length(span: range) -> int:
 def without_appended(grid: Grid, appended: int) -> Grid:
     """The part of a tile that has the given keys, in the problem without the appended ones, which come last."""
     keys, span = grid.keys - appended, grid.key_span
-    if isinstance(keys, torch.SymInt):  # then the tile is the whole problem
+    if is_open(keys):  # then the tile is the whole problem
         return replace(grid, keys=keys, key_span=_first(keys))
     return replace(grid, keys=keys, key_span=range(min(span.start, keys), min(span.stop, keys)))
 

@@ -50,7 +50,9 @@ def test_a_value_that_is_passed_to_two_layers_is_two_parts(name):
     mine = {id(part) for _, part in parts(first)} | {id(part) for value in given.values() for _, part in parts(value)}
     shared = [part_name for part_name, part in parts(second) if id(part) in mine]
     # A local window has a tensor, and a function may have a state: these are the user's.
-    assert shared == {"local": ["normalizer", "normalizer.normalizer"], "function": ["normalizer.function"]}.get(name, [])
+    assert shared == {"local": ["normalizer", "normalizer.normalizer"], "function": ["normalizer.function"]}.get(
+        name, []
+    )
 
 
 def test_mode_hooks_and_tags_stay_with_their_layer():

@@ -71,9 +71,7 @@ def _marked_layer(padded: Tensor, lengths: Tensor, weights: Sequence[Tensor]) ->
     return joined, *(torch.stack(tensors) for tensors in zip(*states, strict=True))
 
 
-def _marked_direction(
-    weights: Sequence[Tensor], data: Tensor, padding: Tensor, lengths: Tensor
-) -> tuple[Tensor, ...]:
+def _marked_direction(weights: Sequence[Tensor], data: Tensor, padding: Tensor, lengths: Tensor) -> tuple[Tensor, ...]:
     """The outputs of one direction, and each row's last states."""
     input_weight, *others = weights
     size = others[0].shape[1]

@@ -17,11 +17,13 @@ from regard.scores import Additive, Score, own_score
 from regard.scores.additive import create_weight
 from regard.scores.names import Scoring
 from regard.shapes import accurate, check_floating
+from regard.transforms import exportable
 
 POOLING_SCORES = ("additive", "concat", "cosine", "distance", "dot", "general", "mlp", "scaled_dot")
 """The names of scores that `AttentionPooling` makes; those of location need a query that moves."""
 
 
+@exportable
 class Pooled(NamedTuple):
     """The output of `AttentionPooling`.
 
