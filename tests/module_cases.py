@@ -1,4 +1,4 @@
-"""Every public module of regard, small: how it is made, and what it is called with for a batch of some size and length."""
+"""Every public module of regard, small: how it is made, and what it is called with."""
 
 from collections.abc import Callable
 
@@ -184,7 +184,7 @@ def inputs_of(name: str, batch: int = 3, length: int = 5) -> tuple[Tensor, ...]:
         return (numbers(batch, 3, 4 * length, 29),)
     if name.endswith("Captioner"):
         return images, torch.arange(batch), words(length), lengths
-    sounds, sound_lengths = numbers(batch, 4 * length, WIDTH), lengths_of(batch, 4 * length)
+    sounds, sound_lengths = numbers(batch, 8 * length, WIDTH), lengths_of(batch, 8 * length)
     if name.startswith("SoundClassifier"):
         return sounds, sound_lengths
     return sounds, sound_lengths, words(length), lengths

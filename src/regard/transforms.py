@@ -35,8 +35,8 @@ def has_data(tensor: Tensor) -> bool:
     """Whether the numbers of ``tensor`` can be read now, so that Python may decide by them.
 
     False for tensors on ``meta`` and fake tensors, for tensors that a transform of ``torch.func`` wraps (``vmap``,
-    ``grad``, ``jvp``), and for all tensors while ``torch.compile``, ``torch.export``, ``torch.jit.trace`` or ``make_fx``
-    traces.
+    ``grad``, ``jvp``), and for all tensors while ``torch.compile``, ``torch.export``, ``torch.jit.trace`` or
+    ``make_fx`` traces.
     """
     if torch.compiler.is_compiling() or _is_tracing():
         return False

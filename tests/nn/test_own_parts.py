@@ -1,4 +1,4 @@
-"""Every module owns its parts: no module object stands in two instances, nor twice in one, but where that is documented."""
+"""Every module owns its parts: no module object stands in two instances, nor twice in one."""
 
 import copy
 
@@ -63,7 +63,9 @@ def test_mode_hooks_and_tags_stay_with_their_layer():
         part.register_forward_hook(lambda *_: None)
         part.qconfig = "first"
     for part in (*second.modules(), *third.modules(), normalizers.softmax):
-        assert part.training and not part._forward_hooks and not hasattr(part, "qconfig")
+        assert part.training
+        assert not part._forward_hooks
+        assert not hasattr(part, "qconfig")
 
 
 def test_what_a_user_shares_is_shared():
