@@ -1,9 +1,10 @@
-"""Every public module of regard, small: how it is made, and what it is called with for a batch of some size and length."""
+"""Every public module of regard, small: how it is made, and what it is called with."""
 
 from collections.abc import Callable
 
 import torch
-from torch import Tensor, nn as torch_nn
+from torch import Tensor
+from torch import nn as torch_nn
 
 from regard import models, nn, normalizers, positions, scores
 from regard.models.speech.sound_classifier import SoundClassifier, SoundClassifierConfig
@@ -117,7 +118,10 @@ MODELS: dict[str, Callable[[], torch_nn.Module]] = {
 }  # type: ignore[arg-type]
 
 PARTS: dict[str, Callable[[], torch_nn.Module]] = {
-    **{f"score {name}": lambda name=name: scores.create(name, DIM, DIM) for name in ("dot", "cosine", "additive", "mlp")},
+    **{
+        f"score {name}": lambda name=name: scores.create(name, DIM, DIM)
+        for name in ("dot", "cosine", "additive", "mlp")
+    },
     "SoftCap": lambda: scores.SoftCap("scaled_dot", 3.0),
     "Modified": lambda: scores.Modified("dot", lambda score, *where: score),
     "Custom": lambda: scores.Custom(lambda query, key: query @ key.mT),
@@ -180,7 +184,7 @@ def inputs_of(name: str, batch: int = 3, length: int = 5) -> tuple[Tensor, ...]:
         return (numbers(batch, 3, 4 * length, 29),)
     if name.endswith("Captioner"):
         return images, torch.arange(batch), words(length), lengths
-    sounds, sound_lengths = numbers(batch, 4 * length, WIDTH), lengths_of(batch, 4 * length)
+    sounds, sound_lengths = numbers(batch, 8 * length, WIDTH), lengths_of(batch, 8 * length)
     if name.startswith("SoundClassifier"):
         return sounds, sound_lengths
     return sounds, sound_lengths, words(length), lengths

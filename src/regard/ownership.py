@@ -11,8 +11,8 @@ Part = TypeVar("Part", bound=nn.Module)
 def own_copy(part: Part) -> Part:
     """A copy for one owner, with hooks, mode and attributes of its own; the part itself if it is the user's.
 
-    The user's are parts with parameters or buffers, which several owners may be meant to share, and those whose class is
-    not of regard. A function or a generator that a part holds stays the same object.
+    The user's are parts with parameters or buffers, which several owners may be meant to share, and those whose class
+    is not of regard. A function or a generator that a part holds stays the same object.
 
     Args:
         part: a score, a normalizer, a bias or a position.

@@ -12,20 +12,24 @@ value_dim   features of a value and of the output
 ==========  ==================================================
 """
 
+import inspect
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 from numbers import Integral
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from regard.axes import Float
-from regard.errors import ArgumentError, KindError, ShapeError
+from regard.errors import ArgumentError, KindError, ShapeError, UnknownNameError
 
 POSITION_LIMIT = 2**61
 """The largest magnitude of an offset or a distance: a position plus both of them is still an int64."""
+
+SIZE_LIMIT = 2**31 - 1
+"""The largest size of a module."""
 
 _STRIDED = torch.strided
 _FLOATING = frozenset({torch.float16, torch.bfloat16, torch.float32, torch.float64})
@@ -131,7 +135,12 @@ class _OpenSpan:
 
 def _first(length: int) -> range:
     """The positions of an axis of this length."""
-    return _OpenSpan(0, length) if isinstance(length, torch.SymInt) else range(length)  # type: ignore[return-value]
+    return _OpenSpan(0, length) if is_open(length) else range(length)  # type: ignore[return-value]
+
+
+def is_open(length: int) -> bool:
+    """Whether a compiler or an exporter may leave a length open, so that nothing may be decided by it."""
+    return isinstance(length, torch.SymInt) or torch.compiler.is_compiling()
 
 
 def span_length(span: range) -> int:
@@ -142,7 +151,7 @@ def span_length(span: range) -> int:
 def without_appended(grid: Grid, appended: int) -> Grid:
     """The part of a tile that has the given keys, in the problem without the appended ones, which come last."""
     keys, span = grid.keys - appended, grid.key_span
-    if isinstance(keys, torch.SymInt):  # then the tile is the whole problem
+    if is_open(keys):  # then the tile is the whole problem
         return replace(grid, keys=keys, key_span=_first(keys))
     return replace(grid, keys=keys, key_span=range(min(span.start, keys), min(span.stop, keys)))
 
@@ -253,6 +262,60 @@ def whole_number(name: str, value: object, low: int | None = None, high: int | N
     if high is not None and number > high:
         raise ArgumentError(f"{name} must be at most {high}; it is {shown}")
     return number
+
+
+def size(name: str, value: object, low: int = 1) -> int:
+    """The value as the size of a module, an integer from ``low`` to `SIZE_LIMIT`; raises as `whole_number`."""
+    return whole_number(name, value, low, SIZE_LIMIT)
+
+
+def check_arguments(name: str, function: Callable[..., object], number: int) -> None:
+    """Raise KindError if a function, or a module, cannot be called with so many tensors; some cannot be asked."""
+    called = function.forward if isinstance(function, nn.Module) else function
+    try:
+        signature = inspect.signature(called)
+    except (TypeError, ValueError):
+        return
+    try:
+        signature.bind(*[None] * number)
+    except TypeError as error:
+        raise KindError(f"{name} must take {number} tensors; {function!r} does not: {error}") from None
+
+
+def check_sizes(**sizes: object) -> None:
+    """Raise KindError or ArgumentError unless each of these is the `size` of a module."""
+    for name, value in sizes.items():
+        size(name, value)
+
+
+def flag(name: str, value: object) -> bool:
+    """The value, if it is True or False; else KindError."""
+    if not isinstance(value, bool):
+        raise KindError(f"{name} must be True or False; it is {_with_type(value)}")
+    return value
+
+
+def check_factory(device: object, dtype: object) -> None:
+    """Raise KindError or ArgumentError unless parameters can be made on this device and in this dtype; None: any."""
+    if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype in _FLOATING):
+        raise KindError(f"dtype must be float16, bfloat16, float32 or float64; it is {dtype!r}")
+    if device is None:
+        return
+    if isinstance(device, bool) or not isinstance(device, (str, int, torch.device)):
+        raise KindError(f"device must be a torch.device or its name; it is {_with_type(device)}")
+    try:
+        torch.device(device)
+    except RuntimeError:
+        raise ArgumentError(f"device must be one of PyTorch's; it is {device!r}") from None
+
+
+def known_name(name: str, value: object, known: Collection[str]) -> str:
+    """The value, if it is one of the known names; KindError if it is no text, UnknownNameError if it is another."""
+    if not isinstance(value, str):
+        raise KindError(f"{name} must be one of {', '.join(known)}; it is {_with_type(value)}")
+    if value not in known:
+        raise UnknownNameError(name, value, known)
+    return value
 
 
 def positive_number(name: str, value: object) -> float:

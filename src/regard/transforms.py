@@ -4,6 +4,8 @@ Compilers, exporters, fake and meta tensors have no numbers; ``torch.func`` tran
 gradients need calculations made of differentiable operations, whose course depends on no number.
 """
 
+from typing import TypeVar
+
 import torch
 from torch import Tensor
 from torch._C import _dispatch_tls_is_dispatch_key_included as _is_included
@@ -14,18 +16,27 @@ from torch._subclasses.functional_tensor import FunctionalTensor
 from torch.autograd import forward_ad
 from torch.fx.experimental.proxy_tensor import get_proxy_mode
 from torch.nn import Parameter
+from torch.utils._pytree import _register_namedtuple
+
+Named = TypeVar("Named", bound=type)
 
 _BATCHED = torch._C._dispatch_key_parse("Batched")
 _BATCHING = torch._C._dispatch_key_parse("VmapMode")
 """All calculations with batched gradients are made under this key; ``torch.func`` has its own stack."""
 
 
+def exportable(kind: Named) -> Named:
+    """A decorator of a named tuple: programs of ``torch.export`` that return one can be saved."""
+    _register_namedtuple(kind, serialized_type_name=f"{kind.__module__}.{kind.__qualname__}")
+    return kind
+
+
 def has_data(tensor: Tensor) -> bool:
     """Whether the numbers of ``tensor`` can be read now, so that Python may decide by them.
 
     False for tensors on ``meta`` and fake tensors, for tensors that a transform of ``torch.func`` wraps (``vmap``,
-    ``grad``, ``jvp``), and for all tensors while ``torch.compile``, ``torch.export``, ``torch.jit.trace`` or ``make_fx``
-    traces.
+    ``grad``, ``jvp``), and for all tensors while ``torch.compile``, ``torch.export``, ``torch.jit.trace`` or
+    ``make_fx`` traces.
     """
     if torch.compiler.is_compiling() or _is_tracing():
         return False

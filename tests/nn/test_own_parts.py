@@ -1,4 +1,4 @@
-"""Every module owns its parts: no module object stands in two instances, nor twice in one, but where that is documented."""
+"""Every module owns its parts: no module object stands in two instances, nor twice in one."""
 
 import copy
 
@@ -50,7 +50,9 @@ def test_a_value_that_is_passed_to_two_layers_is_two_parts(name):
     mine = {id(part) for _, part in parts(first)} | {id(part) for value in given.values() for _, part in parts(value)}
     shared = [part_name for part_name, part in parts(second) if id(part) in mine]
     # A local window has a tensor, and a function may have a state: these are the user's.
-    assert shared == {"local": ["normalizer", "normalizer.normalizer"], "function": ["normalizer.function"]}.get(name, [])
+    assert shared == {"local": ["normalizer", "normalizer.normalizer"], "function": ["normalizer.function"]}.get(
+        name, []
+    )
 
 
 def test_mode_hooks_and_tags_stay_with_their_layer():
@@ -61,7 +63,9 @@ def test_mode_hooks_and_tags_stay_with_their_layer():
         part.register_forward_hook(lambda *_: None)
         part.qconfig = "first"
     for part in (*second.modules(), *third.modules(), normalizers.softmax):
-        assert part.training and not part._forward_hooks and not hasattr(part, "qconfig")
+        assert part.training
+        assert not part._forward_hooks
+        assert not hasattr(part, "qconfig")
 
 
 def test_what_a_user_shares_is_shared():

@@ -10,6 +10,7 @@ from regard.attention.backends.tiled.backend import Tiled
 from regard.attention.problem import Problem
 from regard.attention.rules import RULES, Rule
 from regard.errors import ArgumentError, BackendError, KindError, UnknownNameError
+from regard.shapes import known_name
 
 
 @dataclass(frozen=True)
@@ -86,6 +87,13 @@ def unregister_backend(name: str) -> None:
         raise UnknownNameError("backend", name, BACKENDS)
     del BACKENDS[name]
     RULES.pop(name, None)
+
+
+def check_backend(name: str) -> str:
+    """The name, if it is ``auto`` or that of a backend; else KindError or UnknownNameError."""
+    if name != "auto":
+        known_name("backend", name, BACKENDS)
+    return name
 
 
 def choose(problem: Problem, name: str) -> Backend:

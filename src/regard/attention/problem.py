@@ -13,7 +13,7 @@ from regard.masks import Mask
 from regard.normalizers.normalizer import Normalizer
 from regard.normalizers.row_primitive import RowPrimitive
 from regard.scores.score import Prepared, Score
-from regard.shapes import Grid
+from regard.shapes import Grid, is_open
 from regard.summaries import record_summary
 from regard.versions import Versions
 
@@ -91,9 +91,8 @@ class Problem:
     def hiding_mask(self) -> Mask | None:
         """The mask; None where it is known to hide nothing, as a causal one from the last query."""
         if self._hides is None:
-            # Lengths that an exporter leaves open decide nothing.
-            is_open = isinstance(self.pairs, torch.SymInt)
-            self._hides = self.mask is not None and (is_open or not self.mask.hides_nothing(self.grid))
+            mask = self.mask
+            self._hides = mask is not None and (is_open(self.pairs) or not mask.hides_nothing(self.grid))
         return self.mask if self._hides else None
 
     @property

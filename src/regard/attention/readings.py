@@ -13,7 +13,7 @@ from regard.errors import ArgumentError, KindError, ShapeError
 from regard.masks.mask import Mask
 from regard.shapes import Grid, check_integers, kind_of, whole_number
 from regard.summaries import record_html, record_summary, value_summary
-from regard.transforms import has_data
+from regard.transforms import exportable, has_data
 
 
 @dataclass(frozen=True)
@@ -50,6 +50,7 @@ class Readings:
         return f"Readings({', '.join(shown)})"
 
 
+@exportable
 class Observed(NamedTuple):
     """The output, and one field for each reading; None where it was not asked for. Readings carry no gradient.
 

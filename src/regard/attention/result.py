@@ -5,8 +5,10 @@ from typing import NamedTuple
 from torch import Tensor
 
 from regard.summaries import record_html, record_summary
+from regard.transforms import exportable
 
 
+@exportable
 class Attended(NamedTuple):
     """Output and weights, both differentiable.
 

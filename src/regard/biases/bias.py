@@ -82,6 +82,7 @@ class TensorBias(Bias):
 
     def __init__(self, tensor: Tensor):
         super().__init__()
+        _check_tensor(tensor)
         self.tensor = tensor
 
     def check(self, query: Tensor, grid: Grid) -> None:
@@ -174,7 +175,7 @@ def as_bias(value: object) -> Bias | None:
 
 def _check_tensor(tensor: Tensor) -> None:
     """Raise KindError unless a tensor given as ``bias=`` is dense and holds numbers that scores can be computed in."""
-    if tensor.dtype == torch.bool:
+    if isinstance(tensor, Tensor) and tensor.dtype == torch.bool:
         raise KindError("bias must hold floating-point numbers; it holds torch.bool (a bool tensor belongs in mask=)")
     check_floating("bias", tensor)
 

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from regard.biases.diagonal_bias import DiagonalBias
 from regard.biases.diagonals import relative_positions
 from regard.errors import ArgumentError, ShapeError
-from regard.shapes import Grid, check_device, whole_number
+from regard.shapes import Grid, check_device, flag, whole_number
 
 
 class RelativeBias(DiagonalBias):
@@ -36,6 +36,7 @@ class RelativeBias(DiagonalBias):
 
     def __init__(self, heads: int, buckets: int = 32, max_distance: int = 128, bidirectional: bool = True):
         super().__init__()
+        flag("bidirectional", bidirectional)
         self.heads = whole_number("heads", heads, low=1)
         self.buckets = whole_number("buckets", buckets, low=4 if bidirectional else 2)
         if bidirectional and buckets % 2:

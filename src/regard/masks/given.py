@@ -10,7 +10,7 @@ from regard.axes import Bool
 from regard.errors import KindError
 from regard.masks.mask import Mask, Not
 from regard.masks.spans import RUNS_LIMIT, Spans
-from regard.shapes import Grid, check_broadcast, check_dense, check_device, kind_of
+from regard.shapes import Grid, check_arguments, check_broadcast, check_dense, check_device, kind_of
 from regard.transforms import has_data
 
 MaskFunction = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
@@ -25,6 +25,7 @@ class Where(Mask):
             raise KindError(
                 f"where needs a function (batch, head, query_index, key_index) -> bool; got {kind_of(function)}"
             )
+        check_arguments("fn", function, 4)
         self.function = function
 
     def check(self, grid: Grid) -> None:

@@ -35,8 +35,8 @@ def run_sequences(rnn: nn.LSTM | nn.GRU, padded: Tensor, lengths: Tensor) -> tup
         lengths: integers ``[batch]``; a row must have a step, so an empty one gets one.
 
     Returns:
-        the outputs of the top layer ``[batch, steps, directions · hidden_size]``, 0 after the end of a row, and the last
-        states, each ``[layers · directions, batch, hidden_size]``.
+        the outputs of the top layer ``[batch, steps, directions · hidden_size]``, 0 after the end of a row, and the
+        last states, each ``[layers · directions, batch, hidden_size]``.
     """
     lengths = lengths.clamp(min=1)
     if not has_data(lengths) or active_transform() is not None:

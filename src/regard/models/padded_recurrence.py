@@ -1,7 +1,7 @@
 """LSTM and GRU layers over padded rows of different lengths, without a look at the lengths.
 
-A compiler or an exporter records an operator for each layer. Elsewhere (``torch.jit.trace``, transforms of ``torch.func``,
-tensors without numbers) a layer is made of PyTorch's own operations.
+A compiler or an exporter records an operator for each layer. Elsewhere (``torch.jit.trace``, transforms of
+``torch.func``, tensors without numbers) a layer is made of PyTorch's own operations.
 """
 
 from collections.abc import Sequence
@@ -29,8 +29,8 @@ def run_padded(rnn: nn.LSTM | nn.GRU, padded: Tensor, lengths: Tensor) -> tuple[
         lengths: integers ``[batch]``, from 1 to ``steps``.
 
     Returns:
-        the outputs of the top layer ``[batch, steps, directions · hidden_size]``, 0 after the end of a row, and the last
-        states, each ``[layers · directions, batch, hidden_size]``.
+        the outputs of the top layer ``[batch, steps, directions · hidden_size]``, 0 after the end of a row, and the
+        last states, each ``[layers · directions, batch, hidden_size]``.
     """
     if replaces_autocast(padded):
         with torch.autocast(padded.device.type, enabled=False):
@@ -54,8 +54,9 @@ def _run(rnn: nn.LSTM | nn.GRU, data: Tensor, lengths: Tensor) -> tuple[Tensor, 
 def _marked_layer(padded: Tensor, lengths: Tensor, weights: Sequence[Tensor]) -> tuple[Tensor, ...]:
     """`recurrent_layer` by PyTorch's operations on padded rows.
 
-    One more feature of the input marks padding. It closes the input gate and opens the forget gate (of a GRU: the update
-    gate), so that the state stays as it was after the row's last step. The other direction reads each row reversed.
+    One more feature of the input marks padding. It closes the input gate and opens the forget gate (of a GRU: the
+    update gate), so that the state stays as it was after the row's last step. The other direction reads each row
+    reversed.
     """
     time = torch.arange(padded.shape[1], device=padded.device)
     padding = time >= lengths[:, None]
@@ -71,9 +72,7 @@ def _marked_layer(padded: Tensor, lengths: Tensor, weights: Sequence[Tensor]) ->
     return joined, *(torch.stack(tensors) for tensors in zip(*states, strict=True))
 
 
-def _marked_direction(
-    weights: Sequence[Tensor], data: Tensor, padding: Tensor, lengths: Tensor
-) -> tuple[Tensor, ...]:
+def _marked_direction(weights: Sequence[Tensor], data: Tensor, padding: Tensor, lengths: Tensor) -> tuple[Tensor, ...]:
     """The outputs of one direction, and each row's last states."""
     input_weight, *others = weights
     size = others[0].shape[1]

@@ -49,7 +49,7 @@ def _is_lstm(weights: Sequence[Tensor]) -> bool:
 
 def _run(padded: Tensor, lengths: Tensor, weights: Sequence[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
     data, sizes, order, places = pack_padded_sequence(padded, lengths.cpu(), batch_first=True, enforce_sorted=False)
-    assert order is not None and places is not None
+    assert places is not None
     is_lstm, directions = _is_lstm(weights), len(weights) // 4
     first = data.new_zeros(directions, padded.shape[0], weights[1].shape[1])
     run, state = (torch.lstm, (first, first)) if is_lstm else (torch.gru, first)

@@ -14,6 +14,7 @@ from regard.models.encoders import RecurrentEncoder
 from regard.models.token_input import POSITIONS, TokenInput, relative_position
 from regard.models.translator import token_embedding
 from regard.nn import AttentionPooling, Dropout, LayerConfig, TransformerEncoder
+from regard.transforms import exportable
 
 ENCODERS = ("none", "lstm", "gru", "transformer")
 POOLINGS = ("attention", "mean", "max")
@@ -109,6 +110,7 @@ class TextClassifierConfig:
         return self.embedding_dim if self.encoder == "none" else self.hidden_dim
 
 
+@exportable
 class Classified(NamedTuple):
     """The output of a `TextClassifier`.
 

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from regard import masks
 from regard.attention import Attended, Plan, Problem
 from regard.attention.memory import CachedMemory
-from regard.attention.planner import BACKENDS, make_plan
+from regard.attention.planner import BACKENDS, check_backend, make_plan
 from regard.attention.validation import check_dropout
 from regard.attention.verbs import BackendName, Normalizing, run
 from regard.biases import Bias, as_bias
@@ -51,7 +51,7 @@ class Attention(nn.Module):
         self.score = own_score(score)
         self.normalizer = own_normalizer(normalizer)
         self.dropout = check_dropout(dropout)
-        self.backend: BackendName = backend
+        self.backend: BackendName = check_backend(backend)
 
     @classmethod
     def create(

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from regard import masks, scores
 from regard.attention.execution import autocasts
+from regard.attention.planner import check_backend
 from regard.attention.validation import check_dropout, validate
 from regard.attention.verbs import BackendName, Normalizing, run
 from regard.errors import ArgumentError, ShapeError, UnknownNameError
@@ -16,12 +17,14 @@ from regard.normalizers import own_normalizer
 from regard.scores import Additive, Score, own_score
 from regard.scores.additive import create_weight
 from regard.scores.names import Scoring
-from regard.shapes import accurate, check_floating
+from regard.shapes import accurate, check_floating, size
+from regard.transforms import exportable
 
 POOLING_SCORES = ("additive", "concat", "cosine", "distance", "dot", "general", "mlp", "scaled_dot")
 """The names of scores that `AttentionPooling` makes; those of location need a query that moves."""
 
 
+@exportable
 class Pooled(NamedTuple):
     """The output of `AttentionPooling`.
 
@@ -75,9 +78,9 @@ class AttentionPooling(nn.Module):
         backend: BackendName = "auto",
     ):
         super().__init__()
-        for name, size in (("dim", dim), ("heads", heads), ("score_dim", score_dim)):
-            if size is not None and size < 1:
-                raise ArgumentError(f"{name} must be at least 1; it is {size}")
+        for name, value in (("dim", dim), ("heads", heads), ("score_dim", score_dim)):
+            if value is not None or name != "score_dim":
+                size(name, value)
         self.dim, self.heads = dim, heads
         self.score = _score(score, dim, heads, score_dim)
         if score == "additive":
@@ -88,7 +91,7 @@ class AttentionPooling(nn.Module):
         self.query = nn.Parameter(query)
         self.normalizer = own_normalizer(normalizer)
         self.dropout = check_dropout(dropout)
-        self.backend: BackendName = backend
+        self.backend: BackendName = check_backend(backend)
 
     def forward(self, annotations: Tensor, lengths: Tensor | None = None, *, need_weights: bool = False) -> Pooled:
         """Pool the annotations of each sequence.

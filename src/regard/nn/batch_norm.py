@@ -1,7 +1,11 @@
 """Batch normalization of feature maps that may have one value for each channel."""
 
+from typing import Any
+
 from torch import Tensor, nn
 from torch.nn import functional as F
+
+from regard.shapes import size
 
 
 class BatchNorm2d(nn.BatchNorm2d):
@@ -15,6 +19,9 @@ class BatchNorm2d(nn.BatchNorm2d):
     Args:
         num_features, eps, momentum, affine, track_running_stats: as in `torch.nn.BatchNorm2d`.
     """
+
+    def __init__(self, num_features: int, *args: Any, **options: Any):
+        super().__init__(size("num_features", num_features), *args, **options)
 
     def forward(self, input: Tensor) -> Tensor:
         tracked = self.running_mean is not None and self.running_var is not None

@@ -1,9 +1,13 @@
 """Dropout as a layer."""
 
+from numbers import Real
+
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from regard.errors import ArgumentError, KindError
 from regard.nn.fused_dropout import dropout
+from regard.shapes import flag, kind_of
 
 
 class Dropout(nn.Dropout):
@@ -13,6 +17,13 @@ class Dropout(nn.Dropout):
         p: probability of an element to be set to 0, in [0, 1]; on a CPU rounded to a multiple of 1 / 65,536.
         inplace: as in `torch.nn.Dropout`.
     """
+
+    def __init__(self, p: float = 0.5, inplace: bool = False):
+        if isinstance(p, bool) or not isinstance(p, Real):
+            raise KindError(f"p must be a number; it is {kind_of(p)}")
+        if not 0.0 <= p <= 1.0:  # NaN too
+            raise ArgumentError(f"p must be in [0, 1]; it is {p}")
+        super().__init__(float(p), flag("inplace", inplace))
 
     def forward(self, input: Tensor, *, relu: bool = False, residual: Tensor | None = None) -> Tensor:
         """Drop elements while training.

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.attention import Observed, Readings, attend, observe
+from regard.attention.planner import check_backend
 from regard.attention.verbs import BackendName
 from regard.nn.batch_norm import BatchNorm2d
 from regard.nn.feature_maps import as_feature_map, as_sequence, check_feature_map, reduced_channels
@@ -38,7 +39,7 @@ class PositionAttention(nn.Module):
         super().__init__()
         dim = reduced_channels(channels, reduction, hidden)
         self.channels = channels
-        self.backend: BackendName = backend
+        self.backend: BackendName = check_backend(backend)
         self.query = nn.Conv2d(channels, dim, 1)
         self.key = nn.Conv2d(channels, dim, 1)
         self.value = nn.Conv2d(channels, channels, 1)

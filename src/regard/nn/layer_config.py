@@ -3,13 +3,19 @@
 from dataclasses import dataclass
 
 from regard import scores
+from regard.attention.planner import check_backend
+from regard.attention.validation import check_dropout
 from regard.biases import Bias, RelativeBias, RelativePosition, alibi
-from regard.errors import ArgumentError, UnknownNameError
+from regard.errors import ArgumentError
 from regard.nn.multihead import MultiheadAttention
-from regard.nn.transformer_layers import TransformerDecoderLayer, TransformerEncoderLayer
+from regard.nn.transformer_layers import ACTIVATIONS, TransformerDecoderLayer, TransformerEncoderLayer
+from regard.normalizers import as_normalizer
 from regard.positions import Rotary
+from regard.shapes import flag, known_name, size
 
 RELATIVE_POSITIONS = ("none", "rotary", "alibi", "t5", "shaw")
+LAYER_SCORES = tuple(name for name in scores.NAMES if not name.startswith("location"))
+"""Scores of layers; those of location need a number of keys."""
 SHAW_DISTANCE = 16
 """Largest distance with an own vector (Shaw et al. 2018, section 4.1)."""
 
@@ -50,9 +56,20 @@ class LayerConfig:
     time of about one forward pass."""
 
     def __post_init__(self) -> None:
-        if self.position not in RELATIVE_POSITIONS:
-            raise UnknownNameError("position", self.position, RELATIVE_POSITIONS)
-        if self.dim < 1 or self.heads < 1 or self.dim % self.heads:
+        for name in ("dim", "heads", "feedforward"):
+            size(name, getattr(self, name))
+        size("feedforward_chunk", self.feedforward_chunk, low=0)
+        check_dropout(self.dropout)
+        known_name("activation", self.activation, ACTIVATIONS)
+        known_name("position", self.position, RELATIVE_POSITIONS)
+        known_name("score", self.score, LAYER_SCORES)
+        as_normalizer(self.normalizer)
+        check_backend(self.backend)
+        flag("norm_first", self.norm_first)
+        flag("activation_checkpointing", self.activation_checkpointing)
+        if self.kv_heads is not None and self.heads % size("kv_heads", self.kv_heads):
+            raise ArgumentError(f"kv_heads must divide heads, {self.heads}; it is {self.kv_heads}")
+        if self.dim % self.heads:
             raise ArgumentError(f"heads must divide dim; heads is {self.heads} and dim is {self.dim}")
         if self.position == "rotary" and self.dim // self.heads % 2:
             raise ArgumentError(

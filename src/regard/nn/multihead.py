@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor, nn
 
+from regard.attention.planner import check_backend
 from regard.attention.validation import check_dropout
 from regard.attention.verbs import BackendName, Normalizing, Scoring
 from regard.biases import Bias, as_bias
@@ -14,6 +15,7 @@ from regard.normalizers import own_normalizer
 from regard.ownership import own_copy
 from regard.positions import Rotary
 from regard.scores import own_score
+from regard.shapes import SIZE_LIMIT, check_factory, flag, size
 
 
 class MultiheadAttention(AttentionHeads):
@@ -81,6 +83,20 @@ class MultiheadAttention(AttentionHeads):
         position: Rotary | Bias | None = None,
         backend: BackendName = "auto",
     ):
+        for name, value in (("embed_dim", embed_dim), ("num_heads", num_heads), ("kv_heads", kv_heads)):
+            if value is not None or name != "kv_heads":
+                size(name, value, low=-SIZE_LIMIT)
+        for name, value in (("kdim", kdim), ("vdim", vdim)):
+            if value is not None:
+                size(name, value)
+        for name, value in (
+            ("bias", bias),
+            ("add_bias_kv", add_bias_kv),
+            ("add_zero_attn", add_zero_attn),
+            ("batch_first", batch_first),
+        ):
+            flag(name, value)
+        check_factory(device, dtype)
         if embed_dim <= 0 or num_heads <= 0 or embed_dim % num_heads:
             raise ArgumentError(
                 f"num_heads must divide embed_dim, both positive; embed_dim is {embed_dim} and num_heads is {num_heads}"
@@ -98,7 +114,7 @@ class MultiheadAttention(AttentionHeads):
         self.score = own_score(score)
         self.normalizer = own_normalizer(normalizer)
         self.position = None if position is None else own_copy(position)
-        self.backend: BackendName = backend
+        self.backend: BackendName = check_backend(backend)
         self.register_forward_pre_hook(_require_forward)
         if kv_heads != num_heads:
             self._create_grouped_parameters(device, dtype)

@@ -7,10 +7,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from regard.attention import Observed, Readings, attend, observe
+from regard.attention.planner import check_backend
 from regard.attention.verbs import BackendName
-from regard.errors import ArgumentError, UnknownNameError
+from regard.errors import ArgumentError
 from regard.nn.feature_maps import as_feature_map, as_sequence, check_feature_map, reduced_channels
-from regard.shapes import accurate, whole_number
+from regard.shapes import accurate, flag, known_name, whole_number
 
 Pairwise = Literal["embedded_gaussian", "gaussian", "dot", "concatenation"]
 PAIRWISE = ("embedded_gaussian", "gaussian", "dot", "concatenation")
@@ -61,13 +62,12 @@ class NonLocal(nn.Module):
         backend: BackendName = "auto",
     ):
         super().__init__()
-        if pairwise not in PAIRWISE:
-            raise UnknownNameError("pairwise function", pairwise, PAIRWISE)
+        known_name("pairwise", pairwise, PAIRWISE)
         self.channels = channels
         self.hidden = reduced_channels(channels, 2, hidden)
         self.pairwise = pairwise
         self.subsample = whole_number("subsample", subsample, 1)
-        self.backend: BackendName = backend
+        self.backend: BackendName = check_backend(backend)
         embeds = pairwise != "gaussian"
         self.query = nn.Conv2d(channels, self.hidden, 1) if embeds else nn.Identity()
         self.key = nn.Conv2d(channels, self.hidden, 1) if embeds else nn.Identity()
@@ -76,7 +76,7 @@ class NonLocal(nn.Module):
         self.weight = nn.Parameter(torch.empty(2 * self.hidden)) if pairwise == "concatenation" else None
         if self.weight is not None:
             nn.init.normal_(self.weight, std=self.hidden**-0.5)
-        if zero:
+        if flag("zero", zero):
             nn.init.zeros_(self.output.weight)
             if self.output.bias is not None:
                 nn.init.zeros_(self.output.bias)

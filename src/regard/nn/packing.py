@@ -12,7 +12,7 @@ from regard.errors import ArgumentError, ShapeError
 from regard.kernels.cpu.packed_call import Sequences
 from regard.masks import Mask
 from regard.masks.batch_integers import Integers
-from regard.shapes import check_integers
+from regard.shapes import check_integers, whole_number
 from regard.transforms import active_transform, has_data
 
 
@@ -45,6 +45,7 @@ class Packing:
 
     def __init__(self, lengths: Tensor, length: int):
         check_integers("lengths", lengths)
+        length = whole_number("length", length, 0)
         if lengths.dim() != 1:
             raise ShapeError(f"lengths must be [batch]; it has shape {list(lengths.shape)}")
         if not _may_read(lengths):

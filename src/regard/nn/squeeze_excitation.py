@@ -3,6 +3,7 @@
 from torch import Tensor, nn
 
 from regard.nn.feature_maps import check_feature_map, reduced_channels
+from regard.shapes import flag
 
 
 class SqueezeExcitation(nn.Module):
@@ -30,6 +31,7 @@ class SqueezeExcitation(nn.Module):
     def __init__(self, channels: int, reduction: int = 16, *, hidden: int | None = None, bias: bool = False):
         super().__init__()
         units = reduced_channels(channels, reduction, hidden)
+        flag("bias", bias)
         self.channels = channels
         self.reduce = nn.Linear(channels, units, bias=bias)
         self.expand = nn.Linear(units, channels, bias=bias)

@@ -6,12 +6,16 @@ from typing import NamedTuple, cast
 from torch import Tensor, nn
 
 from regard import masks
-from regard.errors import ArgumentError
+from regard.errors import ArgumentError, KindError
 from regard.masks import Mask
 from regard.nn.key_values import KeyValueCache, KeyValues
 from regard.nn.layer_config import LayerConfig
 from regard.nn.packing import Packing, packing_of, without_padding
 from regard.nn.transformer_layers import TransformerDecoderLayer, TransformerEncoderLayer
+from regard.shapes import flag, kind_of, whole_number
+
+LAYERS_LIMIT = 10_000
+"""Layers of a new stack."""
 
 
 class TransformerEncoder(nn.Module):
@@ -24,8 +28,9 @@ class TransformerEncoder(nn.Module):
 
     def __init__(self, layers: Sequence[TransformerEncoderLayer], norm: bool = True):
         super().__init__()
+        dim = _dim(layers, TransformerEncoderLayer)
         self.layers = nn.ModuleList(layers)
-        self.norm = nn.LayerNorm(_dim(layers)) if norm else None
+        self.norm = nn.LayerNorm(dim) if flag("norm", norm) else None
 
     @classmethod
     def create(
@@ -38,8 +43,9 @@ class TransformerEncoder(nn.Module):
             config: how they are made; None: with the defaults.
             bidirectional: as in `LayerConfig.encoder_layer`.
         """
-        config = config or LayerConfig()
-        return cls([config.encoder_layer(bidirectional) for _ in range(_count(layers))])
+        config = _checked(config)
+        flag("bidirectional", bidirectional)
+        return cls([config.encoder_layer(bidirectional) for _ in range(_count("layers", layers))])
 
     def forward(self, input: Tensor, lengths: Tensor | None = None, mask: Mask | None = None) -> Tensor:
         """Run the stack on a padded batch.
@@ -111,8 +117,9 @@ class TransformerDecoder(nn.Module):
 
     def __init__(self, layers: Sequence[TransformerDecoderLayer], norm: bool = True):
         super().__init__()
+        dim = _dim(layers, TransformerDecoderLayer)
         self.layers = nn.ModuleList(layers)
-        self.norm = nn.LayerNorm(_dim(layers)) if norm else None
+        self.norm = nn.LayerNorm(dim) if flag("norm", norm) else None
 
     @classmethod
     def create(cls, layers: int = 6, config: LayerConfig | None = None) -> "TransformerDecoder":
@@ -122,8 +129,8 @@ class TransformerDecoder(nn.Module):
             layers: their number.
             config: how they are made; None: with the defaults.
         """
-        config = config or LayerConfig()
-        return cls([config.decoder_layer() for _ in range(_count(layers))])
+        config = _checked(config)
+        return cls([config.decoder_layer() for _ in range(_count("layers", layers))])
 
     def forward(
         self,
@@ -226,6 +233,12 @@ class Transformer(nn.Module):
 
     def __init__(self, encoder: TransformerEncoder, decoder: TransformerDecoder):
         super().__init__()
+        for name, stack, kind in (("encoder", encoder, TransformerEncoder), ("decoder", decoder, TransformerDecoder)):
+            if not isinstance(stack, kind):
+                raise KindError(
+                    f"{name} must be a regard.nn.{kind.__name__}; it is {kind_of(stack)}. For sizes, as those of "
+                    "torch.nn.Transformer, write Transformer.create(6, 6, LayerConfig(dim=512, heads=8))"
+                )
         self.encoder = encoder
         self.decoder = decoder
 
@@ -234,6 +247,8 @@ class Transformer(nn.Module):
         cls, encoder_layers: int = 6, decoder_layers: int = 6, config: LayerConfig | None = None
     ) -> "Transformer":
         """A Transformer of new layers; ``config`` says how they are made."""
+        _count("encoder_layers", encoder_layers)
+        _count("decoder_layers", decoder_layers)
         return cls(TransformerEncoder.create(encoder_layers, config), TransformerDecoder.create(decoder_layers, config))
 
     def forward(
@@ -268,13 +283,30 @@ def _causal(input: Tensor) -> Mask | None:
     return masks.causal() if input.shape[1] > 1 else None
 
 
-def _dim(layers: Sequence[TransformerEncoderLayer] | Sequence[TransformerDecoderLayer]) -> int:
-    if not layers:
+def _dim(layers: object, kind: type[TransformerEncoderLayer] | type[TransformerDecoderLayer]) -> int:
+    """Features of the layers of a stack, if they are a sequence of such layers."""
+    if not isinstance(layers, (Sequence, nn.ModuleList)) or isinstance(layers, str):
+        raise KindError(
+            f"layers must be a sequence of regard.nn.{kind.__name__}; it is {kind_of(layers)}. For a number of new "
+            f"layers, write {kind.__name__.removesuffix('Layer')}.create(6, LayerConfig(dim=512, heads=8))"
+        )
+    if not len(layers):
         raise ArgumentError("layers must hold at least one layer; it is empty")
-    return layers[0].self_attn.embed_dim
+    dims = set()
+    for number, layer in enumerate(layers):
+        if not isinstance(layer, kind):
+            raise KindError(f"layers[{number}] must be a regard.nn.{kind.__name__}; it is {kind_of(layer)}")
+        dims.add(layer.self_attn.embed_dim)
+    if len(dims) > 1:
+        raise ArgumentError(f"layers must all have one dim; they have {sorted(dims)}")
+    return dims.pop()
 
 
-def _count(layers: int) -> int:
-    if layers < 1:
-        raise ArgumentError(f"layers must be at least 1; it is {layers}")
-    return layers
+def _count(name: str, layers: int) -> int:
+    return whole_number(name, layers, 1, LAYERS_LIMIT)
+
+
+def _checked(config: LayerConfig | None) -> LayerConfig:
+    if config is not None and not isinstance(config, LayerConfig):
+        raise KindError(f"config must be a LayerConfig or None; it is {kind_of(config)}")
+    return config or LayerConfig()

@@ -6,7 +6,8 @@ from typing import NamedTuple, ParamSpec, TypeVar
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from regard.errors import ArgumentError, UnknownNameError
+from regard.attention.validation import check_dropout
+from regard.errors import ArgumentError, KindError
 from regard.masks import Mask
 from regard.nn.dropout import Dropout
 from regard.nn.key_values import KeyValueCache, KeyValues, PackedProducts
@@ -15,7 +16,7 @@ from regard.nn.multihead import MultiheadAttention
 from regard.nn.packed_attention import attend_packed
 from regard.nn.packing import Packing, packing_of, without_padding
 from regard.nn.recomputation import in_chunks, recomputed
-from regard.shapes import side_by_side
+from regard.shapes import flag, kind_of, known_name, side_by_side, size
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -49,6 +50,15 @@ class DecoderRows(NamedTuple):
     weights: Tensor | None
 
 
+def check_attention(name: str, attention: object) -> None:
+    """Raise KindError unless a layer can use this as one of its attentions."""
+    if not isinstance(attention, MultiheadAttention):
+        raise KindError(
+            f"{name} must be a regard.nn.MultiheadAttention; it is {kind_of(attention)}. For sizes, as those of "
+            "torch.nn, write LayerConfig(dim=..., heads=..., feedforward=...).encoder_layer(), or decoder_layer()"
+        )
+
+
 class TransformerLayer(nn.Module):
     """What encoder and decoder layers share: self-attention and the feedforward network.
 
@@ -76,12 +86,18 @@ class TransformerLayer(nn.Module):
         activation_checkpointing: bool,
     ):
         super().__init__()
-        if feedforward < 1:
-            raise ArgumentError(f"feedforward must be at least 1; it is {feedforward}")
-        if feedforward_chunk < 0:
-            raise ArgumentError(f"feedforward_chunk must be at least 0; it is {feedforward_chunk}")
-        if activation not in ACTIVATIONS:
-            raise UnknownNameError("activation", activation, ACTIVATIONS)
+        check_attention("attention", attention)
+        if not attention.kdim == attention.vdim == attention.embed_dim:
+            raise ArgumentError(
+                f"attention must have keys and values of embed_dim features, {attention.embed_dim}; kdim is "
+                f"{attention.kdim} and vdim is {attention.vdim}"
+            )
+        size("feedforward", feedforward)
+        size("feedforward_chunk", feedforward_chunk, low=0)
+        known_name("activation", activation, ACTIVATIONS)
+        flag("norm_first", norm_first)
+        flag("activation_checkpointing", activation_checkpointing)
+        check_dropout(dropout)
         dim = attention.embed_dim
         self.norm_first = norm_first
         self.activation = activation
@@ -233,6 +249,13 @@ class TransformerDecoderLayer(TransformerLayer):
         super().__init__(
             attention, feedforward, dropout, activation, norm_first, feedforward_chunk, activation_checkpointing
         )
+        check_attention("cross_attention", cross_attention)
+        if cross_attention.embed_dim != attention.embed_dim or cross_attention.kdim != cross_attention.vdim:
+            raise ArgumentError(
+                f"cross_attention must have attention's embed_dim, {attention.embed_dim}, and one dim of keys and "
+                f"values; its embed_dim is {cross_attention.embed_dim}, kdim {cross_attention.kdim}, vdim "
+                f"{cross_attention.vdim}"
+            )
         self.multihead_attn = cross_attention
         self.norm3 = nn.LayerNorm(attention.embed_dim)
 

@@ -33,7 +33,7 @@ class Custom(Normalizer):
 
     def __init__(self, function: Callable[[Tensor], Tensor]):
         super().__init__()
-        if not callable(function):
+        if not callable(function) or isinstance(function, type):
             raise KindError(f"a normalizer's function must be callable; it is a {type(function).__name__}")
         self.function = function
 

@@ -74,7 +74,7 @@ def as_normalizer(value: object) -> Normalizer:
         raise UnknownNameError("normalizer", value, {*_NAMED, *_CONSTRUCTORS})
     if isinstance(value, type) and issubclass(value, Normalizer):
         raise KindError(f"normalizer must be an instance; got the class {value.__name__}: call it first")
-    if not callable(value):
+    if not callable(value) or isinstance(value, type):
         raise KindError(
             f"normalizer must be a Normalizer, a name or a function of scores; it is a {type(value).__name__}"
         )

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from regard.errors import ArgumentError
 from regard.positions.index import check_features
 from regard.positions.sinusoidal import Sinusoidal
-from regard.shapes import accurate, whole_number
+from regard.shapes import accurate, flag, whole_number
 
 
 class Rotary(nn.Module):
@@ -33,7 +33,7 @@ class Rotary(nn.Module):
         self.dim = whole_number("dim", dim, low=2)
         if self.dim % 2:
             raise ArgumentError(f"dim must be even (features are rotated in pairs); it is {dim}")
-        self.interleaved = interleaved
+        self.interleaved = flag("interleaved", interleaved)
         self.waves = Sinusoidal(self.dim, base)
 
     def forward(self, input: Tensor, offset: int | Tensor = 0) -> Tensor:

@@ -9,7 +9,7 @@ from regard.axes import Float
 from regard.errors import KindError, ShapeError
 from regard.scores.score import Prepared, Score, TanhSum
 from regard.scores.weights import check_device, check_dim, check_heads, hold, project
-from regard.shapes import accurate
+from regard.shapes import accurate, check_sizes
 
 
 class Additive(Score):
@@ -70,6 +70,7 @@ class Additive(Score):
         Its arguments are those of `create`; the matrix is initialised as the one ``[dim, query_dim + key_dim]`` that
         it is.
         """
+        check_sizes(query_dim=query_dim, key_dim=key_dim, dim=dim)
         matrix = nn.init.xavier_uniform_(torch.empty(dim, query_dim + key_dim))
         projections = []
         for half in matrix.split([query_dim, key_dim], dim=1):
@@ -123,12 +124,14 @@ def check_projection(name: str, projection: object, weight: Tensor) -> nn.Linear
 
 def create_weight(dim: int, heads: int | None = None) -> nn.Parameter:
     """A new weight vector of tanh units, uniform in ±1/√dim; one for each head if there are heads."""
+    check_sizes(dim=dim, heads=1 if heads is None else heads)
     bound = 1.0 / math.sqrt(dim)
     return nn.Parameter(torch.empty((dim,) if heads is None else (heads, dim)).uniform_(-bound, bound))
 
 
 def create_projections(query_dim: int, key_dim: int, dim: int) -> tuple[nn.Linear, nn.Linear]:
     """New projections of queries and of keys. One bias is enough for a sum: the keys' has it, starting at 0."""
+    check_sizes(query_dim=query_dim, key_dim=key_dim, dim=dim)
     query_projection, key_projection = nn.Linear(query_dim, dim, bias=False), nn.Linear(key_dim, dim)
     for projection in (query_projection, key_projection):
         nn.init.xavier_uniform_(projection.weight)

@@ -8,7 +8,7 @@ from regard.axes import Float
 from regard.errors import ArgumentError, KindError
 from regard.scores.score import Pairwise, Prepared, Score
 from regard.scores.weights import in_dtype_of
-from regard.shapes import accurate
+from regard.shapes import accurate, check_arguments
 
 
 class Custom(Score):
@@ -36,6 +36,7 @@ class Custom(Score):
         super().__init__()
         if isinstance(function, type) or not callable(function):
             raise KindError(f"function must be a callable (query, key) -> scores; it is {function!r}")
+        check_arguments("function", function, 2)
         if isinstance(width, bool) or not isinstance(width, int):
             raise KindError(f"width must be an integer; it is a {type(width).__name__}")
         if width < 1:

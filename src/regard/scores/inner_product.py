@@ -10,7 +10,7 @@ from regard.axes import Float
 from regard.errors import ArgumentError, KindError, ShapeError
 from regard.scores.score import InnerProduct, Prepared, Score, check_same_dim
 from regard.scores.weights import check_device, check_dim, check_heads, hold
-from regard.shapes import accurate, check_broadcast
+from regard.shapes import accurate, check_broadcast, check_sizes, positive_number, size
 from regard.summaries import parameter_summary
 from regard.transforms import has_data
 
@@ -124,6 +124,9 @@ class Cosine(Score):
             heads: how many heads have a temperature each.
             temperature: where learning starts.
         """
+        if heads is not None:
+            size("heads", heads)
+        temperature = positive_number("temperature", temperature)
         return cls(nn.Parameter(torch.full(() if heads is None else (heads, 1, 1), temperature)))
 
     def check(self, query: Tensor, key: Tensor) -> None:
@@ -173,6 +176,7 @@ class General(Score):
     @classmethod
     def create(cls, query_dim: int, key_dim: int, heads: int | None = None) -> "General":
         """A trainable one, each head's matrix initialised after Glorot & Bengio 2010, equation 16."""
+        check_sizes(query_dim=query_dim, key_dim=key_dim, heads=1 if heads is None else heads)
         weight = torch.empty(1 if heads is None else heads, query_dim, key_dim)
         for matrix in weight:
             nn.init.xavier_uniform_(matrix)

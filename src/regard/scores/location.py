@@ -11,7 +11,7 @@ from regard.errors import ArgumentError, KindError, ShapeError
 from regard.scores.additive import Additive, create_projections, create_weight
 from regard.scores.score import InnerProduct, Prepared, Score
 from regard.scores.weights import check_device, check_dim, hold, project
-from regard.shapes import accurate, check_floating, spread_heads
+from regard.shapes import SIZE_LIMIT, accurate, check_floating, check_sizes, size, spread_heads
 
 
 class Location(Score):
@@ -41,6 +41,7 @@ class Location(Score):
     @classmethod
     def create(cls, query_dim: int, max_keys: int) -> "Location":
         """A trainable one for up to ``max_keys`` keys."""
+        check_sizes(query_dim=query_dim, max_keys=max_keys)
         return cls(nn.Parameter(nn.init.xavier_uniform_(torch.empty(max_keys, query_dim))))
 
     def check(self, query: Tensor, key: Tensor) -> None:
@@ -138,6 +139,8 @@ class LocationAware(Additive):
             channels: filters over the earlier weights.
             kernel_size: keys that each filter sees; odd.
         """
+        check_sizes(query_dim=query_dim, key_dim=key_dim, dim=dim, channels=channels)
+        size("kernel_size", kernel_size, low=-SIZE_LIMIT)
         if kernel_size < 1 or kernel_size % 2 == 0:
             raise ArgumentError(f"kernel_size must be odd and above 0; it is {kernel_size}")
         convolution = nn.Conv1d(1, channels, kernel_size, padding="same", bias=False)

@@ -9,7 +9,7 @@ from regard.axes import Float
 from regard.errors import KindError, ShapeError
 from regard.scores.score import Pairwise, Prepared, ReluSum, Score, TanhSum
 from regard.scores.weights import check_device, in_dtype_of
-from regard.shapes import accurate
+from regard.shapes import accurate, check_sizes, kind_of, size
 
 
 class MLP(Score):
@@ -58,10 +58,15 @@ class MLP(Score):
             hidden: units of each hidden layer, first to last; none at all is a linear score.
             activation: makes what follows each hidden layer, e.g. `nn.ReLU`.
         """
+        check_sizes(query_dim=query_dim, key_dim=key_dim)
+        if not isinstance(hidden, Sequence) or isinstance(hidden, (str, bytes)):
+            raise KindError(f"hidden must be a sequence of integers; it is {kind_of(hidden)}")
+        if not callable(activation):
+            raise KindError(f"activation must make a module, as nn.Tanh does; it is {kind_of(activation)}")
         layers: list[nn.Module] = []
         width = query_dim + key_dim
         for units in hidden:
-            layers += [_linear(width, units), activation()]
+            layers += [_linear(width, size("each entry of hidden", units)), _activation(activation)]
             width = units
         return cls(nn.Sequential(*layers, _linear(width, 1)))
 
@@ -140,6 +145,16 @@ def _tanh_sum(query: Tensor, key: Tensor, last: nn.Linear) -> Prepared:
         query, key = nn.functional.pad(query, (0, 1), value=large), nn.functional.pad(key, (0, 1), value=large)
         weight = torch.cat([weight, last.bias.to(query.dtype)])
     return Prepared(query, key, TanhSum(weight))
+
+
+def _activation(make: Callable[[], nn.Module]) -> nn.Module:
+    try:
+        made = make()
+    except TypeError:
+        made = None
+    if not isinstance(made, nn.Module):
+        raise KindError(f"activation must make a module without arguments, as nn.Tanh does; it is {make!r}")
+    return made
 
 
 def _linear(inputs: int, outputs: int) -> nn.Linear:

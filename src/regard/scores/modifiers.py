@@ -11,7 +11,7 @@ from regard.axes import Float
 from regard.errors import ArgumentError, KindError, ShapeError
 from regard.scores.names import Scoring, own_score
 from regard.scores.score import Cap, Modifier, Prepared, Score
-from regard.shapes import Grid, accurate
+from regard.shapes import Grid, accurate, check_arguments
 
 ScoreFunction = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
 """``(score, batch, head, query_index, key_index) -> score``."""
@@ -114,6 +114,7 @@ class Modified(Wrapper):
         super().__init__(score)
         if isinstance(fn, type) or not callable(fn):
             raise KindError(f"fn must be a callable (score, batch, head, query_index, key_index); it is {fn!r}")
+        check_arguments("fn", fn, 5)
         self.fn = fn
 
     @property

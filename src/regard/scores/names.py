@@ -13,6 +13,7 @@ from regard.scores.inner_product import Cosine, Dot, General, ScaledDot
 from regard.scores.location import Location, LocationAware
 from regard.scores.mlp import MLP
 from regard.scores.score import Score
+from regard.shapes import check_sizes, known_name
 
 Scoring = Score | str | Callable[[Tensor, Tensor], Tensor]
 """What may be given where a score is wanted."""
@@ -125,8 +126,8 @@ def create(
     """
     sizes = {"dim": dim, "heads": heads, "max_keys": max_keys, "channels": channels, "kernel_size": kernel_size}
     for size_name, size in {"query_dim": query_dim, "key_dim": key_dim, **sizes}.items():
-        if size is not None and size < 1:
-            raise ArgumentError(f"{size_name} must be at least 1; it is {size}")
+        if size is not None:
+            check_sizes(**{size_name: size})
     _check_taken(name, {**sizes, "hidden": hidden})
     units = key_dim if dim is None else dim
     if name in READY:
@@ -161,8 +162,7 @@ def create(
 
 def _check_taken(name: str, given: Mapping[str, object]) -> None:
     """Raise unless the score has this name, and takes each of the optional arguments that are not None."""
-    if name not in NAMES:
-        raise UnknownNameError("score", name, NAMES)
+    known_name("score", name, NAMES)
     taken = TAKEN.get(name, ())
     refused = [argument for argument, value in given.items() if value is not None and argument not in taken]
     if refused:

@@ -181,8 +181,8 @@ class BidirectionalLayer(nn.Module):
         """The output, and the last states of both directions, each ``[batch, dim]``."""
         features, lengths = frames
         if self.halves:
-            if features.shape[1] % 2:
-                features = F.pad(features, (0, 0, 0, 1))
+            # Always, as an exporter leaves open whether the number of frames is odd.
+            features = F.pad(features, (0, 0, 0, features.shape[1] % 2))
             features = features.unflatten(1, (-1, 2)).flatten(2)
             lengths = (lengths + 1) // 2
         found, last = run_sequences(self.rnn, features, lengths)

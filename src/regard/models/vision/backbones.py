@@ -174,7 +174,7 @@ class _Tokens(nn.Module):
         network = self.network
         side = network.patch_size
         tokens = network._process_input(images)
-        tokens = torch.cat([network.class_token.expand(len(tokens), -1, -1), tokens], dim=1)
+        tokens = torch.cat([network.class_token.expand(tokens.shape[0], -1, -1), tokens], dim=1)
         patches = network.encoder(tokens)[:, 1:]
         return patches.transpose(1, 2).unflatten(2, (images.shape[2] // side, images.shape[3] // side))
 

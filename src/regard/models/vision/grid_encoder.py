@@ -135,5 +135,5 @@ class GridEncoder(nn.Module):
             )
         features = self.network(self.pixels(images))  # batch dim rows columns
         annotations = self.dropout(features.flatten(2).transpose(1, 2))
-        cells = torch.full((len(images),), annotations.shape[1], device=images.device)
+        cells = torch.full((images.shape[0],), annotations.shape[1], device=images.device)
         return Encoded(annotations, cells, annotations.mean(1))

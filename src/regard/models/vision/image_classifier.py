@@ -11,6 +11,7 @@ from regard.errors import ArgumentError, ShapeError, UnknownNameError
 from regard.models.vision.grid_encoder import GridConfig, GridEncoder
 from regard.models.vision.pixels import PixelInput
 from regard.nn import AttentionPooling, Dropout, LayerConfig, TransformerEncoder
+from regard.transforms import exportable
 
 NETWORKS = ("vit", "cnn")
 POOLINGS = ("cls", "attention", "mean")
@@ -76,6 +77,7 @@ class ImageClassifierConfig(GridConfig):
         )
 
 
+@exportable
 class ClassifiedImages(NamedTuple):
     """The output of an `ImageClassifier`.
 
@@ -133,7 +135,7 @@ class VisionTransformer(nn.Module):
             )
         tokens = self.embedding(patches(self.pixels(images), self.patch))
         if self.class_token is not None:
-            tokens = torch.cat([self.class_token.to(tokens.dtype).expand(len(tokens), 1, -1), tokens], dim=1)
+            tokens = torch.cat([self.class_token.to(tokens.dtype).expand(tokens.shape[0], 1, -1), tokens], dim=1)
         return self.encoder(self.dropout(tokens + self.position))
 
 

@@ -1,0 +1,123 @@
+"""`torch.export` leaves batch and length open, with lengths given: the program is right for all other sizes."""
+
+import subprocess
+import sys
+
+import pytest
+import torch
+from torch import nn as torch_nn
+from torch.export import Dim, ExportedProgram, export
+
+import module_cases
+from module_cases import MODULES, first_output, inputs_of
+
+BATCH = Dim("batch", min=1, max=64)
+SIZES = (3, 5), (1, 7), (2, 2), (6, 11)
+
+
+def exported(name: str, strict: bool = False) -> tuple[torch_nn.Module, ExportedProgram]:
+    """A module in evaluation, and its program for any batch and any length."""
+    torch.manual_seed(1)
+    module = MODULES[name]().eval()
+    inputs, longer, more = inputs_of(name, 3, 5), inputs_of(name, 3, 6), inputs_of(name, 4, 5)
+    axes = []
+    for given, other_length, other_batch in zip(inputs, longer, more, strict=True):
+        of_batch = [axis for axis, size in enumerate(other_batch.shape) if size != given.shape[axis]]
+        of_length = [axis for axis, size in enumerate(other_length.shape) if size != given.shape[axis]]
+        axes.append(dict.fromkeys(of_length, Dim.DYNAMIC) | dict.fromkeys(of_batch, BATCH))
+    return module, export(module, inputs, dynamic_shapes=tuple(axes), strict=strict)
+
+
+NAMES = [
+    *(name for name in module_cases.LAYERS if name != "Attention"),
+    *module_cases.BLOCKS,
+    "AFF",
+    *(name for name in module_cases.MODELS if "Classifier" in name),
+    "LanguageModel",
+]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_program_is_right_for_other_sizes(name):
+    module, program = exported(name)
+    call = program.module()
+    for batch, length in SIZES:
+        if name == "LanguageModel" and length > 10:
+            continue
+        inputs = inputs_of(name, batch, length)
+        with torch.no_grad():
+            torch.testing.assert_close(
+                first_output(call(*inputs)), first_output(module(*inputs)), rtol=1e-4, atol=1e-5, msg=f"{name} {batch}"
+            )
+
+
+@pytest.mark.parametrize("name", ["TransformerDecoder", "TextClassifier lstm"])
+def test_a_strict_program_is_right_for_other_sizes(name):
+    module, program = exported(name, strict=True)
+    for size in SIZES:
+        inputs = inputs_of(name, *size)
+        with torch.no_grad():
+            expected, got = module(*inputs), program.module()(*inputs)
+        torch.testing.assert_close(first_output(got), first_output(expected), rtol=1e-4, atol=1e-5)
+
+
+def test_a_loaded_program_hides_padding(tmp_path):
+    """In a process of its own, whatever stands in the padding, and for a batch of one."""
+    script = tmp_path / "load.py"
+    saved = {}
+    for name in ("Transformer", "TextClassifier gru"):
+        module, program = exported(name)
+        inputs = inputs_of(name, 1, 7)
+        with torch.no_grad():
+            expected = first_output(module(*inputs))
+        path = tmp_path / f"{name.replace(' ', '')}.pt2"
+        torch.export.save(program, path)
+        saved[str(path)] = inputs, expected
+    torch.save(saved, tmp_path / "cases.pt")
+    script.write_text(
+        "import sys, torch, regard.models\n"
+        "for path, (inputs, expected) in torch.load(sys.argv[1]).items():\n"
+        "    got = torch.export.load(path).module()(*inputs)\n"
+        "    got = got if isinstance(got, torch.Tensor) else got[0]\n"
+        "    torch.testing.assert_close(got, expected, rtol=1e-4, atol=1e-5)\n"
+    )
+    subprocess.run([sys.executable, script, tmp_path / "cases.pt"], check=True)
+
+
+@pytest.mark.parametrize("name", ["TransformerEncoder", "TransformerDecoder", "TextClassifier lstm"])
+def test_padding_of_a_program_has_no_effect(name):
+    module, program = exported(name)
+    inputs = inputs_of(name, 2, 7)
+    lengths = [given for given in inputs if given.dim() == 1]
+    spoiled = []
+    for given in inputs:
+        if given.dim() > 1 and given.is_floating_point():
+            length = lengths[len(spoiled)]
+            given = given.masked_fill((torch.arange(given.shape[1]) >= length[:, None])[..., None], torch.nan)
+        spoiled.append(given)
+    with torch.no_grad():
+        got, expected = first_output(program.module()(*spoiled)), first_output(module(*inputs))
+    torch.testing.assert_close(got, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning", "ignore::torch.jit.TracerWarning")
+@pytest.mark.parametrize("name", ["TransformerEncoder", "TransformerDecoder", "TextClassifier lstm", "SoundClassifier"])
+def test_a_traced_program_reads_the_lengths_of_its_call(name):
+    """`torch.jit.trace` bakes no length of the example into its program."""
+    torch.manual_seed(1)
+    module = MODULES[name]().eval()
+
+    class Output(torch_nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.module = module
+
+        def forward(self, *inputs):
+            return first_output(self.module(*inputs))
+
+    traced = torch.jit.trace(Output(), inputs_of(name), check_trace=False)
+    inputs = inputs_of(name)
+    shorter = tuple((given + 1).div(2, rounding_mode="floor") if given.dim() == 1 else given for given in inputs)
+    with torch.no_grad():
+        for call in (inputs, shorter):
+            torch.testing.assert_close(traced(*call), first_output(module(*call)), rtol=1e-4, atol=1e-5)

@@ -1,0 +1,369 @@
+"""Each argument of each public constructor, given what it cannot use: one error of regard, or an object that works."""
+
+import inspect
+import math
+
+import pytest
+import torch
+
+import regard
+from regard import biases, masks, nn, normalizers, positions, scores
+from regard.errors import ArgumentError, KindError, RegardError
+
+WRONG = {
+    "None": None,
+    "string": "x",
+    "empty string": "",
+    "true": True,
+    "negative": -1,
+    "zero": 0,
+    "float": 2.5,
+    "nan": math.nan,
+    "inf": math.inf,
+    "list": [1],
+    "module": torch.nn.Linear(3, 3),
+    "class": torch.nn.Linear,
+    "tensor": torch.randn(2, 3, 5),
+    "integers": torch.tensor([1, 2]),
+    "object": object(),
+    "three": 3,
+}
+AT_CALL = {"tensor", "integers", "list", "three"}
+"""What may be right for another call: that call says what does not fit."""
+
+x = torch.randn(2, 5, 6)
+q = torch.randn(2, 2, 5, 6)
+
+
+def att():
+    return nn.MultiheadAttention(6, 2, batch_first=True)
+
+
+f = torch.randn(2, 4, 5, 6)
+
+
+def call_layer(m):
+    return m(x)
+
+
+def call_f(m):
+    return m(f)
+
+
+def score(s):
+    return regard.attend(q, q, q, score=s)
+
+
+def norm(n):
+    return regard.attend(q, q, q, normalizer=n)
+
+
+def mask(m):
+    return regard.attend(q, q, q, mask=m)
+
+
+def bias(b):
+    return regard.attend(q, q, q, bias=b)
+
+
+def encoder_layer():
+    return nn.LayerConfig(dim=6, heads=2, feedforward=5).encoder_layer()
+
+
+def decoder_layer():
+    return nn.LayerConfig(dim=6, heads=2, feedforward=5).decoder_layer()
+
+
+def dec(m):
+    return m(x, x)
+
+
+CASES = {
+    "nn.MultiheadAttention": (
+        nn.MultiheadAttention,
+        {
+            "embed_dim": 6,
+            "num_heads": 2,
+            "dropout": 0.1,
+            "bias": True,
+            "add_bias_kv": False,
+            "add_zero_attn": False,
+            "kdim": None,
+            "vdim": None,
+            "batch_first": True,
+            "device": None,
+            "dtype": None,
+            "score": "scaled_dot",
+            "normalizer": "softmax",
+            "kv_heads": None,
+            "position": None,
+            "backend": "auto",
+        },
+        lambda m: m(torch.randn(2, 5, m.embed_dim), torch.randn(2, 5, m.kdim), torch.randn(2, 5, m.vdim)),
+    ),
+    "nn.Attention": (
+        nn.Attention,
+        {"score": "scaled_dot", "normalizer": "softmax", "dropout": 0.1, "backend": "auto"},
+        lambda m: m(x[:, 0], x),
+    ),
+    "nn.AttentionPooling": (
+        nn.AttentionPooling,
+        {
+            "dim": 6,
+            "heads": 2,
+            "score": "additive",
+            "score_dim": None,
+            "normalizer": "softmax",
+            "dropout": 0.1,
+            "backend": "auto",
+        },
+        call_layer,
+    ),
+    "nn.TransformerEncoderLayer": (
+        nn.TransformerEncoderLayer,
+        {
+            "attention": att(),
+            "feedforward": 5,
+            "dropout": 0.1,
+            "activation": "relu",
+            "norm_first": False,
+            "feedforward_chunk": 0,
+            "activation_checkpointing": False,
+        },
+        call_layer,
+    ),
+    "nn.TransformerDecoderLayer": (
+        nn.TransformerDecoderLayer,
+        {
+            "attention": att(),
+            "cross_attention": att(),
+            "feedforward": 5,
+            "dropout": 0.1,
+            "activation": "relu",
+            "norm_first": False,
+            "feedforward_chunk": 0,
+            "activation_checkpointing": False,
+        },
+        dec,
+    ),
+    "nn.TransformerEncoder": (nn.TransformerEncoder, {"layers": [encoder_layer()], "norm": True}, call_layer),
+    "nn.TransformerDecoder": (nn.TransformerDecoder, {"layers": [decoder_layer()], "norm": True}, dec),
+    "nn.TransformerEncoder.create": (
+        nn.TransformerEncoder.create,
+        {"layers": 1, "config": nn.LayerConfig(dim=6, heads=2, feedforward=5), "bidirectional": True},
+        call_layer,
+    ),
+    "nn.TransformerDecoder.create": (
+        nn.TransformerDecoder.create,
+        {"layers": 1, "config": nn.LayerConfig(dim=6, heads=2, feedforward=5)},
+        dec,
+    ),
+    "nn.Transformer.create": (
+        nn.Transformer.create,
+        {"encoder_layers": 1, "decoder_layers": 1, "config": nn.LayerConfig(dim=6, heads=2, feedforward=5)},
+        dec,
+    ),
+    "nn.Transformer": (
+        nn.Transformer,
+        {"encoder": nn.TransformerEncoder([encoder_layer()]), "decoder": nn.TransformerDecoder([decoder_layer()])},
+        dec,
+    ),
+    "nn.LayerConfig": (
+        nn.LayerConfig,
+        {
+            "dim": 6,
+            "heads": 2,
+            "feedforward": 5,
+            "dropout": 0.1,
+            "activation": "relu",
+            "norm_first": False,
+            "kv_heads": None,
+            "score": "scaled_dot",
+            "normalizer": "softmax",
+            "position": "none",
+            "backend": "auto",
+            "feedforward_chunk": 0,
+            "activation_checkpointing": False,
+        },
+        lambda c: (c.encoder_layer()(torch.randn(2, 5, c.dim)), c.decoder_layer()),
+    ),
+    "nn.Dropout": (nn.Dropout, {"p": 0.5, "inplace": False}, call_layer),
+    "nn.SqueezeExcitation": (
+        nn.SqueezeExcitation,
+        {"channels": 4, "reduction": 2, "hidden": None, "bias": False},
+        call_f,
+    ),
+    "nn.CBAM": (nn.CBAM, None, call_f),
+    "nn.ChannelGate": (nn.ChannelGate, None, call_f),
+    "nn.SpatialGate": (nn.SpatialGate, None, call_f),
+    "nn.MSCAM": (nn.MSCAM, None, call_f),
+    "nn.AFF": (nn.AFF, None, lambda m: m(f, f)),
+    "nn.IAFF": (nn.IAFF, None, lambda m: m(f, f)),
+    "nn.NonLocal": (nn.NonLocal, None, call_f),
+    "nn.PositionAttention": (nn.PositionAttention, None, call_f),
+    "nn.ChannelAttention": (nn.ChannelAttention, None, call_f),
+    "nn.DualAttention": (nn.DualAttention, None, call_f),
+    "nn.BatchNorm2d": (nn.BatchNorm2d, {"num_features": 4}, lambda m: m(torch.randn(2, m.num_features, 5, 6))),
+    "nn.Packing": (nn.Packing, {"lengths": torch.tensor([5, 3]), "length": 5}, lambda p: p.pad(p.pack(x))),
+    "scores.ScaledDot": (scores.ScaledDot, {"scale": None}, score),
+    "scores.Cosine": (scores.Cosine, {"temperature": 1.0}, score),
+    "scores.Cosine.create": (scores.Cosine.create, {"heads": None}, score),
+    "scores.Distance": (scores.Distance, {"squared": True}, score),
+    "scores.General": (scores.General, {"weight": torch.randn(6, 6)}, score),
+    "scores.General.create": (scores.General.create, {"query_dim": 6, "key_dim": 6, "heads": None}, score),
+    "scores.Additive": (
+        scores.Additive,
+        {"weight": torch.randn(6), "query_projection": None, "key_projection": None},
+        score,
+    ),
+    "scores.Additive.create": (scores.Additive.create, {"query_dim": 6, "key_dim": 6, "dim": 4, "heads": None}, score),
+    "scores.Additive.concat": (scores.Additive.concat, {"query_dim": 6, "key_dim": 6, "dim": 4, "heads": None}, score),
+    "scores.MLP": (scores.MLP, {"network": torch.nn.Linear(12, 1)}, score),
+    "scores.MLP.create": (scores.MLP.create, {"query_dim": 6, "key_dim": 6, "hidden": (4,)}, score),
+    "scores.Location": (scores.Location, {"weight": torch.randn(5, 6)}, score),
+    "scores.Location.create": (scores.Location.create, {"query_dim": 6, "max_keys": 5}, score),
+    "scores.LocationAware.create": (
+        scores.LocationAware.create,
+        {"query_dim": 6, "key_dim": 6, "dim": 4, "heads": None, "channels": 2, "kernel_size": 3},
+        lambda s: score(s.given(torch.rand(2, 5))),
+    ),
+    "scores.SoftCap": (scores.SoftCap, {"score": "dot", "cap": 2.0}, score),
+    "scores.Modified": (scores.Modified, {"score": "dot", "fn": lambda s, *w: s}, score),
+    "scores.Custom": (scores.Custom, {"function": lambda q, k: q @ k.mT, "width": 1}, score),
+    "scores.create": (
+        scores.create,
+        {"name": "additive", "query_dim": 6, "key_dim": 6, "dim": None, "heads": None},
+        score,
+    ),
+    "normalizers.Softmax": (normalizers.Softmax, {"temperature": 1.0}, norm),
+    "normalizers.softmax_with_sink": (normalizers.softmax_with_sink, {"sink": 0.0}, norm),
+    "normalizers.entmax": (normalizers.entmax, {"alpha": 1.5}, norm),
+    "normalizers.hard": (normalizers.hard, {"mode": "argmax", "temperature": 1.0, "generator": None}, norm),
+    "normalizers.Sigmoid": (normalizers.Sigmoid, {"bias": 0.0}, norm),
+    "normalizers.local_gaussian": (
+        normalizers.local_gaussian,
+        {"normalizer": "softmax", "center": torch.zeros(5), "sigma": 1.0},
+        norm,
+    ),
+    "normalizers.Custom": (normalizers.Custom, {"function": lambda s: torch.softmax(s, -1)}, norm),
+    "masks.causal": (masks.causal, {"align": "end", "offset": None}, mask),
+    "masks.window": (masks.window, {"before": None, "after": None, "align": "end", "offset": None}, mask),
+    "masks.lengths": (masks.lengths, {"keys": [5, 3], "queries": None}, mask),
+    "masks.documents": (masks.documents, {"query_ids": torch.zeros(5, dtype=torch.long), "key_ids": None}, mask),
+    "masks.prefix": (masks.prefix, {"n": 2}, mask),
+    "masks.dilated": (masks.dilated, {"step": 2}, mask),
+    "masks.where": (masks.where, {"fn": lambda b, h, i, j: i >= j}, mask),
+    "masks.keep": (masks.keep, {"tensor": torch.ones(5, 5, dtype=torch.bool)}, mask),
+    "masks.ignore": (masks.ignore, {"tensor": torch.ones(5, 5, dtype=torch.bool)}, mask),
+    "biases.alibi": (biases.alibi, {"heads": 2}, bias),
+    "biases.RelativeBias": (
+        biases.RelativeBias,
+        {"heads": 2, "buckets": 8, "max_distance": 16, "bidirectional": True},
+        bias,
+    ),
+    "biases.RelativePosition": (
+        biases.RelativePosition,
+        {"dim": 6, "max_distance": 4, "heads": None, "scale": None},
+        bias,
+    ),
+    "biases.TensorBias": (biases.TensorBias, {"tensor": torch.randn(5, 5)}, bias),
+    "positions.Sinusoidal": (positions.Sinusoidal, {"dim": 6}, lambda p: p(torch.randn(2, 5, p.dim))),
+    "positions.Learned": (positions.Learned, {"max_length": 7, "dim": 6}, lambda p: p(torch.randn(2, 5, p.dim))),
+    "positions.Rotary": (
+        positions.Rotary,
+        {"dim": 6, "base": 100.0, "interleaved": False},
+        lambda p: p(torch.randn(2, 2, 5, p.dim)),
+    ),
+    "regard.Readings": (
+        regard.Readings,
+        {
+            "entropy": True,
+            "peak": False,
+            "top_k": 2,
+            "received": True,
+            "distance": False,
+            "pooled": None,
+            "rows": None,
+            "tile": None,
+            "weights": False,
+        },
+        lambda r: regard.observe(q, q, q, read=r),
+    ),
+}
+
+
+LATER = {("masks.lengths", "negative"), ("masks.prefix", "negative")}
+"""Limits that depend on the problem are checked with it."""
+
+OF_USER = {"normalizer", "network"}
+"""A module that is given as a function is called as it is."""
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_constructor_accepts_nothing_that_it_cannot_use(name):
+    make, valid, use = CASES[name]
+    if valid is None:
+        parameters = inspect.signature(make).parameters
+        valid = {name: 4 if p.default is p.empty else p.default for name, p in parameters.items() if name != "options"}
+    use(make(**valid))
+    for argument in valid:
+        for kind, wrong in WRONG.items():
+            if (argument in OF_USER or name == "normalizers.Custom") and kind == "module":
+                continue
+            if argument == "config" and wrong is None:  # the defaults, of another dim
+                continue
+            what = f"{name}({argument}={wrong!r})"
+            try:
+                made = make(**{**valid, argument: wrong})
+            except RegardError:
+                continue
+            except Exception as error:
+                raise AssertionError(f"{what} raised {error!r}") from error
+            try:
+                use(made)
+            except RegardError as error:
+                if not (kind in AT_CALL or (name, kind) in LATER or name == "regard.Readings"):
+                    raise AssertionError(f"{what} was accepted, and its call refused it: {error}") from error
+            except Exception as error:
+                raise AssertionError(f"{what} was accepted, and its call raised {error!r}") from error
+
+
+@pytest.mark.parametrize(
+    ("make", "line"),
+    [
+        (lambda: nn.Transformer(512, 8), "encoder must be a regard.nn.TransformerEncoder.*Transformer.create"),
+        (lambda: nn.TransformerEncoderLayer(512, 8), "attention must be .*encoder_layer"),
+        (lambda: nn.TransformerDecoderLayer(512, 8), "attention must be .*decoder_layer"),
+        (lambda: nn.TransformerEncoder(encoder_layer(), 6), "layers must be a sequence.*TransformerEncoder.create"),
+        (lambda: nn.TransformerDecoder(decoder_layer(), 6), "layers must be a sequence.*TransformerDecoder.create"),
+        (
+            lambda: nn.TransformerEncoder([encoder_layer(), decoder_layer()]),
+            r"layers\[1\] must be a regard.nn.TransformerEncoderLayer",
+        ),
+        (lambda: nn.TransformerEncoder([torch.nn.TransformerEncoderLayer(6, 2)]), r"layers\[0\] must be a regard"),
+        (lambda: nn.TransformerEncoder.create(6, 512), "config must be a LayerConfig"),
+    ],
+)
+def test_the_constructors_of_torch_get_the_right_line(make, line):
+    with pytest.raises(KindError, match=line):
+        make()
+
+
+def test_parts_that_do_not_fit_each_other_are_refused():
+    wide = nn.LayerConfig(dim=8, heads=2, feedforward=5)
+    for make in (
+        lambda: nn.TransformerEncoder([encoder_layer(), wide.encoder_layer()]),
+        lambda: nn.TransformerDecoderLayer(att(), nn.MultiheadAttention(8, 2)),
+        lambda: nn.TransformerEncoderLayer(nn.MultiheadAttention(6, 2, kdim=5)),
+        lambda: nn.LayerConfig(dim=8, heads=4, kv_heads=3),
+        lambda: nn.LayerConfig(score="location"),
+        lambda: nn.TransformerEncoder([]),
+        lambda: nn.MultiheadAttention(6, 2, device="nowhere"),
+        lambda: nn.Attention(backend="nobody"),
+    ):
+        with pytest.raises(ArgumentError):
+            make()
+
+
+def test_a_layer_list_may_be_a_module_list():
+    assert nn.TransformerEncoder(torch.nn.ModuleList([encoder_layer()]))(x).shape == x.shape
