@@ -26,6 +26,24 @@ def runs(module: nn.Module, forward: Callable[..., Any]) -> bool:
     return type(module).forward is forward and "forward" not in vars(module)
 
 
+def call_with(module: nn.Module, forward: Callable[..., Any], *arguments: Any) -> Any:
+    """Call a module, with its hooks, while another function stands in the place of its ``forward``.
+
+    So hooks see a part that is computed in another way, and the numbers do not depend on whether there are any. Two
+    threads must not call the module at once.
+
+    Args:
+        module: the module, whose class has the ``forward`` (see `runs`).
+        forward: gives what the module's own gives.
+        arguments: of the call.
+    """
+    module.forward = forward
+    try:
+        return module(*arguments)
+    finally:
+        del module.forward
+
+
 def is_observed(module: nn.Module, own_hook: Callable[..., Any] | None = None) -> bool:
     """Whether a call of a module does more than its ``forward``: hooks, its own or global, or its compiled form.
 
