@@ -169,17 +169,17 @@ def _vocabulary(features: Tensor, output: nn.Linear, labels: Tensor, chunk_eleme
     """``log P_vocabulary(label)`` of each row, and the mean of ``log P_vocabulary`` over the vocabulary."""
     rows = max(1, chunk_elements // output.out_features)
     if len(features) <= rows:
-        return _chunk(features, output.weight, output.bias, labels)
+        return _chunk(features, output, labels)
     parts = [
-        recomputed(_chunk)(part, output.weight, output.bias, chosen)
+        recomputed(_chunk)(part, output, chosen)
         for part, chosen in zip(features.split(rows), labels.split(rows), strict=True)
     ]
     chosen, mean = (torch.cat(column) for column in zip(*parts, strict=True))
     return chosen, mean
 
 
-def _chunk(features: Tensor, weight: Tensor, bias: Tensor | None, labels: Tensor) -> tuple[Tensor, Tensor]:
-    logits = F.linear(features, weight, bias)
+def _chunk(features: Tensor, output: nn.Linear, labels: Tensor) -> tuple[Tensor, Tensor]:
+    logits = output(features)
     logits = logits if logits.dtype == torch.float64 else logits.float()
     log_sum = logits.logsumexp(-1)
     return logits.gather(-1, labels[:, None]).squeeze(-1) - log_sum, logits.mean(-1) - log_sum

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from regard import masks
 from regard.errors import ArgumentError, UnknownNameError
 from regard.models.token_input import POSITIONS, TokenInput, layer_config
-from regard.models.vocabulary_loss import vocabulary_loss
+from regard.models.vocabulary_loss import output_loss
 from regard.nn import KeyValueCache, LayerConfig, TransformerEncoder, TransformerEncoderLayer
 from regard.positions import Learned
 
@@ -119,13 +119,7 @@ class LanguageModel(nn.Module):
             label_smoothing: ε in [0, 1].
         """
         labels = tokens[:, 1:]
-        found = vocabulary_loss(
-            self._features(tokens[:, :-1]).flatten(0, 1),
-            self.output.weight,
-            None,
-            labels.flatten(),
-            label_smoothing=label_smoothing,
-        )
+        found = output_loss(self._features(tokens[:, :-1]), self.output, labels, label_smoothing=label_smoothing)
         return LanguageLoss(found.total / labels.numel(), found.nll.view(labels.shape))
 
     def start(self) -> list[KeyValueCache]:

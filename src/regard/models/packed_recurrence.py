@@ -19,9 +19,11 @@ from regard.models.packed_lstm import LSTMDirection
 from regard.models.packed_steps import states_before, steps_of
 from regard.models.padded_recurrence import run_padded
 from regard.models.step_products import replaces_autocast
+from regard.module_calls import call_with, is_observed, runs
 from regard.nn.matrix_products import grad_input, grad_weight, product
 from regard.transforms import active_transform, has_data
 
+LSTM, GRU = nn.LSTM.forward, nn.GRU.forward
 State = tuple[Tensor, ...]
 """``(hidden, cell)`` of an LSTM or ``(hidden,)`` of a GRU, each ``[rows, hidden_size]``."""
 
@@ -59,13 +61,27 @@ def run_packed(rnn: nn.LSTM | nn.GRU, packed: PackedSequence) -> tuple[PackedSeq
     Returns:
         the outputs of the top layer, and the last states: each tensor ``[layers · directions, batch, hidden_size]``.
     """
-    wanted = torch.is_grad_enabled() and packed.data.device.type == "cpu"
-    if not wanted:
+    ours = runs(rnn, LSTM) or runs(rnn, GRU)
+    wanted = ours and torch.is_grad_enabled() and packed.data.device.type == "cpu"
+    if not wanted or rnn._compiled_call_impl is not None:
         if not replaces_autocast(packed.data):
             return _run_as_it_is(rnn, packed)
-        data = packed.data.to(next(rnn.parameters()).dtype)
+        data = packed.data.to(next(rnn.parameters(), packed.data).dtype)
         with torch.autocast(data.device.type, enabled=False):
             return _run_as_it_is(rnn, packed._replace(data=data))
+    if not is_observed(rnn):
+        return _run_fused(rnn, packed)
+
+    def forward(packed: PackedSequence) -> tuple[PackedSequence, Tensor | State]:
+        outputs, last = _run_fused(rnn, packed)
+        return outputs, last if isinstance(rnn, nn.LSTM) else last[0]
+
+    outputs, last = call_with(rnn, forward, packed)
+    return outputs, last if isinstance(last, tuple) else (last,)
+
+
+def _run_fused(rnn: nn.LSTM | nn.GRU, packed: PackedSequence) -> tuple[PackedSequence, State]:
+    """As `run_packed`, by the functions below."""
     run = LSTMDirection if isinstance(rnn, nn.LSTM) else _GRUDirection
     sizes = packed.batch_sizes.tolist()
     data, states = packed.data, []

@@ -16,6 +16,7 @@ from torch.nn import functional as F
 from regard.errors import ShapeError, UnknownNameError
 from regard.models.cell_equations import gru_step, gru_step_gradients, lstm_step, lstm_step_gradients
 from regard.models.step_products import StepProducts, compute_dtype, replaces_autocast
+from regard.module_calls import call_with, is_observed, runs
 from regard.nn.matrix_products import grad_input, product, product_dtype
 
 CELLS = ("lstm", "gru")
@@ -88,6 +89,11 @@ class Unrolled:
         self._cell = _LSTMStep if recurrence.cell == "lstm" else _GRUStep
         self._dropout = recurrence.dropout if recurrence.training else 0.0
         self._size = len(known), recurrence.hidden_dim
+        self._recurrence, self._known = recurrence, known
+        self._runs_own = runs(recurrence.rnn, nn.LSTM.forward) or runs(recurrence.rnn, nn.GRU.forward)
+        if not self._runs_own:
+            # Another module stands in the place of the layers, whose weights are not known.
+            return
         dtype = compute_dtype(known)
         of_products = product_dtype(dtype, known.device)
         width = known.shape[-1]
@@ -132,6 +138,29 @@ class Unrolled:
         for tensor in (tensor for layer in state for tensor in layer):
             if tensor.shape != self._size:
                 raise ShapeError(f"each state must be {list(self._size)}; one is {list(tensor.shape)}")
+        if not self._runs_own or (is_observed(self._recurrence.rnn) and not torch.compiler.is_compiling()):
+            return self._call(time, fed, state)
+        return self._step(time, fed, state)
+
+    def _call(self, time: int, fed: Tensor, state: tuple[LayerState, ...]) -> tuple[Tensor, tuple[LayerState, ...]]:
+        """`step` by a call of the module of the layers, which hooks see."""
+        rnn, lstm = self._recurrence.rnn, self._recurrence.cell == "lstm"
+        input = torch.cat([self._known[:, time], fed.to(self._known.dtype)], dim=-1)[:, None]
+        before = [torch.stack(tensors).to(input.dtype) for tensors in zip(*state, strict=True)]  # each L B H
+        given = tuple(before) if lstm else before[0]
+
+        def forward(changed: Tensor, first: Any = None) -> tuple[Tensor, Any]:
+            if changed is not input or first is not given:
+                return type(rnn).forward(rnn, changed, first)  # pyright: ignore
+            hidden, after = self._step(time, fed, state)
+            last = [torch.stack(tensors) for tensors in zip(*after, strict=True)]
+            return hidden[:, None], tuple(last) if lstm else last[0]
+
+        outputs, last = call_with(rnn, forward, input, given) if self._runs_own else rnn(input, given)
+        tensors = last if lstm else (last,)
+        return outputs[:, 0], tuple(zip(*(tensor.unbind(0) for tensor in tensors), strict=True))
+
+    def _step(self, time: int, fed: Tensor, state: tuple[LayerState, ...]) -> tuple[Tensor, tuple[LayerState, ...]]:
         after = []
         for depth, (layer, before) in enumerate(zip(self._layers, state, strict=True)):
             if depth:

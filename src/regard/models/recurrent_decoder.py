@@ -143,6 +143,10 @@ class RecurrentDecoder(nn.Module, ABC):
             state: the state before the first step.
         """
 
+    def forward(self, tokens: Tensor, state: DecoderState) -> Decoded:
+        """As `decode`, which a decoder defines."""
+        return self.decode(tokens, state)
+
     def step(self, tokens: Tensor, state: DecoderState) -> Step:
         """Run one search step.
 
@@ -150,7 +154,7 @@ class RecurrentDecoder(nn.Module, ABC):
             tokens: ``int64 [rows]``, the last token of each row.
             state: the state before the step.
         """
-        decoded = self.decode(tokens[:, None], state)
+        decoded = self(tokens[:, None], state)
         logits = self.output(decoded.readout[:, 0]).float()
         weights = None if decoded.weights is None else decoded.weights[:, 0]
         return Step(torch.log_softmax(logits, dim=-1), decoded.state, weights)
@@ -164,7 +168,7 @@ class RecurrentDecoder(nn.Module, ABC):
         steps = []
         inputs = tokens[:, 0]
         for time in range(tokens.shape[1]):
-            steps.append(self.decode(inputs[:, None], state))
+            steps.append(self(inputs[:, None], state))
             state = steps[-1].state
             if time + 1 < tokens.shape[1]:
                 with torch.no_grad():

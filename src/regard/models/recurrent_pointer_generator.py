@@ -68,11 +68,11 @@ class RecurrentPointerGenerator(PointerGenerator):
         return self.translator.decoder.output
 
     def decode(self, encoded: Encoded, target: Tensor, target_lengths: Tensor | None) -> TranslatorOutput:
-        decoded = self.translator.decoder.decode(target[:, :-1], self.translator.start(encoded))
+        decoded = self.translator.decoder(target[:, :-1], self.translator.start(encoded))
         return TranslatorOutput(decoded.readout, decoded.weights, None, self.output)
 
     def decode_row(self, tokens: Tensor, state: Any) -> DecodedRow:
-        decoded = self.translator.decoder.decode(tokens[:, None], state)
+        decoded = self.translator.decoder(tokens[:, None], state)
         assert decoded.weights is not None
         return DecodedRow(decoded.readout[:, 0], decoded.state, decoded.weights[:, 0])
 

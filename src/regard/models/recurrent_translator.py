@@ -155,7 +155,7 @@ class RecurrentTranslator(Translator):
         if sampling_probability:
             decoded = self.decoder.decode_sampling(inputs, state, sampling_probability)
         else:
-            decoded = self.decoder.decode(inputs, state)
+            decoded = self.decoder(inputs, state)
         return TranslatorOutput(decoded.readout, decoded.weights, decoded.choices, self.decoder.output)
 
     def _extra_loss(self, predicted: TranslatorOutput, nll: Tensor, is_token: Tensor) -> Tensor | None:

@@ -199,7 +199,7 @@ class TextClassifier(nn.Module):
         embedded = self.input(tokens)
         if self.encoder is None:
             return self.dropout(embedded)
-        return self.encoder(embedded, lengths, self.mask)
+        return self.encoder(embedded, lengths=lengths, mask=self.mask)
 
     @property
     def mask(self) -> Mask | None:

@@ -11,7 +11,7 @@ from regard.models.encoders import Encoded
 from regard.models.hard_attention import Choices
 from regard.models.recurrent_decoder import Step
 from regard.models.search import Hypothesis, MinimumRisk, SearchableDecoder, beam, greedy, minimum_risk
-from regard.models.vocabulary_loss import VocabularyLoss, vocabulary_loss
+from regard.models.vocabulary_loss import VocabularyLoss, output_loss
 
 
 class TranslatorOutput(NamedTuple):
@@ -130,15 +130,8 @@ class TextPredictor(nn.Module, ABC):
         self, predicted: TranslatorOutput, labels: Tensor, is_token: Tensor, label_smoothing: float
     ) -> VocabularyLoss:
         """The summed cross-entropy of the labels ``[batch, target − 1]`` that are tokens."""
-        output = predicted.output
-        return vocabulary_loss(
-            predicted.readout.flatten(0, 1),
-            output.weight,
-            output.bias,
-            labels.masked_fill(~is_token, -1).flatten(),
-            label_smoothing=label_smoothing,
-            ignore=-1,
-        )
+        labels = labels.masked_fill(~is_token, -1)
+        return output_loss(predicted.readout, predicted.output, labels, label_smoothing=label_smoothing, ignore=-1)
 
     def _extra_loss(self, predicted: TranslatorOutput, nll: Tensor, is_token: Tensor) -> Tensor | None:
         """A part of the loss, summed over the target tokens, besides the cross-entropy; None: there is none.

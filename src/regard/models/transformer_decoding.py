@@ -14,7 +14,10 @@ from regard.models.recurrent_decoder import Step
 from regard.models.text_predictor import TextPredictor, TranslatorOutput
 from regard.models.token_input import TokenInput
 from regard.models.translator import DecodedRow, Translator
+from regard.module_calls import is_observed, runs
 from regard.nn import KeyValueCache, KeyValues, Packing, TransformerDecoder
+from regard.nn.key_values import EncoderOutput
+from regard.nn.transformer import DECODER, StackCall
 
 
 @dataclass(frozen=True)
@@ -26,7 +29,7 @@ class TransformerState:
         caches: for each layer the keys and values of the target tokens so far.
     """
 
-    memory: Sequence[KeyValues]
+    memory: Sequence[KeyValues | EncoderOutput]
     caches: Sequence[KeyValueCache]
 
     def select(self, index: Tensor) -> "TransformerState":
@@ -61,6 +64,11 @@ class TransformerPredictor(TextPredictor):
         return True
 
     def start(self, encoded: Encoded) -> TransformerState:
+        if not runs(self.decoder, DECODER):
+            raise ArgumentError(
+                f"a search decodes step by step with caches, which a {type(self.decoder).__name__} in the place of the "
+                "decoder does not have; put it around its layers"
+            )
         memory = self.decoder.remember(encoded.annotations, encoded.lengths)
         return TransformerState(memory, [KeyValueCache() for _ in memory])
 
@@ -89,16 +97,37 @@ class TransformerPredictor(TextPredictor):
         """
         embedded = self.target_input(target[:, :-1])
         batch, length = embedded.shape[:2]
+        # The last token of a target predicts nothing.
+        lengths = None if target_lengths is None else (target_lengths - 1).clamp(min=0)
+        if not runs(self.decoder, DECODER) or is_observed(self.decoder):
+            return self._decode_called(encoded, embedded, lengths, need_weights)
         packing, visible = Packing.full(batch, length), masks.causal()
-        if target_lengths is not None:
-            # The last token of a target predicts nothing.
-            packing = Packing((target_lengths - 1).clamp(min=0), length)
+        if lengths is not None:
+            packing = Packing(lengths, length)
         memory = self.decoder.remember(encoded.annotations, encoded.lengths)
         rows, _, weights = self.decoder.run(
             packing.pack(embedded), packing, memory, visible, None, self.aligned_layer if need_weights else None
         )
         weights = None if weights is None else weights.mean(dim=1)
         return TranslatorOutput(packing.pad(rows), weights, None, self.output)
+
+    def _decode_called(
+        self, encoded: Encoded, embedded: Tensor, lengths: Tensor | None, need_weights: bool
+    ) -> TranslatorOutput:
+        """`decode` by a call of the decoder as a module."""
+        options: dict[str, StackCall] = {}
+        if need_weights:
+            if not runs(self.decoder, DECODER):
+                raise ArgumentError(
+                    f"a decoder that is a {type(self.decoder).__name__} gives no weights: need_weights=False"
+                )
+            options["call"] = StackCall(weights_of=self.aligned_layer)
+        output = self.decoder(
+            embedded, encoded.annotations, lengths=lengths, memory_lengths=encoded.lengths, mask=masks.causal(),
+            **options,
+        )  # fmt: skip
+        weights = options["call"].weights if need_weights else None
+        return TranslatorOutput(output, None if weights is None else weights.mean(dim=1), None, self.output)
 
 
 class TransformerDecoding(TransformerPredictor, Translator):

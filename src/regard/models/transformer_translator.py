@@ -98,4 +98,4 @@ class TransformerTranslator(TransformerDecoding):
         self.aligned_layer = max(0, config.decoder_layers - 2)
 
     def encode(self, source: Tensor, lengths: Tensor) -> Encoded:
-        return Encoded(self.encoder(self.source_input(source), lengths), lengths)
+        return Encoded(self.encoder(self.source_input(source), lengths=lengths), lengths)

@@ -8,18 +8,22 @@ the loss and the gradients of a chunk are computed in the forward pass, while th
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
+from torch.nn import functional as F
 
 from regard.errors import ArgumentError, ShapeError
 from regard.kernels.availability import why_missing
 from regard.models.step_products import compute_dtype
+from regard.module_calls import call_with, is_observed, runs
 from regard.nn.matrix_products import add_grad_weight, grad_input, grad_weight, product, product_dtype
 from regard.transforms import lie_in_memory
 
 CHUNK_ELEMENTS = 1 << 22
 """Logits of a chunk: 16 MB in float32. Measured on a CPU with 8,000 words; with fewer rows the products are slower."""
 
+
+LINEAR = nn.Linear.forward
 
 COMPILED = 1 << 16
 """Logits from which on a compiled kernel looks at them; for less it need not be compiled."""
@@ -86,6 +90,51 @@ def vocabulary_loss(
         features[kept], weight, bias, target[kept], label_smoothing=label_smoothing, chunk_elements=chunk_elements
     )
     return VocabularyLoss(counted.total, counted.nll.new_zeros(len(target)).index_copy(0, kept, counted.nll))
+
+
+def output_loss(
+    features: Tensor, output: nn.Module, target: Tensor, *, label_smoothing: float = 0.0, ignore: int | None = None
+) -> VocabularyLoss:
+    """`vocabulary_loss` of an output matrix that is a module, whose call may be seen or changed.
+
+    A hook that returns nothing sees the logits of all rows, and changes no bit of the loss. Logits that are changed, or
+    of another module than an `nn.Linear`, are the loss's; they are in memory at once.
+
+    Args:
+        features: ``[..., dim]``.
+        output: ``dim`` → logits over the vocabulary.
+        target: ``int64``, as many as there are features.
+        label_smoothing, ignore: as for `vocabulary_loss`.
+    """
+    own, flat = runs(output, LINEAR), target.flatten()
+    weight, bias = getattr(output, "weight", None), getattr(output, "bias", None)
+    options = {"label_smoothing": label_smoothing, "ignore": ignore}
+    if own and not is_observed(output):
+        return vocabulary_loss(features.flatten(0, -2), weight, bias, flat, **options)
+    made: list[tuple[Tensor, int]] = []
+
+    def forward(given: Tensor) -> Tensor:
+        found = F.linear(given, weight, bias)
+        if given is features and not found.is_inference():
+            made.append((found, found._version))
+        return found
+
+    reads = own and not torch.compiler.is_compiling() and output._compiled_call_impl is None
+    logits = call_with(output, forward, features) if reads else output(features)
+    rows = logits.flatten(0, -2)
+    rows = rows if rows.dtype == torch.float64 else rows.float()
+    kept = torch.ones_like(flat, dtype=torch.bool) if ignore is None else flat != ignore
+    rows, labels = rows[kept], flat[kept]
+    nll = F.cross_entropy(rows, labels, reduction="none").detach()
+    total = F.cross_entropy(rows, labels, reduction="sum", label_smoothing=label_smoothing)
+    nll = nll.new_zeros(len(flat)).masked_scatter(kept, nll)
+    if made and made[0][0] is logits and made[0][1] == logits._version:
+        # The gradient passes the logits, which a hook may have kept; the numbers are those without a hook.
+        with torch.no_grad():
+            exact = vocabulary_loss(features.flatten(0, -2), weight, bias, flat, **options)
+            total.copy_(exact.total)
+            nll = exact.nll
+    return VocabularyLoss(total, nll)
 
 
 class _Gradients(NamedTuple):

@@ -36,3 +36,7 @@ class Dropout(nn.Dropout):
         if self.inplace and not relu and residual is None:
             return F.dropout(input, self.p, self.training, inplace=True)
         return dropout(input, self.p if self.training else 0.0, relu=relu, residual=residual)
+
+
+FORWARD = Dropout.forward
+"""The method as it is defined here, also where somebody replaces it."""

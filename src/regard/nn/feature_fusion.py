@@ -60,11 +60,12 @@ class MSCAM(nn.Module):
         check_feature_map("features", features, self.channels)
         return (self.local_context(features) + self.global_context(features.mean((2, 3), keepdim=True))).sigmoid()
 
-    def forward(self, features: Tensor) -> Tensor:
+    def forward(self, features: Tensor, *, scales: bool = True) -> Tensor:
         """The feature map, each of its numbers scaled.
 
         Args:
             features: ``[batch, channels, height, width]``.
+            scales: whether the features are scaled; without, the result is the gate M alone, as `AFF` needs it.
 
         Returns:
             the same shape.
@@ -72,7 +73,7 @@ class MSCAM(nn.Module):
         Raises:
             ShapeError, KindError: another shape or dtype.
         """
-        return features * self.gate(features)
+        return features * self.gate(features) if scales else self.gate(features)
 
     def extra_repr(self) -> str:
         return f"channels={self.channels}"
@@ -117,7 +118,7 @@ class AFF(nn.Module):
             ShapeError, KindError: another shape or dtype, or two shapes.
         """
         _check_pair(first, second, self.attention.channels)
-        return mixed(first, second, self.attention.gate(first + second))
+        return mixed(first, second, self.attention(first + second, scales=False))
 
 
 class IAFF(nn.Module):
@@ -148,7 +149,7 @@ class IAFF(nn.Module):
 
     def forward(self, first: Tensor, second: Tensor) -> Tensor:
         """Both feature maps as one; arguments, result and errors as for `AFF.forward`."""
-        return mixed(first, second, self.attention.gate(self.initial(first, second)))
+        return mixed(first, second, self.attention(self.initial(first, second), scales=False))
 
 
 def mixed(first: Tensor, second: Tensor, gate: Tensor) -> Tensor:

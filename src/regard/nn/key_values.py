@@ -1,6 +1,6 @@
 """Projected keys and values: of an encoder, computed once; of the tokens so far, a cache that grows."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import torch
@@ -24,6 +24,38 @@ class PackedProducts(NamedTuple):
 
 
 @dataclass(frozen=True)
+class EncoderOutput:
+    """The output of an encoder, which a layer has not projected yet.
+
+    Attributes:
+        rows: ``[source tokens, dim]``.
+        packing: where the source tokens are.
+        lengths: ``int64 [batch]``, tokens of each source; None: all.
+        index: the batch rows that are meant, in this order; None: all as they are.
+    """
+
+    rows: Tensor
+    packing: Packing
+    lengths: Tensor | None = None
+    index: Tensor | None = None
+
+    @property
+    def padded(self) -> Tensor:
+        """``[batch, source, dim]``, 0 after the end of each source."""
+        padded = self.packing.pad(self.rows)
+        return padded if self.index is None else padded[self.index]
+
+    @property
+    def selected_lengths(self) -> Tensor | None:
+        """``lengths`` of the rows that are meant."""
+        return self.lengths if self.lengths is None or self.index is None else self.lengths[self.index]
+
+    def select(self, index: Tensor) -> "EncoderOutput":
+        """As `KeyValues.select`; nothing is copied before it is read."""
+        return replace(self, index=index if self.index is None else self.index[index])
+
+
+@dataclass(frozen=True)
 class KeyValues:
     """The keys and values of one attention layer, projected and split into heads.
 
@@ -32,12 +64,14 @@ class KeyValues:
         value: ``[batch, kv_heads, keys, head_dim]``.
         lengths: ``int64 [batch]``, keys of each sequence that may be attended to; None: all.
         packed: the same projections without padding; None where there are none.
+        source: what was projected; None where it is not known.
     """
 
     key: Tensor
     value: Tensor
     lengths: Tensor | None = None
     packed: PackedProducts | None = None
+    source: EncoderOutput | None = None
 
     @property
     def mask(self) -> Mask | None:
@@ -47,7 +81,8 @@ class KeyValues:
     def select(self, index: Tensor) -> "KeyValues":
         """These batch rows ``index [rows]``, in that order; a row may occur several times."""
         lengths = None if self.lengths is None else self.lengths[index]
-        return KeyValues(self.key[index], self.value[index], lengths)
+        source = None if self.source is None else self.source.select(index)
+        return KeyValues(self.key[index], self.value[index], lengths, source=source)
 
 
 class _Buffer:

@@ -1,5 +1,7 @@
 """Multi-head attention, in the place of ``torch.nn.MultiheadAttention``."""
 
+from typing import Protocol
+
 import torch
 from torch import Tensor, nn
 
@@ -9,6 +11,7 @@ from regard.attention.verbs import BackendName, Normalizing, Scoring
 from regard.biases import Bias, as_bias
 from regard.errors import ArgumentError, KindError, ShapeError
 from regard.masks import Mask, as_mask, causal, lengths
+from regard.module_calls import is_observed, runs
 from regard.nn.attention_heads import AttentionHeads
 from regard.nn.torch_inputs import check_torch_inputs, read_torch_masks, without_padding
 from regard.normalizers import own_normalizer
@@ -16,6 +19,22 @@ from regard.ownership import own_copy
 from regard.positions import Rotary
 from regard.scores import own_score
 from regard.shapes import SIZE_LIMIT, check_factory, flag, size
+
+
+class PackedAttention(Protocol):
+    """What `MultiheadAttention.forward` runs for a layer whose rows are packed."""
+
+    def __call__(
+        self,
+        attention: "MultiheadAttention",
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        mask: Mask | None,
+        need_weights: bool,
+    ) -> tuple[Tensor, Tensor | None]:
+        """The module's output in query's layout, and its weights ``[batch, num_heads, queries, keys]``."""
+        ...
 
 
 class MultiheadAttention(AttentionHeads):
@@ -179,6 +198,7 @@ class MultiheadAttention(AttentionHeads):
         *,
         mask: Mask | Tensor | None = None,
         bias: Bias | Tensor | None = None,
+        packed: PackedAttention | None = None,
     ) -> tuple[Tensor, Tensor | None]:
         """Attend with every head.
 
@@ -196,6 +216,8 @@ class MultiheadAttention(AttentionHeads):
             mask: besides these; a `Mask`, or a bool tensor (**True: may attend**), over
                 ``[batch, num_heads, queries, keys]``.
             bias: besides these; added to the scores, over ``[batch, num_heads, queries, keys]``.
+            packed: what a layer of a Transformer gives, so that a hook on this module changes no bit: it attends
+                without padding, and with the keys and values of a cache. It takes ``mask`` alone.
 
         Returns:
             The output, in query's layout, and the weights before dropout: ``[batch, queries, keys]``, or
@@ -206,6 +228,9 @@ class MultiheadAttention(AttentionHeads):
             ShapeError, KindError: bad input; the message names the argument.
             BackendError: the named backend cannot run this.
         """
+        if packed is not None and key_padding_mask is None and attn_mask is None and bias is None and not is_causal:
+            output, weights = packed(self, query, key, value, as_mask(mask), need_weights)
+            return output, weights.mean(dim=1) if weights is not None and average_attn_weights else weights
         if query.is_nested or key.is_nested or value.is_nested:
             if query is not key or key is not value or not (key_padding_mask is None and attn_mask is None):
                 raise KindError(
@@ -277,6 +302,13 @@ class MultiheadAttention(AttentionHeads):
 
 
 MultiHeadAttention = MultiheadAttention
+FORWARD = MultiheadAttention.forward
+"""The method as it is defined here, also where somebody replaces it."""
+
+
+def is_called_in_parts(attention: nn.Module) -> bool:
+    """Whether the parts of an attention module may be run one by one: its call does no more, and nobody sees it."""
+    return runs(attention, FORWARD) and not is_observed(attention, _require_forward)
 
 
 def _require_forward(module: nn.Module, args: tuple[object, ...]) -> None:

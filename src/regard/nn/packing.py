@@ -10,7 +10,7 @@ from torch.autograd.function import once_differentiable
 from regard import masks
 from regard.errors import ArgumentError, ShapeError
 from regard.kernels.cpu.packed_call import Sequences
-from regard.masks import Mask
+from regard.masks import And, Band, Lengths, Mask
 from regard.masks.batch_integers import Integers
 from regard.shapes import check_integers, whole_number
 from regard.transforms import active_transform, has_data
@@ -80,6 +80,11 @@ class Packing:
         batch, length = self.shape
         return batch * length if self.index is None else len(self.index)
 
+    @property
+    def lengths(self) -> Tensor | None:
+        """``int64 [batch]``, tokens of each sequence; None: all."""
+        return self._lengths
+
     @cached_property
     def sequences(self) -> Sequences:
         """Where the packed rows of each sequence lie."""
@@ -89,8 +94,11 @@ class Packing:
 
     def has_lengths(self, lengths: Integers) -> bool:
         """Whether these are the lengths of the sequences: one for all, or one for each."""
+        if self.present is not None:
+            return False  # nobody may read them
         given, counts = torch.as_tensor(lengths), self.sequences.counts
-        return given.dim() <= 1 and given.numel() in (1, len(counts)) and bool((given == counts).all())
+        fits = given.dim() <= 1 and given.numel() in (1, len(counts)) and given.device == counts.device
+        return fits and bool((given == counts).all())
 
     def pack(self, padded: Tensor) -> Tensor:
         """``[tokens, ...]`` of ``[batch, length, ...]``."""
@@ -119,8 +127,8 @@ def packing_of(padded: Tensor, lengths: Tensor | None) -> Packing:
 
 
 def without_padding(mask: Mask | None, packing: Packing, lengths: Tensor | None) -> Mask | None:
-    """The mask that hides the padding as well."""
-    if lengths is None or not packing.has_padding:
+    """The mask of self-attention that hides the padding as well."""
+    if lengths is None or not packing.has_padding or _hides_padding(mask, packing):
         return mask
     present = masks.lengths(lengths)
     return present if mask is None else mask & present
@@ -129,6 +137,17 @@ def without_padding(mask: Mask | None, packing: Packing, lengths: Tensor | None)
 def _may_read(lengths: Tensor) -> bool:
     """Whether rows may be chosen by these numbers: they can be read, and no derivative needs other operations."""
     return has_data(lengths) and active_transform() is None
+
+
+def _hides_padding(mask: Mask | None, packing: Packing) -> bool:
+    """Whether a mask is known to hide the padding from every token."""
+    if type(mask) is Band and mask.after == 0 and mask.offset is None:
+        # Padding stands behind the tokens, and no token sees what stands behind it.
+        return True
+    parts = mask.parts if type(mask) is And else (mask,)
+    return any(
+        type(part) is Lengths and part.queries is None and packing.has_lengths(part.keys.value) for part in parts
+    )
 
 
 class _Pack(torch.autograd.Function):

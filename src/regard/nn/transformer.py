@@ -1,14 +1,17 @@
 """Stacks of Transformer layers: encoder, decoder, and both."""
 
-from collections.abc import Sequence
-from typing import NamedTuple, cast
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, TypeVar, cast
 
 from torch import Tensor, nn
 
 from regard import masks
 from regard.errors import ArgumentError, KindError
 from regard.masks import Mask
-from regard.nn.key_values import KeyValueCache, KeyValues
+from regard.module_calls import is_observed, runs
+from regard.nn.called_layers import SelfArguments, SourceArguments, remembered_by, run_decoder_layer, run_encoder_layer
+from regard.nn.key_values import EncoderOutput, KeyValueCache, KeyValues
 from regard.nn.layer_config import LayerConfig
 from regard.nn.packing import Packing, packing_of, without_padding
 from regard.nn.transformer_layers import TransformerDecoderLayer, TransformerEncoderLayer
@@ -17,9 +20,37 @@ from regard.shapes import flag, kind_of, whole_number
 LAYERS_LIMIT = 10_000
 """Layers of a new stack."""
 
+LayerT = TypeVar("LayerT")
+NORM = nn.LayerNorm.forward
+
+
+@dataclass(eq=False)
+class StackCall:
+    """What a step of decoding tells a stack that is called as a module, and what the stack tells it.
+
+    Attributes:
+        caches: for each layer the keys and values of earlier tokens; after the call with those of the new ones. None:
+            without caches.
+        memory: what `TransformerDecoder.remember` gave.
+        padded: the same as the argument of the stack: ``[batch, source, dim]``.
+        weights_of: as in `TransformerDecoder.run`.
+        weights: these weights, after the call.
+    """
+
+    caches: Sequence[KeyValueCache] | None = None
+    memory: Sequence[KeyValues | EncoderOutput] | None = None
+    padded: Tensor | None = None
+    weights_of: int | None = None
+    weights: Tensor | None = None
+
 
 class TransformerEncoder(nn.Module):
     """A stack of encoder layers, with a layer normalization at the end (Vaswani et al. 2017, section 3.1).
+
+    Layers and their attentions are called as modules wherever that can be seen: hooks get padded tensors in their
+    layout, and change no bit unless they return something; a wrapper, an overridden ``forward`` or another attention
+    (with the arguments of `torch.nn.MultiheadAttention`) is used. Linear layers, normalizations and dropout inside of a
+    layer get packed rows ``[tokens, dim]``.
 
     Args:
         layers: the layers, at least one.
@@ -47,25 +78,43 @@ class TransformerEncoder(nn.Module):
         flag("bidirectional", bidirectional)
         return cls([config.encoder_layer(bidirectional) for _ in range(_count("layers", layers))])
 
-    def forward(self, input: Tensor, lengths: Tensor | None = None, mask: Mask | None = None) -> Tensor:
+    def forward(
+        self,
+        input: Tensor,
+        lengths: Tensor | None = None,
+        mask: Mask | None = None,
+        *,
+        call: StackCall | None = None,
+    ) -> Tensor:
         """Run the stack on a padded batch.
 
         Args:
             input: ``[batch, length, dim]``.
             lengths: integers ``[batch]``, tokens of each sequence; None: all. Padding is not computed: it gives 0.
             mask: who may see whom, besides ``lengths``.
+            call: what `step` adds.
 
         Returns:
             ``[batch, length, dim]``.
         """
-        packing = packing_of(input, lengths)
-        return packing.pad(self.run(packing.pack(input), packing, without_padding(mask, packing, lengths)))
+        packing, call = packing_of(input, lengths), StackCall() if call is None else call
+        arguments = SelfArguments(packing, without_padding(mask, packing, lengths), lengths, mask)
+        rows, call.caches = self._run(packing.pack(input), arguments, call.caches)
+        return packing.pad(rows)
 
     def run(self, rows: Tensor, packing: Packing, mask: Mask | None) -> Tensor:
         """Run the stack on packed rows ``[tokens, dim]``; the mask must hide padding."""
-        for layer in self._layers:
-            rows = layer.run(rows, packing, mask).rows
-        return self._normalized(rows)
+        return self._run(rows, SelfArguments(packing, mask, packing.lengths, mask), None)[0]
+
+    def _run(
+        self, rows: Tensor, arguments: SelfArguments, caches: Sequence[KeyValueCache] | None
+    ) -> tuple[Tensor, list[KeyValueCache] | None]:
+        longer: list[KeyValueCache] | None = None if caches is None else []
+        for layer, cache in _with_caches(self._layers, caches):
+            rows, after = run_encoder_layer(layer, rows, arguments, cache)
+            if longer is not None and after is not None:
+                longer.append(after)
+        return _normalized(self.norm, rows, arguments.packing), longer
 
     def step(self, input: Tensor, caches: Sequence[KeyValueCache]) -> tuple[Tensor, list[KeyValueCache]]:
         """Run the stack on the next tokens of each sequence, which see themselves and all earlier tokens.
@@ -77,20 +126,16 @@ class TransformerEncoder(nn.Module):
         Returns:
             ``[batch, new, dim]``, and the caches with the new tokens.
         """
-        packing, mask = packing_of(input, None), _causal(input)
-        rows, longer = packing.pack(input), []
-        for layer, cache in zip(self._layers, caches, strict=True):
-            rows, after = layer.run(rows, packing, mask, cache)
-            assert after is not None
-            longer.append(after)
-        return packing.pad(self._normalized(rows)), longer
+        _check_forward(self, ENCODER)
+        call = StackCall(caches)
+        stack = self if is_observed(self) else self.forward
+        output = stack(input, mask=_causal(input), call=call)
+        assert call.caches is not None
+        return output, list(call.caches)
 
     @property
     def _layers(self) -> list[TransformerEncoderLayer]:
         return cast(list[TransformerEncoderLayer], list(self.layers))
-
-    def _normalized(self, rows: Tensor) -> Tensor:
-        return rows if self.norm is None else self.norm(rows)
 
 
 class DecoderOutput(NamedTuple):
@@ -109,6 +154,8 @@ class DecoderOutput(NamedTuple):
 
 class TransformerDecoder(nn.Module):
     """A stack of decoder layers, with a layer normalization at the end (Vaswani et al. 2017, section 3.1).
+
+    Layers and attentions are called as modules wherever that can be seen, as those of a `TransformerEncoder`.
 
     Args:
         layers: the layers, at least one.
@@ -139,6 +186,8 @@ class TransformerDecoder(nn.Module):
         lengths: Tensor | None = None,
         memory_lengths: Tensor | None = None,
         mask: Mask | None = None,
+        *,
+        call: StackCall | None = None,
     ) -> Tensor:
         """Run the stack on a padded batch.
 
@@ -148,17 +197,29 @@ class TransformerDecoder(nn.Module):
             lengths: integers ``[batch]``, tokens of each target; None: all. Padding is not computed: it gives 0.
             memory_lengths: integers ``[batch]``, tokens of each source; None: all.
             mask: which target tokens each target token may see, besides ``lengths``; None: `regard.masks.causal`.
+            call: what `step` adds.
 
         Returns:
             ``[batch, target, dim]``.
         """
-        packing = packing_of(input, lengths)
-        visible = without_padding(masks.causal() if mask is None else mask, packing, lengths)
-        remembered = self.remember(memory, memory_lengths)
-        return packing.pad(self.run(packing.pack(input), packing, remembered, visible).rows)
+        packing, call = packing_of(input, lengths), StackCall() if call is None else call
+        if mask is None and (call.caches is None or input.shape[1] > 1):
+            # One new token sees every earlier one: nothing is hidden from it.
+            mask = masks.causal()
+        arguments = SelfArguments(packing, without_padding(mask, packing, lengths), lengths, mask)
+        # A step passes what is projected already; a hook may have put another tensor in its place.
+        remembered = call.memory if memory is call.padded else None
+        if remembered is None:
+            remembered = self.remember(memory, memory_lengths)
+        source = SourceArguments(remembered, memory)
+        rows, caches, call.weights = self._run(
+            packing.pack(input), arguments, remembered, source, call.caches, call.weights_of
+        )
+        call.caches = None if call.caches is None else caches
+        return packing.pad(rows)
 
-    def remember(self, memory: Tensor, lengths: Tensor | None = None) -> list[KeyValues]:
-        """For each layer the keys and values of an encoder's output.
+    def remember(self, memory: Tensor, lengths: Tensor | None = None) -> list[KeyValues | EncoderOutput]:
+        """For each layer the keys and values of an encoder's output, or this output where the layer projects it itself.
 
         Args:
             memory: ``[batch, source, dim]``.
@@ -166,13 +227,13 @@ class TransformerDecoder(nn.Module):
         """
         packing = packing_of(memory, lengths)
         rows = packing.pack(memory)
-        return [layer.remember(rows, packing, lengths) for layer in self._layers]
+        return [remembered_by(layer, EncoderOutput(rows, packing, lengths)) for layer in self._layers]
 
     def run(
         self,
         rows: Tensor,
         packing: Packing,
-        memory: Sequence[KeyValues],
+        memory: Sequence[KeyValues | EncoderOutput],
         mask: Mask | None,
         caches: Sequence[KeyValueCache] | None = None,
         weights_of: int | None = None,
@@ -187,20 +248,32 @@ class TransformerDecoder(nn.Module):
             caches: for each layer the keys and values of earlier target tokens; None: there are none.
             weights_of: the layer whose weights of the attention to the encoder's output are wanted; None: of no layer.
         """
+        arguments = SelfArguments(packing, mask, packing.lengths, mask)
+        return self._run(rows, arguments, memory, SourceArguments(memory), caches, weights_of)
+
+    def _run(
+        self,
+        rows: Tensor,
+        arguments: SelfArguments,
+        memory: Sequence[KeyValues | EncoderOutput],
+        source: SourceArguments,
+        caches: Sequence[KeyValueCache] | None,
+        weights_of: int | None,
+    ) -> DecoderOutput:
         longer, weights = [], None
-        for number, (layer, remembered) in enumerate(zip(self._layers, memory, strict=True)):
-            cache = None if caches is None else caches[number]
-            found = layer.run(rows, packing, remembered, mask, cache, number == weights_of)
+        layers = zip(_with_caches(self._layers, caches), memory, strict=True)
+        for number, ((layer, cache), remembered) in enumerate(layers):
+            found = run_decoder_layer(layer, rows, arguments, remembered, source, cache, number == weights_of)
             rows = found.rows
             weights = found.weights if found.weights is not None else weights
             if found.cache is not None:
                 longer.append(found.cache)
-        return DecoderOutput(rows if self.norm is None else self.norm(rows), longer, weights)
+        return DecoderOutput(_normalized(self.norm, rows, arguments.packing), longer, weights)
 
     def step(
         self,
         input: Tensor,
-        memory: Sequence[KeyValues],
+        memory: Sequence[KeyValues | EncoderOutput],
         caches: Sequence[KeyValueCache],
         weights_of: int | None = None,
     ) -> DecoderOutput:
@@ -212,8 +285,14 @@ class TransformerDecoder(nn.Module):
             caches: for each layer the keys and values of the earlier tokens.
             weights_of: as in `run`.
         """
+        _check_forward(self, DECODER)
         packing = packing_of(input, None)
-        return self.run(packing.pack(input), packing, memory, _causal(input), caches, weights_of)
+        if not is_observed(self):
+            return self.run(packing.pack(input), packing, memory, _causal(input), caches, weights_of)
+        source = SourceArguments(memory)
+        call = StackCall(caches, memory, source.padded, weights_of)
+        output = self(input, source.padded, memory_lengths=source.lengths, call=call)
+        return DecoderOutput(packing.pack(output), list(call.caches or ()), call.weights)
 
     @property
     def _layers(self) -> list[TransformerDecoderLayer]:
@@ -274,8 +353,36 @@ class Transformer(nn.Module):
         Returns:
             ``[batch, target, dim]``.
         """
-        memory = self.encoder(source, source_lengths, source_mask)
-        return self.decoder(target, memory, target_lengths, source_lengths, target_mask)
+        memory = self.encoder(source, lengths=source_lengths, mask=source_mask)
+        return self.decoder(target, memory, lengths=target_lengths, memory_lengths=source_lengths, mask=target_mask)
+
+
+ENCODER, DECODER = TransformerEncoder.forward, TransformerDecoder.forward
+"""The methods as they are defined here, also where somebody replaces them."""
+
+
+def _check_forward(stack: nn.Module, forward: Callable[..., Tensor]) -> None:
+    """Raise ArgumentError if a stack has another ``forward``, which knows no caches."""
+    if not runs(stack, forward):
+        raise ArgumentError(
+            f"step continues {forward.__qualname__} with caches, and {type(stack).__name__} has another forward: "
+            "define step as well, or decode without caches"
+        )
+
+
+def _with_caches(
+    layers: Sequence[LayerT], caches: Sequence[KeyValueCache] | None
+) -> Iterable[tuple[LayerT, KeyValueCache | None]]:
+    return zip(layers, [None] * len(layers) if caches is None else caches, strict=True)
+
+
+def _normalized(norm: nn.Module | None, rows: Tensor, packing: Packing) -> Tensor:
+    """The rows through the normalization at the end of a stack, which gets padded rows where that can be seen."""
+    if norm is None:
+        return rows
+    if runs(norm, NORM) and not is_observed(norm):
+        return norm(rows)
+    return packing.pack(norm(packing.pad(rows)))
 
 
 def _causal(input: Tensor) -> Mask | None:

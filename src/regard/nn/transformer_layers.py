@@ -1,26 +1,39 @@
 """The layers of a Transformer: self-attention, attention to an encoder's output, and a feedforward network."""
 
 from collections.abc import Callable, Iterator, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import NamedTuple, ParamSpec, TypeVar
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from regard import masks
 from regard.attention.validation import check_dropout
 from regard.errors import ArgumentError, KindError
 from regard.masks import Mask
+from regard.module_calls import runs
+from regard.nn.dropout import FORWARD as DROPOUT
 from regard.nn.dropout import Dropout
-from regard.nn.key_values import KeyValueCache, KeyValues, PackedProducts
+from regard.nn.key_values import EncoderOutput, KeyValueCache, KeyValues, PackedProducts
 from regard.nn.linear import Linear
-from regard.nn.multihead import MultiheadAttention
+from regard.nn.multihead import FORWARD as ATTENTION
+from regard.nn.multihead import MultiheadAttention, is_called_in_parts
 from regard.nn.packed_attention import attend_packed
 from regard.nn.packing import Packing, packing_of, without_padding
 from regard.nn.recomputation import in_chunks, recomputed
-from regard.shapes import flag, kind_of, known_name, side_by_side, size
+from regard.nn.replaced_attention import call_replaced, torch_masks
+from regard.shapes import Grid, flag, kind_of, known_name, side_by_side, size
+from regard.transforms import lie_in_memory
 
 P = ParamSpec("P")
 R = TypeVar("R")
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.gelu, "silu": F.silu}
+
+
+WANTED_WEIGHTS: ContextVar[list[Tensor] | None] = ContextVar("WANTED_WEIGHTS", default=None)
+"""Gets the weights of the attention to the encoder's output from a layer that runs inside of another module."""
 
 
 class EncoderRows(NamedTuple):
@@ -48,6 +61,25 @@ class DecoderRows(NamedTuple):
     rows: Tensor
     cache: KeyValueCache | None
     weights: Tensor | None
+
+
+@dataclass(eq=False)
+class LayerCall:
+    """What a stack tells a layer that it calls as a module, and what the layer tells the stack, besides the tensors.
+
+    Attributes:
+        cache: keys and values of earlier tokens; after the call with those of the new ones. None: without a cache.
+        memory: the encoder's output, projected or not.
+        padded: the same as the argument of the layer: ``[batch, source, dim]``.
+        need_weights: whether the weights of the attention to the encoder's output are wanted.
+        weights: these weights, after the call.
+    """
+
+    cache: KeyValueCache | None = None
+    memory: KeyValues | EncoderOutput | None = None
+    padded: Tensor | None = None
+    need_weights: bool = False
+    weights: Tensor | None = None
 
 
 def check_attention(name: str, attention: object) -> None:
@@ -103,6 +135,7 @@ class TransformerLayer(nn.Module):
         self.activation = activation
         self.feedforward_chunk = feedforward_chunk
         self.activation_checkpointing = activation_checkpointing
+        self.heads, self.batch_first = attention.num_heads, attention.batch_first
         self.self_attn = attention
         self.linear1 = Linear(dim, feedforward)
         self.linear2 = Linear(feedforward, dim)
@@ -119,7 +152,7 @@ class TransformerLayer(nn.Module):
     def _after(self, rows: Tensor, output: Tensor, norm: nn.LayerNorm) -> Tensor:
         """The sum of the input and the output of a part: the input of the next part."""
         # A user may have put another module in the place of ours.
-        ours = isinstance(self.dropout, Dropout)
+        ours = runs(self.dropout, DROPOUT)
         total = self.dropout(output, residual=rows) if ours else rows + self.dropout(output)
         return total if self.norm_first else norm(total)
 
@@ -128,19 +161,25 @@ class TransformerLayer(nn.Module):
     ) -> EncoderRows:
         """Self-attention of the input of a layer."""
         attention, rows = self.self_attn, self._before(rows, self.norm1)
-        products = attention.products(rows, rows, rows)
-        if cache is None:
-            found = attend_packed(attention, products, packing, packing, mask)
-            if found is not None:
-                return EncoderRows(attention.out_proj(found.rows), None)
-        query, key, value = _padded_heads(attention, products, attention.widths, packing)
-        first = 0 if cache is None else cache.length
-        query, key = attention.rotate(query, first), attention.rotate(key, first)
-        if cache is not None:
-            cache = cache.append(key, value)
-            key, value = cache.key, cache.value
-        attended = attention.attend_heads(query, key, value, masks=[mask])
-        return EncoderRows(attention.out_proj(packing.pack(attention.join(attended.output))), cache)
+        if is_called_in_parts(attention):
+            attended, cache, _ = _self_attention(attention, attention.products(rows, rows, rows), packing, mask, cache)
+            return EncoderRows(attended, cache)
+        padded = packing.pad(rows)
+        if not runs(attention, ATTENTION):
+            source = padded
+            if cache is not None:
+                # What the module makes of the tokens is not known: it gets all of them again.
+                cache = cache.append(padded[:, None], padded[:, None, :, :0])
+                source = cache.key[:, 0]
+            grid = _grid(padded, source, self.heads)
+            output, _ = call_replaced(attention, padded, source, torch_masks(mask, grid, packing), self.batch_first)
+            return EncoderRows(packing.pack(output), cache)
+        call = _SelfAttention(packing, cache)
+        input = padded if attention.batch_first else padded.transpose(0, 1)
+        output, _ = attention(input, input, input, need_weights=False, mask=mask, packed=call)
+        if cache is not None and call.cache is cache:
+            raise ArgumentError("a hook on self_attn gave masks of PyTorch's, which attention with a cache cannot take")
+        return EncoderRows(packing.pack(output if attention.batch_first else output.transpose(0, 1)), call.cache)
 
     def _transform(self, rows: Tensor, attended: Tensor, before: nn.LayerNorm, after: nn.LayerNorm) -> Tensor:
         """The sum of the last attention's input and output, through the feedforward network: a layer's last part."""
@@ -154,7 +193,7 @@ class TransformerLayer(nn.Module):
     def _feedforward(self, rows: Tensor) -> Tensor:
         """``W_2 dropout(activation(W_1 x))`` (Vaswani et al. 2017, eq. 2)."""
         hidden = self.linear1(rows)
-        if self.activation == "relu" and isinstance(self.dropout, Dropout):
+        if self.activation == "relu" and runs(self.dropout, DROPOUT):
             return self.linear2(self.dropout(hidden, relu=True))
         return self.linear2(self.dropout(ACTIVATIONS[self.activation](hidden)))
 
@@ -193,17 +232,26 @@ class TransformerEncoderLayer(TransformerLayer):
             attention, feedforward, dropout, activation, norm_first, feedforward_chunk, activation_checkpointing
         )
 
-    def forward(self, input: Tensor, lengths: Tensor | None = None, mask: Mask | None = None) -> Tensor:
+    def forward(
+        self,
+        input: Tensor,
+        lengths: Tensor | None = None,
+        mask: Mask | None = None,
+        *,
+        call: LayerCall | None = None,
+    ) -> Tensor:
         """Run the layer on a padded batch.
 
         Args:
             input: ``[batch, length, dim]``.
             lengths: integers ``[batch]``, tokens of each sequence; None: all. Padding is not computed: it gives 0.
             mask: who may see whom, besides ``lengths``.
+            call: what a stack adds when it decodes with a cache.
         """
-        packing = packing_of(input, lengths)
+        packing, call = packing_of(input, lengths), LayerCall() if call is None else call
         visible = without_padding(mask, packing, lengths)
-        return packing.pad(self.run(packing.pack(input), packing, visible).rows)
+        rows, call.cache = self.run(packing.pack(input), packing, visible, call.cache)
+        return packing.pad(rows)
 
     def run(self, rows: Tensor, packing: Packing, mask: Mask | None, cache: KeyValueCache | None = None) -> EncoderRows:
         """Run the layer on packed rows.
@@ -266,6 +314,8 @@ class TransformerDecoderLayer(TransformerLayer):
         lengths: Tensor | None = None,
         memory_lengths: Tensor | None = None,
         mask: Mask | None = None,
+        *,
+        call: LayerCall | None = None,
     ) -> Tensor:
         """Run the layer on a padded batch.
 
@@ -276,12 +326,22 @@ class TransformerDecoderLayer(TransformerLayer):
             memory_lengths: integers ``[batch]``, tokens of each source; None: all.
             mask: which target tokens each target token may see, besides ``lengths``; `regard.masks.causal` for a
                 decoder that predicts the next token.
+            call: what a stack adds when it decodes with a cache, has projected the memory, or wants weights.
         """
-        packing = packing_of(input, lengths)
-        source = packing_of(memory, memory_lengths)
-        remembered = self.remember(source.pack(memory), source, memory_lengths)
+        packing, call = packing_of(input, lengths), LayerCall() if call is None else call
+        wanted = None if torch.compiler.is_compiling() else WANTED_WEIGHTS.get()
+        remembered = call.memory
+        if remembered is None or memory is not call.padded:
+            # A stack passes what it has projected; a hook may have put another tensor in its place.
+            source = packing_of(memory, memory_lengths)
+            remembered = EncoderOutput(source.pack(memory), source, memory_lengths)
         visible = without_padding(mask, packing, lengths)
-        return packing.pad(self.run(packing.pack(input), packing, remembered, visible).rows)
+        rows, call.cache, call.weights = self.run(
+            packing.pack(input), packing, remembered, visible, call.cache, call.need_weights or wanted is not None
+        )
+        if wanted is not None and call.weights is not None:
+            wanted.append(call.weights)
+        return packing.pad(rows)
 
     def remember(self, rows: Tensor, packing: Packing, lengths: Tensor | None) -> KeyValues:
         """The keys and values of an encoder's output, for `run`.
@@ -291,17 +351,21 @@ class TransformerDecoderLayer(TransformerLayer):
             packing: where the source tokens are.
             lengths: ``int64 [batch]``, tokens of each source; None: all.
         """
-        attention = self.multihead_attn
-        products = attention.memory_products(rows, rows)
-        key, value = _padded_heads(attention, products, attention.widths[1:], packing)
-        seen = lengths if packing.has_padding else None
-        return KeyValues(attention.rotate(key), value, seen, PackedProducts(products, packing))
+        products = self.multihead_attn.memory_products(rows, rows)
+        return _key_values(self.multihead_attn, products, packing, lengths, EncoderOutput(rows, packing, lengths))
+
+    def project(self, memory: KeyValues | EncoderOutput) -> KeyValues:
+        """The keys and values of an encoder's output, if they are not projected yet."""
+        if isinstance(memory, KeyValues):
+            return memory
+        projected = self.remember(memory.rows, memory.packing, memory.lengths)
+        return projected if memory.index is None else projected.select(memory.index)
 
     def run(
         self,
         rows: Tensor,
         packing: Packing,
-        memory: KeyValues,
+        memory: KeyValues | EncoderOutput,
         mask: Mask | None,
         cache: KeyValueCache | None = None,
         need_weights: bool = False,
@@ -311,7 +375,7 @@ class TransformerDecoderLayer(TransformerLayer):
         Args:
             rows: ``[tokens, dim]``.
             packing: where the tokens are.
-            memory: what `remember` gave.
+            memory: what `remember` gave, or the encoder's output itself.
             mask: which target tokens each target token may see, padding included.
             cache: keys and values of earlier target tokens, which are attended to as well.
             need_weights: whether to give the weights of the attention to the encoder's output; the rows are the same,
@@ -319,24 +383,206 @@ class TransformerDecoderLayer(TransformerLayer):
         """
         attended = self._part(self._attend_to_self)(rows, packing, mask, cache)
         rows = self._part(self._after)(rows, attended.rows, self.norm1)
+        if is_called_in_parts(self.multihead_attn):
+            memory = self.project(memory)
         crossed, weights = self._part(self._attend_to_memory)(rows, packing, memory, need_weights)
         return DecoderRows(self._transform(rows, crossed, self.norm2, self.norm3), attended.cache, weights)
 
     def _attend_to_memory(
-        self, rows: Tensor, packing: Packing, memory: KeyValues, need_weights: bool
+        self, rows: Tensor, packing: Packing, memory: KeyValues | EncoderOutput, need_weights: bool
     ) -> tuple[Tensor, Tensor | None]:
         attention, rows = self.multihead_attn, self._before(rows, self.norm2)
-        projected = attention.project_query(rows)
-        if memory.packed is not None:
-            products = projected, *memory.packed.products
-            found = attend_packed(attention, products, packing, memory.packed.packing, memory.mask, need_weights)
-            if found is not None:
-                return attention.out_proj(found.rows), found.weights
-        query = attention.rotate(attention.split(packing.pad(projected)))
-        attended = attention.attend_heads(
-            query, memory.key, memory.value, masks=[memory.mask], need_weights=need_weights
+        if is_called_in_parts(attention):
+            return _memory_attention(attention, rows, packing, self.project(memory), need_weights)
+        source = memory if isinstance(memory, EncoderOutput) else memory.source
+        if source is None:
+            raise ArgumentError(
+                "memory must come from `remember` for a layer whose multihead_attn is called as a module"
+            )
+        padded, remembered, lengths = packing.pad(rows), source.padded, source.selected_lengths
+        keys = packing_of(remembered, lengths)
+        visible = masks.lengths(lengths) if lengths is not None and keys.has_padding else None
+        if not runs(attention, ATTENTION):
+            given = torch_masks(visible, _grid(padded, remembered, self.heads), keys)
+            output, weights = call_replaced(attention, padded, remembered, given, self.batch_first, need_weights)
+            return packing.pack(output), weights
+        turned = remembered if attention.batch_first else remembered.transpose(0, 1)
+        output, weights = attention(
+            padded if attention.batch_first else padded.transpose(0, 1), turned, turned, need_weights=need_weights,
+            average_attn_weights=False, mask=visible, packed=_MemoryAttention(self, packing, memory, turned, keys),
+        )  # fmt: skip
+        return packing.pack(output if attention.batch_first else output.transpose(0, 1)), weights
+
+
+class _SelfAttention:
+    """Self-attention of packed rows, for a call of the module.
+
+    Attributes:
+        cache: with the keys and values of the tokens, after the call.
+    """
+
+    def __init__(self, packing: Packing, cache: KeyValueCache | None):
+        self._packing, self.cache = packing, cache
+
+    def __call__(
+        self,
+        attention: MultiheadAttention,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        mask: Mask | None,
+        need_weights: bool,
+    ) -> tuple[Tensor, Tensor | None]:
+        products = _products(attention, (query, key, value), (self._packing,) * 3)
+        rows, self.cache, weights = _self_attention(attention, products, self._packing, mask, self.cache, need_weights)
+        return _padded(attention, rows, self._packing), weights
+
+
+class _MemoryAttention:
+    """Attention of packed rows to an encoder's output, for a call of the module.
+
+    Args:
+        layer: the layer.
+        queries: where the queries' tokens are.
+        memory: what the layer was given.
+        padded: the same in the layout of the module: its key and value, if no hook changes them.
+        keys: where the tokens of ``padded`` are.
+    """
+
+    def __init__(
+        self,
+        layer: TransformerDecoderLayer,
+        queries: Packing,
+        memory: KeyValues | EncoderOutput,
+        padded: Tensor,
+        keys: Packing,
+    ):
+        self._layer, self._queries, self._memory, self._padded, self._keys = layer, queries, memory, padded, keys
+
+    def __call__(
+        self,
+        attention: MultiheadAttention,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        mask: Mask | None,
+        need_weights: bool,
+    ) -> tuple[Tensor, Tensor | None]:
+        if key is self._padded and value is self._padded:
+            memory = self._layer.project(self._memory)
+        else:
+            products = _products(attention, (key, value), (self._keys,) * 2)
+            memory = _key_values(attention, products, self._keys, self._keys.lengths, None)
+        rows, weights = _memory_attention(
+            attention, _packed(attention, query, self._queries), self._queries, memory, need_weights, mask
         )
-        return attention.out_proj(packing.pack(attention.join(attended.output))), attended.weights
+        return _padded(attention, rows, self._queries), weights
+
+
+def _self_attention(
+    attention: MultiheadAttention,
+    products: Sequence[Tensor],
+    packing: Packing,
+    mask: Mask | None,
+    cache: KeyValueCache | None,
+    need_weights: bool = False,
+) -> DecoderRows:
+    """Self-attention of rows whose projections are ``products``."""
+    if cache is None:
+        arguments = (attention, products, packing, packing, mask)
+        found = attend_packed(*arguments, True) if need_weights else attend_packed(*arguments)
+        if found is not None:
+            return DecoderRows(attention.out_proj(found.rows), None, found.weights)
+    query, key, value = _padded_heads(attention, products, attention.widths, packing)
+    first = 0 if cache is None else cache.length
+    query, key = attention.rotate(query, first), attention.rotate(key, first)
+    if cache is not None:
+        cache = cache.append(key, value)
+        key, value = cache.key, cache.value
+    attended = attention.attend_heads(query, key, value, masks=[mask], need_weights=need_weights)
+    rows = attention.out_proj(packing.pack(attention.join(attended.output)))
+    return DecoderRows(rows, cache, attended.weights)
+
+
+def _memory_attention(
+    attention: MultiheadAttention,
+    rows: Tensor,
+    packing: Packing,
+    memory: KeyValues,
+    need_weights: bool,
+    mask: Mask | None = None,
+) -> tuple[Tensor, Tensor | None]:
+    """Attention of rows to keys and values that are projected; ``mask`` is the memory's own if it is None."""
+    mask = memory.mask if mask is None else mask
+    projected = attention.project_query(rows)
+    if memory.packed is not None:
+        products = projected, *memory.packed.products
+        found = attend_packed(attention, products, packing, memory.packed.packing, mask, need_weights)
+        if found is not None:
+            return attention.out_proj(found.rows), found.weights
+    query = attention.rotate(attention.split(packing.pad(projected)))
+    attended = attention.attend_heads(query, memory.key, memory.value, masks=[mask], need_weights=need_weights)
+    return attention.out_proj(packing.pack(attention.join(attended.output))), attended.weights
+
+
+def _products(
+    attention: MultiheadAttention, inputs: Sequence[Tensor], packings: Sequence[Packing]
+) -> tuple[Tensor, ...]:
+    """The projections of the packed rows of padded inputs: of query, key and value, or of key and value."""
+    project = attention.products if len(inputs) == 3 else attention.memory_products
+    first, *others = inputs
+    rows = _packed(attention, first, packings[0])
+    if all(other is first for other in others):
+        return project(*[rows] * len(inputs))
+    packed = [rows, *(_packed(attention, other, packings[0]) for other in others)]
+    separate = project(*packed)
+    if any(not _is_alias(first, other) for other in others):
+        return separate
+    with torch.no_grad():
+        joint = project(*[rows] * len(inputs))
+    if len(joint) == len(separate):
+        return separate
+    # A backward hook gave each argument a node of its own, so that each gets its gradient; the numbers must be those of
+    # one product.
+    values = torch.cat(separate, dim=-1)
+    with torch.no_grad():
+        values.copy_(joint[0])
+    return (values,)
+
+
+def _is_alias(first: Tensor, second: Tensor) -> bool:
+    """Whether two tensors are the same memory in the same layout."""
+    same = first.shape == second.shape and first.stride() == second.stride() and first.dtype == second.dtype
+    return same and lie_in_memory(first, second) and first.data_ptr() == second.data_ptr()
+
+
+def _packed(attention: MultiheadAttention, input: Tensor, packing: Packing) -> Tensor:
+    """The rows of a padded tensor in the module's layout."""
+    return packing.pack(input if attention.batch_first else input.transpose(0, 1))
+
+
+def _padded(attention: MultiheadAttention, rows: Tensor, packing: Packing) -> Tensor:
+    """The inverse of `_packed`."""
+    padded = packing.pad(rows)
+    return padded if attention.batch_first else padded.transpose(0, 1)
+
+
+def _key_values(
+    attention: MultiheadAttention,
+    products: tuple[Tensor, ...],
+    packing: Packing,
+    lengths: Tensor | None,
+    source: EncoderOutput | None,
+) -> KeyValues:
+    """The keys and values whose projections are ``products``."""
+    key, value = _padded_heads(attention, products, attention.widths[1:], packing)
+    seen = lengths if packing.has_padding else None
+    return KeyValues(attention.rotate(key), value, seen, PackedProducts(products, packing), source)
+
+
+def _grid(query: Tensor, key: Tensor, heads: int) -> Grid:
+    """The grid of the attention of ``[batch, queries, dim]`` to ``[batch, keys, dim]``."""
+    return Grid.whole(query.shape[0], heads, query.shape[1], key.shape[1], query.device)
 
 
 def _padded_heads(
@@ -346,3 +592,7 @@ def _padded_heads(
     # Whole products are padded: these are fewer than their parts.
     for part in side_by_side([packing.pad(product) for product in products], widths):
         yield attention.split(part)
+
+
+ENCODER_LAYER, DECODER_LAYER = TransformerEncoderLayer.forward, TransformerDecoderLayer.forward
+"""The methods as they are defined here, also where somebody replaces them."""

@@ -8,9 +8,10 @@ from torch.nn import functional as F
 
 from regard.axes import Float
 from regard.errors import ArgumentError, KindError, ShapeError
+from regard.module_calls import is_observed, runs
 from regard.scores.additive import Additive, create_projections, create_weight
 from regard.scores.score import InnerProduct, Prepared, Score
-from regard.scores.weights import check_device, check_dim, hold, project
+from regard.scores.weights import check_device, check_dim, hold, in_dtype_of, project
 from regard.shapes import SIZE_LIMIT, accurate, check_floating, check_sizes, size, spread_heads
 
 
@@ -218,8 +219,12 @@ class LocationAware(Additive):
         previous = previous.to(key.dtype)
         H = previous.shape[1]
         convolution = self.convolution
+        rows = previous.reshape(B * H, 1, K)
+        if not runs(convolution, nn.Conv1d.forward) or is_observed(convolution):
+            features = in_dtype_of(key, convolution)(rows)
+            return project("location", self.location_projection, features.transpose(1, 2)).unflatten(0, (B, H))
         features = F.conv1d(
-            previous.reshape(B * H, 1, K),
+            rows,
             convolution.weight.to(key.dtype),
             None if convolution.bias is None else convolution.bias.to(key.dtype),
             padding="same",

@@ -7,7 +7,10 @@ from torch.func import functional_call
 from torch.nn import functional as F
 
 from regard.errors import KindError, ShapeError
+from regard.module_calls import is_observed, runs
 from regard.shapes import accurate, check_floating
+
+LINEAR = nn.Linear.forward
 
 
 def hold(owner: nn.Module, name: str, weight: Tensor, *layouts: str) -> None:
@@ -64,10 +67,14 @@ def project(name: str, projection: nn.Linear | None, tensor: Tensor) -> Tensor:
     """A linear map of what is called ``name``, in the dtype that scores are computed in; None is the identity."""
     if projection is None:
         return tensor
-    check_dim(name, tensor, projection.in_features, f"as {name}_projection takes it")
+    features = getattr(projection, "in_features", None)
+    if features is not None:
+        check_dim(name, tensor, features, f"as {name}_projection takes it")
     tensor = accurate(tensor)
-    bias = None if projection.bias is None else projection.bias.to(tensor.dtype)
-    return F.linear(tensor, projection.weight.to(tensor.dtype), bias)
+    if runs(projection, LINEAR) and not is_observed(projection):
+        bias = None if projection.bias is None else projection.bias.to(tensor.dtype)
+        return F.linear(tensor, projection.weight.to(tensor.dtype), bias)
+    return in_dtype_of(tensor, projection)(tensor)
 
 
 def in_dtype_of(tensor: Tensor, module: nn.Module) -> Callable[..., Tensor]:

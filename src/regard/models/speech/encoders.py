@@ -254,7 +254,7 @@ class SpeechEncoder(nn.Module):
         if self.transformer is not None:
             rows = self.projection(self.dropout(frames.features))
             rows = self.dropout(rows if self.position is None else self.position(rows))
-            return Encoded(self.transformer(rows, lengths), lengths)
+            return Encoded(self.transformer(rows, lengths=lengths), lengths)
         last: tuple[Tensor, ...] = ()
         for layer in self.layers:
             frames, last = layer(Frames(self.dropout(frames.features), frames.lengths))

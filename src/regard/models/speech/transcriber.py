@@ -246,7 +246,7 @@ class RecurrentTranscriber(Transcriber):
         if sampling_probability:
             decoded = self.decoder.decode_sampling(inputs, state, sampling_probability)
         else:
-            decoded = self.decoder.decode(inputs, state)
+            decoded = self.decoder(inputs, state)
         return TranslatorOutput(decoded.readout, decoded.weights, None, self.decoder.output)
 
 

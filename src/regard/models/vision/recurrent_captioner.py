@@ -111,7 +111,7 @@ class RecurrentCaptioner(Captioner):
         return self.decoder.step(tokens, state)
 
     def decode(self, encoded: Encoded, target: Tensor, target_lengths: Tensor | None = None) -> TranslatorOutput:
-        decoded = self.decoder.decode(target[:, :-1], self.start(encoded))
+        decoded = self.decoder(target[:, :-1], self.start(encoded))
         return TranslatorOutput(decoded.readout, decoded.weights, decoded.choices, self.decoder.output)
 
     def _extra_loss(self, predicted: TranslatorOutput, nll: Tensor, is_token: Tensor) -> Tensor | None:

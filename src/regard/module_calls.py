@@ -1,0 +1,62 @@
+"""Whether a call of a module can be seen or changed from outside: by hooks, compilers, wrappers and overridden methods.
+
+A part of a model whose call nobody can see may be run in pieces, by methods that are not its ``forward``. Every other
+part must be called as a module.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from torch import nn
+from torch.nn.modules import module as torch_modules
+
+_CALL = nn.Module.__call__
+
+
+def runs(module: nn.Module, forward: Callable[..., Any]) -> bool:
+    """Whether a call of a module runs this ``forward``, with the hooks that it may have around it.
+
+    It does not if the module is of another class, as a wrapper is, if its class overrides or replaces the method, or if
+    the object itself has another one. A class that adds nothing but parametrizations or sharding keeps it.
+
+    Args:
+        module: the module.
+        forward: the function of its class, as it was defined.
+    """
+    return type(module).forward is forward and "forward" not in vars(module)
+
+
+def call_with(module: nn.Module, forward: Callable[..., Any], *arguments: Any) -> Any:
+    """Call a module, with its hooks, while another function stands in the place of its ``forward``.
+
+    So hooks see a part that is computed in another way, and the numbers do not depend on whether there are any. Two
+    threads must not call the module at once.
+
+    Args:
+        module: the module, whose class has the ``forward`` (see `runs`).
+        forward: gives what the module's own gives.
+        arguments: of the call.
+    """
+    module.forward = forward
+    try:
+        return module(*arguments)
+    finally:
+        del module.forward
+
+
+def is_observed(module: nn.Module, own_hook: Callable[..., Any] | None = None) -> bool:
+    """Whether a call of a module does more than its ``forward``: hooks, its own or global, or its compiled form.
+
+    Args:
+        module: the module.
+        own_hook: a forward pre-hook of the module's class, which does not count; None: there is none.
+    """
+    return (
+        any(hook is not own_hook for hook in module._forward_pre_hooks.values())
+        or bool(module._forward_hooks)
+        or bool(module._backward_hooks)
+        or bool(module._backward_pre_hooks)
+        or bool(torch_modules._has_any_global_hook())
+        or module._compiled_call_impl is not None
+        or type(module).__call__ is not _CALL
+    )

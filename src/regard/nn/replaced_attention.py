@@ -1,0 +1,85 @@
+"""Another module in the place of a layer's attention, called as a layer of ``torch.nn`` calls it."""
+
+from typing import NamedTuple
+
+from torch import Tensor, nn
+
+from regard.errors import ArgumentError
+from regard.masks import And, Lengths, Mask
+from regard.nn.packing import Packing
+from regard.shapes import Grid
+
+
+class TorchMasks(NamedTuple):
+    """A mask as the arguments of `torch.nn.MultiheadAttention`, where True means "ignore".
+
+    Attributes:
+        attn_mask: ``[queries, keys]``, or ``[batch * heads, queries, keys]`` if it differs between them; None: no mask.
+        key_padding_mask: ``[batch, keys]``; None: no padding.
+    """
+
+    attn_mask: Tensor | None
+    key_padding_mask: Tensor | None
+
+
+def call_replaced(
+    attention: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    masks: TorchMasks,
+    batch_first: bool,
+    need_weights: bool = False,
+) -> tuple[Tensor, Tensor | None]:
+    """Attend with a module that takes the arguments of `torch.nn.MultiheadAttention`.
+
+    Args:
+        attention: the module.
+        query: ``[batch, queries, dim]``.
+        key: ``[batch, keys, dim]``, the value as well; ``query`` itself for self-attention.
+        masks: of `torch_masks`.
+        batch_first: the layout of the module, where it has no attribute ``batch_first``.
+        need_weights: whether the weights of each head are wanted.
+
+    Returns:
+        ``[batch, queries, dim]`` and the weights ``[batch, heads, queries, keys]`` or None.
+
+    Raises:
+        ArgumentError: the module gave no weights.
+    """
+    batch_first = getattr(attention, "batch_first", batch_first)
+    if not batch_first:
+        turned = query.transpose(0, 1)
+        query, key = turned, turned if key is query else key.transpose(0, 1)
+    options = {"average_attn_weights": False} if need_weights else {}
+    found = attention(query, key, key, **masks._asdict(), need_weights=need_weights, is_causal=False, **options)
+    output, weights = found if isinstance(found, tuple) else (found, None)
+    if need_weights and weights is None:
+        raise ArgumentError(
+            f"the weights of the attention to the encoder's output are wanted, and {type(attention).__name__}, which "
+            "stands in the place of multihead_attn, returned none with need_weights=True"
+        )
+    return output if batch_first else output.transpose(0, 1), weights if need_weights else None
+
+
+def torch_masks(mask: Mask | None, grid: Grid, keys: Packing) -> TorchMasks:
+    """The arguments that say what a mask says.
+
+    Args:
+        mask: who may see whom, padding included.
+        grid: of the attention; its heads are those that ``attn_mask`` is repeated for.
+        keys: where the keys' tokens are.
+    """
+    parts = mask.parts if type(mask) is And else (mask,) if mask is not None else ()
+    padding = None
+    if keys.index is not None and keys.lengths is not None:
+        padding = grid.key_index.view(1, -1) >= keys.lengths[:, None]
+    others = [part for part in parts if padding is None or not (type(part) is Lengths and part.queries is None)]
+    if not others:
+        return TorchMasks(None, padding)
+    allowed = others[0].allows(grid)
+    for part in others[1:]:
+        allowed = allowed & part.allows(grid)
+    hidden = ~allowed
+    if hidden.dim() == 4 and hidden.shape[:2].numel() > 1:
+        return TorchMasks(hidden.expand(grid.shape).flatten(0, 1), padding)
+    return TorchMasks(hidden.expand(1, 1, grid.queries, grid.keys)[0, 0], padding)

@@ -1,0 +1,157 @@
+"""Every registered part of a model is called as a module: a hook sees it, and changes no bit of the loss."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn as torch_nn
+
+from regard import models, scores
+from regard.models.speech import sound_classifier, transcriber
+from regard.models.vision import segmenter
+
+V, B = 13, 3
+SOURCE, TARGET = torch.randint(3, V, (B, 5)), torch.randint(3, V, (B, 4))
+TARGET[:, 0], TARGET[:, -1] = 1, 2
+SOURCE_LENGTHS, TARGET_LENGTHS = torch.tensor([5, 2, 3]), torch.tensor([4, 4, 4])
+TEXT = SOURCE, SOURCE_LENGTHS, TARGET, TARGET_LENGTHS
+SOUND = torch.randn(B, 12, 8), torch.tensor([12, 5, 8])
+IMAGES, OWNERS = torch.rand(2, 16, 16, 3), torch.tensor([0, 1, 1])
+RECURRENT = {"embedding_dim": 6, "hidden_dim": 8}
+STACK = {"dim": 8, "heads": 2, "feedforward": 10}
+GRID = {"image_height": 16, "image_width": 16, "grid_dim": 8, "stages": 2, "patch": 2}
+HEARING = {"width": 8, "hidden_dim": 8, "channels": 2, "convolutions": 1, "heads": 2, "feedforward": 10}
+HEARD = {"encoder": "transformer", "pyramid_layers": 0}
+
+
+def translator(**options):
+    return models.RecurrentTranslator(models.TranslatorConfig(V, V, **{**RECURRENT, "dropout": 0.2, **options}))
+
+
+def text_loss(model):
+    return model.loss(*TEXT).total
+
+
+def label_loss(*inputs):
+    return lambda model: model(*inputs).logits.square().sum()
+
+
+CASES = {
+    "bahdanau": (lambda: translator(), text_loss),
+    "bahdanau, gru, two layers": (lambda: translator(cell="gru", decoder_layers=2, readout="maxout"), text_loss),
+    "hard": (lambda: translator(attention="hard"), text_loss),
+    "luong": (lambda: translator(attention="luong"), text_loss),
+    "luong, local": (lambda: translator(attention="luong", scope="local-p", input_feeding=False), text_loss),
+    "none": (lambda: translator(attention="none"), text_loss),
+    "copies": (
+        lambda: models.RecurrentPointerGenerator(models.RecurrentPointerConfig(V, V, **RECURRENT, coverage=True)),
+        text_loss,
+    ),
+    "transformer": (
+        lambda: models.TransformerTranslator(
+            models.TransformerConfig(V, V, **STACK, encoder_layers=1, decoder_layers=2, position="learned")
+        ),
+        text_loss,
+    ),
+    "transformer copies": (
+        lambda: models.TransformerPointerGenerator(
+            models.TransformerPointerConfig(V, V, **STACK, encoder_layers=1, decoder_layers=1)
+        ),
+        text_loss,
+    ),
+    "language": (
+        lambda: models.LanguageModel(models.LanguageModelConfig(V, **STACK, layers=2, context=8)),
+        lambda model: model.loss(SOURCE, label_smoothing=0.1).total,
+    ),
+    "text classifier": (
+        lambda: models.TextClassifier(models.TextClassifierConfig(V, 3, **RECURRENT)),
+        label_loss(SOURCE, SOURCE_LENGTHS),
+    ),
+    "text classifier, transformer": (
+        lambda: models.TextClassifier(
+            models.TextClassifierConfig(V, 3, hidden_dim=8, heads=2, encoder="transformer", window=1, score="general")
+        ),
+        label_loss(SOURCE, SOURCE_LENGTHS),
+    ),
+    "transcriber": (
+        lambda: transcriber.RecurrentTranscriber(
+            transcriber.RecurrentTranscriberConfig(
+                **HEARING, target_vocabulary=V, embedding_dim=6, decoder_dim=8, score_dim=5, location_channels=2,
+                location_width=3, ctc_weight=0.3,
+            )
+        ),
+        lambda model: model.loss(*SOUND, TARGET, TARGET_LENGTHS).total,
+    ),
+    "transformer transcriber": (
+        lambda: transcriber.TransformerTranscriber(
+            transcriber.TransformerTranscriberConfig(**HEARING, **HEARD, target_vocabulary=V)
+        ),
+        lambda model: model.loss(*SOUND, TARGET, TARGET_LENGTHS).total,
+    ),
+    "sounds": (
+        lambda: sound_classifier.SoundClassifier(sound_classifier.SoundClassifierConfig(**HEARING, labels=3)),
+        label_loss(*SOUND),
+    ),
+    "vit": (
+        lambda: models.ImageClassifier(
+            models.ImageClassifierConfig(**{**GRID, "patch": 8}, labels=3, dim=8, heads=2, layers=1)
+        ),
+        label_loss(IMAGES),
+    ),
+    "cnn": (
+        lambda: models.ImageClassifier(
+            models.ImageClassifierConfig(**GRID, labels=3, network="cnn", pooling="attention", weigh="cbam")
+        ),
+        label_loss(IMAGES),
+    ),
+    "captions": (
+        lambda: models.RecurrentCaptioner(models.RecurrentCaptionerConfig(**GRID, **RECURRENT, target_vocabulary=V)),
+        lambda model: model.loss(IMAGES, OWNERS, TARGET, TARGET_LENGTHS).total,
+    ),
+    "transformer captions": (
+        lambda: models.TransformerCaptioner(
+            models.TransformerCaptionerConfig(**GRID, **STACK, layers=1, target_vocabulary=V)
+        ),
+        lambda model: model.loss(IMAGES, OWNERS, TARGET, TARGET_LENGTHS).total,
+    ),
+    "segments": (
+        lambda: segmenter.Segmenter(
+            segmenter.SegmenterConfig(3, channels=4, levels=2, decoder_channels=8, fusion="iaff")
+        ),
+        lambda model: model(IMAGES.permute(0, 3, 1, 2)).square().sum(),
+    ),
+}  # fmt: skip
+
+NEVER_CALLED = {
+    torch_nn.ModuleList: "a list",
+    scores.Score: "lowered to a primitive of a kernel; its own modules are called",
+    "normalizer": "lowered likewise",
+    "translator": "of a model that copies, which calls its methods",
+    "baseline": "a moving average",
+    "recurrence": "runs step by step: its rnn is called at each step",
+}
+
+
+def is_never_called(name, part):
+    return isinstance(part, (torch_nn.ModuleList, scores.Score)) or name.split(".")[-1] in NEVER_CALLED
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_hook_on_every_part_fires_and_changes_no_bit(case):
+    make, loss = CASES[case]
+    torch.manual_seed(3)
+    model, found, seen = make(), [], set()
+    for hooked in (False, True):
+        run = copy.deepcopy(model)
+        if hooked:
+            for name, part in run.named_modules():
+                part.register_forward_hook(lambda *_, name=name: seen.add(name))
+        torch.manual_seed(4)
+        value = loss(run)
+        value.backward()
+        found.append((value.detach(), [parameter.grad for parameter in run.parameters()]))
+    assert torch.equal(found[0][0], found[1][0])
+    for plain, own in zip(*(grads for _, grads in found), strict=True):
+        torch.testing.assert_close(own, plain, rtol=1e-4, atol=1e-5)
+    missing = {name for name, part in model.named_modules() if name and not is_never_called(name, part)} - seen
+    assert not missing
