@@ -7,6 +7,7 @@ import torch
 from page_servers import serving
 from regard.errors import ArgumentError, RunError
 from regard.page.models import open_model
+from regard.page.reading import Answer
 
 transformers = pytest.importorskip("transformers")
 
@@ -181,3 +182,16 @@ def test_a_text_with_too_many_weights_is_refused(folder_of, monkeypatch):
     monkeypatch.setattr("regard.page.reading.MOST_WEIGHTS", 100)
     with pytest.raises(ArgumentError, match="shorten it"):
         opened.read(TEXT)
+
+
+@pytest.mark.parametrize("kind", ["classify", "fill in", "next token"])
+def test_probabilities_add_up_to_1_with_what_is_not_listed(folder_of, kind):
+    answer = open_model(folder_of(kind)).read("the quick [MASK] fox").answer
+    assert sum(value for _, value in answer.ranked) + answer.rest == pytest.approx(1, abs=1e-5)
+    assert (answer.rest > 1e-4) == (kind != "classify")  # three labels are all listed
+
+
+def test_labels_without_ink_are_visible():
+    ranked = tuple((label, 0.1) for label in ("\n", "\t", " ", "  ", "", "\u200b", " the"))
+    labels = [one["label"] for one in Answer("Next token", ranked=ranked).to_dict()["ranked"]]
+    assert labels == ["↵", "⇥", "␣", "␣␣", "∅", "\\u200b", "␣the"]
