@@ -2059,7 +2059,7 @@ function sumText(table, rows) {
   if (rows.length) return `sum of ${counted(rows.length)} locked queries`;
   const seeing = table.seeing.length;
   const blind = table.rows - seeing;
-  return `mean over ${seeing === 1 ? "1 query" : `${counted(seeing)} queries`}${blind ? ` (${counted(blind)} more see no key)` : ""}`;
+  return blind ? `mean over ${counted(seeing)} ${seeing === 1 ? "query" : "queries"} (${counted(blind)} more see no key)` : "mean over all queries";
 }
 
 /** What a key gets from the queries of a sum. */
