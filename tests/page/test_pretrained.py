@@ -10,6 +10,7 @@ import torch
 from page_servers import serving
 from regard.errors import ArgumentError, RunError
 from regard.page.models import open_model
+from regard.page.reading import Answer
 
 transformers = pytest.importorskip("transformers")
 
@@ -262,3 +263,16 @@ def test_folders_with_settings_that_stay_inside_are_loaded(folder_of, tmp_path):
         path.rename(blobs / str(number))
         path.symlink_to(f"../../blobs/{number}")
     assert open_model(snapshot).read(TEXT).document.records
+
+
+@pytest.mark.parametrize("kind", ["classify", "fill in", "next token"])
+def test_probabilities_add_up_to_1_with_what_is_not_listed(folder_of, kind):
+    answer = open_model(folder_of(kind)).read("the quick [MASK] fox").answer
+    assert sum(value for _, value in answer.ranked) + answer.rest == pytest.approx(1, abs=1e-5)
+    assert (answer.rest > 1e-4) == (kind != "classify")  # three labels are all listed
+
+
+def test_labels_without_ink_are_visible():
+    ranked = tuple((label, 0.1) for label in ("\n", "\t", " ", "  ", "", "\u200b", " the"))
+    labels = [one["label"] for one in Answer("Next token", ranked=ranked).to_dict()["ranked"]]
+    assert labels == ["↵", "⇥", "␣", "␣␣", "∅", "\\u200b", "␣the"]

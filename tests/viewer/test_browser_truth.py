@@ -149,8 +149,8 @@ def test_heading_legend_and_readout_name_one_statistic(show):
                 )
                 assert statistic[0] in told
             if view == "image":
-                assert "mean over 3 queries" in readout
-                assert "mean over 3 queries" in told
+                assert "mean over all queries" in readout
+                assert "mean over all queries" in told
             if view == "text":
                 assert "weights of 1 query" in told  # the word under the mouse is the query
 

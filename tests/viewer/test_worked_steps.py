@@ -22,7 +22,7 @@ def test_the_numbers_of_one_head():
         assert np.array_equal(matrix, getattr(one, name)[1, 2].double().numpy())
     assert list(record.matrices) == ["query", "key", "value", "scores", "scaled", "masked", "weights", "output"]
     assert (record.score, record.normalizer, record.head) == ("dot", "softmax", 2)
-    assert record.key_labels[:2] == ("k1", "k2")
+    assert record.key_labels[:2] == ("k0", "k1")
 
 
 def test_other_scores_and_normalizers_are_not_called_dot_and_softmax():

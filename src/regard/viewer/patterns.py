@@ -42,7 +42,10 @@ SAMPLES = 5
 """Places along a diagonal whose tiles tell which distances are worth a look at all of it."""
 
 SIDE = 128
-"""Queries of the tiles along a diagonal."""
+"""Most queries of a tile that is looked at for a sample, and the span of offsets that are read together."""
+
+MOST_CELLS = 2**24
+"""Weights of all heads of one of the tiles along a whole diagonal: few large tiles cost a source less than many."""
 
 
 class Chance:
@@ -166,14 +169,16 @@ def _diagonal_means(
         if not groups or offset - groups[-1][0] > SIDE:
             groups.append([])
         groups[-1].append(offset)
+    step = max(SIDE, int((MOST_CELLS / max(1, source.heads)) ** 0.5))
     for group in groups:
         totals = {offset: np.zeros(source.heads) for offset in group}
-        for q0 in range(max(0, -group[-1]), min(source.queries, source.keys - group[0]), SIDE):
-            q1 = min(q0 + SIDE, source.queries)
+        for q0 in range(max(0, -group[-1]), min(source.queries, source.keys - group[0]), step):
+            q1 = min(q0 + step, source.queries)
             k0, k1 = max(0, q0 + group[0]), min(source.keys, q1 + group[-1])
-            tile = np.nan_to_num(source.tile((q0, q1), (k0, k1))).astype(np.float64)
+            tile = source.tile((q0, q1), (k0, k1))
             for offset in group:
-                totals[offset] += np.diagonal(tile, offset + q0 - k0, axis1=1, axis2=2).sum(axis=1)
+                line = np.diagonal(tile, offset + q0 - k0, axis1=1, axis2=2)
+                totals[offset] += np.nan_to_num(line).sum(axis=1, dtype=np.float64)
         for offset, total in totals.items():
             queries = np.arange(max(0, -offset), min(source.queries, source.keys - offset))
             yield offset, total / np.maximum(chance.visible_on(queries, offset).sum(-1), 1)

@@ -2056,10 +2056,10 @@ function activeSums(app, table) {
 /** What the sum of queries is, as headings, legends and tooltips say it. */
 function sumText(table, rows) {
   if (rows.length === 1) return "weights of 1 query";
-  if (rows.length) return `sum over ${counted(rows.length)} queries`;
+  if (rows.length) return `sum of ${counted(rows.length)} locked queries`;
   const seeing = table.seeing.length;
   const blind = table.rows - seeing;
-  return `mean over ${seeing === 1 ? "1 query" : `${counted(seeing)} queries`}${blind ? ` (${counted(blind)} more see no key)` : ""}`;
+  return blind ? `mean over ${counted(seeing)} ${seeing === 1 ? "query" : "queries"} (${counted(blind)} more see no key)` : "mean over all queries";
 }
 
 /** What a key gets from the queries of a sum. */
