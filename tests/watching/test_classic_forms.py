@@ -81,7 +81,7 @@ def test_reduced_precision():
     for name in ("bahdanau", "show_attend_and_tell", "transformer", "logarithms"):
         model = ByHand(FORMS[name])
         with torch.autocast("cpu", torch.bfloat16):
-            (call,) = watched(model, lambda m: m(query, memory).float(), False, True).calls  # noqa: B023
+            (call,) = watched(model, lambda m: m(query, memory).float(), False, True).calls
         torch.testing.assert_close(call.weights, model.made[-1].float(), rtol=0, atol=0)
         with torch.inference_mode(), regard.watch(model, read=WEIGHTS) as seen:
             model(query, memory)

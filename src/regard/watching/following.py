@@ -30,7 +30,7 @@ from regard.watching.weighted_sum import WeightedSum, sum_of_equation, sum_of_pr
 
 def named_functions(names: Sequence[str]) -> dict[Any, str]:
     """The functions and methods of PyTorch that have these names, each with its name."""
-    holders = (torch, Tensor, F, torch.special, torch.linalg, torch._VF, torch._C._nn)
+    holders = (torch, Tensor, F, torch.special, torch.linalg, torch._VF)
     return {
         function: name for name in names for holder in holders if (function := getattr(holder, name, None)) is not None
     }

@@ -227,7 +227,7 @@ def _refuse_own_classes() -> None:
 
 
 def _attention_tables(module: str) -> list[dict[str, Any]]:
-    """The tables of attention classes that a module of Python has: by the names of implementations, ``eager`` among them."""
+    """The tables of attention classes that a module of Python has, by the names of implementations, as ``eager``."""
     names = vars(sys.modules[module]) if module.startswith("transformers.models.") else {}
     return [
         table for table in names.values() if type(table) is dict and inspect.isclass(eager := table.get("eager"))

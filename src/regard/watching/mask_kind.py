@@ -21,7 +21,7 @@ MASK_KINDS = (
     "causal+documents+padding", "window+documents+padding",
     "dense",
 )  # fmt: skip
-"""The names that a mask may have: how far a query sees, which documents are apart, padding; ``"dense"`` is any other."""
+"""The names of masks: how far a query sees, whether documents are apart, and padding; ``"dense"`` is any other."""
 
 HIDING = -1e8
 """Additive numbers from which on a pair counts as masked: its weight is 0 wherever the query sees another key."""

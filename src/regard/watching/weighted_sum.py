@@ -123,7 +123,7 @@ class WeightedSum:
         is_merged = len(others) == len(queries) == 1 and len(self.weights.softmax.rows) > 1
         if is_merged and count > 1 and sizes[others[0]] % count == 0:
             # One axis of batch rows and heads, which was never two in the weights.
-            (place,), (query,) = others, queries
+            place, query = others[0], queries[0]
             apart = (sizes[place] // count, count)
             if place < query:
                 return Layout((*apart, sizes[query]), (0,), (1,), (2,))
