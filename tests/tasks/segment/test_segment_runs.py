@@ -15,6 +15,7 @@ from regard.data.images.masked_sources import open_masked
 from regard.data.images.streets import CLASSES, HEIGHT, WIDTH, Street, write_streets
 from regard.errors import ArgumentError, DataError, KindError, RunError
 from regard.tasks.segment.config import DataConfig, ModelConfig, PredictionConfig, SegmentationTrainingConfig
+from regard.tasks.segment.corpora import open_corpora
 from regard.tasks.segment.experiment import class_weights
 from regard.tasks.segment.metrics import PixelMetrics, count_pixels
 from regard.tasks.segment.task import TASK
@@ -172,6 +173,55 @@ def test_a_folder_of_other_sizes(folder, tmp_path):
     assert rows * one.cell[1] >= HEIGHT
     assert columns * one.cell[0] >= WIDTH
     assert trained.document(one).records[0].queries.image.shape == (rows * 8, columns * 8, 3)
+
+
+def maps_folder(path, *maps):
+    """Images with these class maps, given as images of Pillow."""
+    for number, classes in enumerate(maps):
+        for name, image in (("images", Image.fromarray(Street(number).load().pixels)), ("labels", classes)):
+            (path / name).mkdir(parents=True, exist_ok=True)
+            image.resize(classes.size).save(path / name / f"{number}.{'JPG' if name == 'images' else 'PNG'}")
+    return str(path)
+
+
+def class_map(kind, *classes):
+    """A class map of 8 × 6 pixels with stripes of classes, in a mode of Pillow."""
+    pixels = np.resize(np.array(classes, np.int64), (6, 8))
+    if kind == "1":
+        return Image.fromarray(pixels > 0)
+    image = Image.fromarray(pixels.astype(np.uint16 if kind == "I;16" else np.uint8))
+    if kind == "P":
+        image.putpalette([value for color in range(256) for value in (color, 255 - color, 7)])
+    return image
+
+
+@pytest.mark.parametrize(
+    ("maps", "ignore", "expected"),
+    [
+        ([("L", 0, 1), ("P", 2, 3), ("I;16", 3, 0)], -1, "0123"),
+        ([("L", 0, 5), ("P", 2, 2), ("L", 0, 5)], -1, "012345"),  # no pixel has 1, 3 or 4
+        ([("1", 0, 1), ("L", 0, 1), ("1", 1, 0)], -1, "01"),
+        ([("I;16", 0, 65_535), ("I;16", 1, 65_535), ("L", 0, 1)], 65_535, "01"),
+        ([("L", 255, 255), ("P", 1, 0), ("L", 255, 1)], 255, "01"),  # nothing counts in the first
+        ([("L", 0, 0)] * 3, -1, "every pixel that counts has the class 0; there is nothing to tell apart"),
+        ([("L", 7, 7)] * 3, 7, "no pixel of the training data has a class that counts; check --ignore"),
+        ([("L", 0, 255)] * 3, -1, r"a pixel has the class 255, and classes go from 0 to 254; --ignore names"),
+    ],
+)
+def test_classes_are_the_numbers_of_the_maps(tmp_path, maps, ignore, expected):
+    """Without --classes: class maps of every mode, numbers that no pixel has, pixels that do not count."""
+    source = maps_folder(tmp_path / "data", *(class_map(*one) for one in maps))
+    config = config_of({"train": source, "validation": source, "ignore": ignore})
+    (tmp_path / "run").mkdir()
+    folder = RunFolder(tmp_path / "run")
+    if not expected.isdigit():
+        with pytest.raises(DataError, match=expected):
+            open_corpora(config, folder)
+        return
+    corpora = open_corpora(config, folder)
+    assert corpora.classes.names == tuple(expected)
+    assert sum(corpora.counts) == sum(np.sum(np.resize(one[1:], (6, 8)) != ignore) for one in maps)
+    assert open_corpora(config, folder).classes == corpora.classes  # as a run that continues
 
 
 def test_predictions(run, tmp_path):

@@ -120,6 +120,13 @@ def _classes(run: SegmentationRun, folder: RunFolder, table: NDArray[np.uint8], 
         names = before
     if not names:
         largest = max((number for number in np.unique(table[..., 3]).tolist() if number != IGNORED), default=-1)
+        if largest < 0:
+            raise DataError(f"{run.data.train}: no pixel of the training data has a class that counts; check --ignore")
+        if largest == 0:
+            raise DataError(
+                f"{run.data.train}: every pixel that counts has the class 0; there is nothing to tell apart (--classes "
+                "names classes that do not occur)"
+            )
         names = tuple(str(number) for number in range(largest + 1))
     classes = PixelClasses(names, *size)
     classes.save(path)
