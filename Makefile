@@ -7,7 +7,8 @@
 
 PYTHON ?= python3
 VENV   ?= .venv
-BIN     = $(VENV)/bin
+# Windows has other names for the folder of a virtual environment's commands.
+BIN     = $(VENV)/$(if $(filter Windows_NT,$(OS)),Scripts,bin)
 DEMO_OPTIONS ?= --overwrite
 TEST_OPTIONS ?= -n 2 --dist worksteal
 BENCH_OPTIONS ?=
@@ -48,17 +49,17 @@ bench-train: $(VENV)/installed-dev
 clean:
 	rm -rf $(VENV) .venv-oldest .venv-newest build dist .pytest_cache .ruff_cache .hypothesis
 
-$(VENV)/bin/pip:
+$(BIN)/pip:
 	$(PYTHON) -m venv $(VENV)
 
-$(VENV)/installed: pyproject.toml $(CONSTRAINTS) | $(VENV)/bin/pip
+$(VENV)/installed: pyproject.toml $(CONSTRAINTS) | $(BIN)/pip
 	$(BIN)/pip install --disable-pip-version-check --quiet $(addprefix --constraint ,$(CONSTRAINTS)) --editable '.[all]'
 	touch $@
 
-$(VENV)/installed-dev: pyproject.toml $(CONSTRAINTS) | $(VENV)/bin/pip
+$(VENV)/installed-dev: pyproject.toml $(CONSTRAINTS) | $(BIN)/pip
 	$(BIN)/pip install --disable-pip-version-check --quiet $(addprefix --constraint ,$(CONSTRAINTS)) --editable '.[dev]'
 	touch $@ $(VENV)/installed
 
-$(VENV)/installed-bench: pyproject.toml $(CONSTRAINTS) | $(VENV)/bin/pip
+$(VENV)/installed-bench: pyproject.toml $(CONSTRAINTS) | $(BIN)/pip
 	$(BIN)/pip install --disable-pip-version-check --quiet $(addprefix --constraint ,$(CONSTRAINTS)) --editable '.[dev,bench]'
 	touch $@ $(VENV)/installed $(VENV)/installed-dev

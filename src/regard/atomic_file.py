@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from regard.errors import WriteError
+from regard.platforms import sync_folder
 
 _NO_SPACE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG} if hasattr(errno, "EDQUOT") else {errno.ENOSPC, errno.EFBIG}
 _numbers = itertools.count(1)
@@ -75,7 +76,7 @@ class AtomicFile:
             raise WriteError(f"cannot write {_shown(self.path)}: {self._reason(error)}") from error
 
     def _replace(self) -> None:
-        with self.temporary.open("rb") as file:
+        with self.temporary.open("r+b") as file:  # Windows syncs only what is open for writing
             os.fsync(file.fileno())
         os.chmod(self.temporary, self._mode)
         if self._before_replace:
@@ -115,14 +116,3 @@ def discard_temporaries() -> None:
     for path in list(_open):
         with contextlib.suppress(OSError):
             path.unlink(missing_ok=True)
-
-
-def sync_folder(path: Path) -> None:
-    """Sync a folder to disk, so that a rename in it survives a power failure; does nothing on Windows."""
-    if os.name != "posix":
-        return
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

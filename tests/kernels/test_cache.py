@@ -12,6 +12,7 @@ import pytest
 pytest.importorskip("numba", reason="kernels are compiled by Numba")
 
 from kernels.tiny import call, tiny
+from regard.errors import ArgumentError
 from regard.kernels import availability
 from regard.kernels.cpu import cache, kernel, object_code, target
 
@@ -138,6 +139,26 @@ def test_the_users_cache_is_used_and_then_the_temporary_folder(tmp_path, monkeyp
     monkeypatch.setattr(cache.tempfile, "gettempdir", lambda: str(tmp_path / "temporary"))
     (tmp_path / "temporary").mkdir()
     assert kernel.cache_folder().is_relative_to(tmp_path / "temporary")
+
+
+def test_no_cache_is_made_in_the_working_directory(tmp_path, monkeypatch):
+    """An empty variable counts as unset; a relative path is refused in regard's, and ignored in the system's."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("REGARD_CACHE", "")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "users"))
+    assert kernel.cache_folder().is_relative_to(tmp_path / "users" / "regard")
+    for user, home in (("relative", str(tmp_path / "home")), ("", "relative/home"), (".", "."), ("", "")):
+        kernel.cache_folder.cache_clear()
+        monkeypatch.setenv("XDG_CACHE_HOME", user)
+        monkeypatch.setenv("HOME", home)
+        assert all(root.is_absolute() for root, _ in cache._places())
+    for own in ("cache", ".", "./x", "~/x"):
+        monkeypatch.setenv("REGARD_CACHE", own)
+        for use in (kernel.cache_folder, lambda: list(cache.all_folders())):
+            with pytest.raises(ArgumentError, match="REGARD_CACHE must be an absolute path; it is '") as caught:
+                use()
+            assert "\n" not in str(caught.value)
+    assert [path.name for path in tmp_path.iterdir()] == ["users"]
 
 
 def test_a_folder_of_somebody_else_is_not_trusted(tmp_path, monkeypatch):

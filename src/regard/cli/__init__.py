@@ -4,6 +4,7 @@ import os
 import signal
 import sys
 
+from regard.platforms import code_of_broken_pipe
 from regard.training.signal_handler import exit_on_signals
 
 
@@ -28,7 +29,7 @@ def main() -> None:
     except BrokenPipeError:
         # The reader of the output has closed it (`regard predict ... | head`); later flushes must not fail.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(128 + signal.SIGPIPE)
+        sys.exit(code_of_broken_pipe())
     except OSError as error:
         place = "" if error.filename is None else f" {os.fspath(error.filename)}"
         _fail(f"the system refused{place}: {error.strerror or error}")

@@ -10,6 +10,7 @@ from cyclopts import Parameter
 from regard.cli.ranges import Seed, Threads
 from regard.cli.run_name import check_name
 from regard.errors import TrainingError
+from regard.platforms import quoted
 
 if TYPE_CHECKING:
     from regard.tasks.translate.trained_translator import TrainedTranslator, Translation
@@ -97,8 +98,8 @@ def command(*, options: DemoOptions = DemoOptions()) -> None:
     for path in [*TASK.report(folder), *written]:
         print(f"  {path}")
     print(f"page of the translations: {write_page(translator, translations)}")
-    print(f'now try: regard predict {folder.path} "{SENTENCES[0]}"')
-    print(f"     or: regard serve {folder.path}")
+    print(f'now try: regard predict {quoted(str(folder.path))} "{SENTENCES[0]}"')
+    print(f"     or: regard serve {quoted(str(folder.path))}")
     if found.bleu < least_bleu or rate > most_errors:
         raise TrainingError(
             f"the demo missed its goals: BLEU {found.bleu:.2f} (at least {least_bleu}), AER {rate:.3f} "

@@ -61,6 +61,19 @@ def writing_cache(folder: Path) -> Iterator[None]:
         ) from error
 
 
+@contextmanager
+def written_by_any(*files: Path) -> Iterator[None]:
+    """A context that writes tables; its error counts for nothing where another process has written them meanwhile.
+
+    Windows replaces no file that is mapped: of two processes that write one table, the second cannot.
+    """
+    try:
+        yield
+    except DataError:
+        if not all(file.is_file() for file in files):
+            raise
+
+
 def cached_table(
     key: str, schema: "pa.Schema", batches: Callable[[dict[str, int]], Iterator["pa.RecordBatch"]]
 ) -> tuple["datasets.Dataset", dict[str, int]]:
@@ -83,7 +96,7 @@ def cached_table(
     folder = cache_folder()
     path, counts = folder / f"{key}.arrow", folder / f"{key}.json"
     if not (path.is_file() and counts.is_file()):
-        with writing_cache(folder):
+        with written_by_any(path, counts), writing_cache(folder):
             _write(path, counts, schema, batches)
     table = datasets.Dataset.from_file(str(path))
     return datasets.Dataset(table.data, info=table.info, fingerprint=key), json.loads(read_text(counts, LARGEST_RECORD))

@@ -2,9 +2,10 @@
 
 import os
 import sys
-import threading
 from functools import cache
 from importlib.util import find_spec
+
+from regard.fork_lock import ForkLock
 
 _NUMBA = find_spec("numba") is not None
 
@@ -59,7 +60,7 @@ def multiplies_half_in_tiles() -> bool:
 
 
 _FASTER: bool | None = None
-_LOCK = threading.RLock()
+_LOCK = ForkLock()
 
 
 def microkernel_is_faster() -> bool:

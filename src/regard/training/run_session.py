@@ -3,12 +3,12 @@
 import contextlib
 import dataclasses
 import os
-import shlex
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from regard.errors import RunError
+from regard.platforms import is_another_process, quoted, renames_open_files
 from regard.training.checkpoint_io import list_checkpoints
 from regard.training.config import RunConfig
 from regard.training.manifest import Manifest
@@ -44,6 +44,7 @@ class RunSession:
         self._task = task
         self._resume = resume
         self._old: Path | None = None
+        self._locks: list[RunLock] = []
         self._exits = contextlib.ExitStack()
 
     def __enter__(self) -> "RunSession":
@@ -87,8 +88,13 @@ class RunSession:
                 require_replaceable(old, RunFolder.require_run)
             except RunError as error:
                 raise RunError(f"{error}. The new run is complete, in {self.folder.path}") from error
+        if not renames_open_files():
+            for lock in self._locks:
+                lock.release()
         take_place(self.folder.path, old)
         self.folder = RunFolder(old)
+        if not renames_open_files():
+            self._lock(old)
         self._old = None
         self.folder.manifest.write(dataclasses.replace(self.folder.manifest.read(), replaces=None))
         return self.folder
@@ -121,7 +127,8 @@ class RunSession:
         self._lock(path)
 
     def _lock(self, path: Path) -> None:
-        self._exits.callback(RunLock(path).acquire().release)
+        self._locks.append(RunLock(path).acquire())
+        self._exits.callback(self._locks[-1].release)
 
     def _replaced(self) -> Path | None:
         # The run that a resumed run is to replace.
@@ -139,8 +146,8 @@ class RunSession:
 
 def continue_with(path: Path, task: str) -> str:
     """How to continue a run, with a command that a shell takes."""
-    place = f"--runs {shlex.quote(str(path.parent))} --run {shlex.quote(path.name)}"
-    return f"continue with: regard train {shlex.quote(task)} {place} --resume"
+    place = f"--runs {quoted(str(path.parent))} --run {quoted(path.name)}"
+    return f"continue with: regard train {quoted(task)} {place} --resume"
 
 
 def _remove_if_empty(path: Path) -> None:
@@ -151,18 +158,7 @@ def _remove_if_empty(path: Path) -> None:
 def _remove_stale(path: Path) -> None:
     # Deletes the prepared folders of processes that were killed before they could rename them.
     start = f".{path.name}."
-    for name in os.listdir(path.parent) if os.name == "posix" else ():
+    for name in os.listdir(path.parent):
         number = name.removeprefix(start).removesuffix(".tmp")
-        if name == f"{start}{number}.tmp" and number.isdecimal() and not _is_another(int(number)):
+        if name == f"{start}{number}.tmp" and number.isdecimal() and not is_another_process(int(number)):
             remove_own_files(path.with_name(name))
-
-
-def _is_another(process: int) -> bool:
-    # Whether another process with this number is running.
-    try:
-        os.kill(process, 0)
-    except (ProcessLookupError, OverflowError):
-        return False
-    except PermissionError:
-        pass
-    return process != os.getpid()

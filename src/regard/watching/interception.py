@@ -12,7 +12,6 @@ Everything is installed by the first context and restored by the last one. A cal
 """
 
 import sys
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache, wraps
@@ -24,6 +23,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from regard.attention.listeners import LISTENERS
+from regard.fork_lock import ForkLock
 from regard.nn.key_values import KeyValueCache
 from regard.watching.following import follow
 from regard.watching.handlers import HANDLERS, listen, watched_flex, watched_sdpa
@@ -127,7 +127,7 @@ class _Installation:
     """The names that are replaced as long as some thread watches a model."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = ForkLock()
         self._contexts = 0
         self._replaced: list[tuple[Any, str, Any, Any]] = []
         self._hook: Any = None

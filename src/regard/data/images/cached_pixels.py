@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.atomic_file import AtomicFile
-from regard.data.cache import cache_folder, writing_cache
+from regard.data.cache import cache_folder, writing_cache, written_by_any
 from regard.errors import DataError
 from regard.regular_file import LARGEST_DATA, require_regular
 
@@ -26,7 +26,7 @@ def cached_pixels(key: str, shape: tuple[int, ...], rows: Iterable[NDArray[np.ui
     """
     path = cache_folder() / f"{key}.npy"
     if not path.is_file():
-        with writing_cache(path.parent):
+        with written_by_any(path), writing_cache(path.parent):
             _write(path, shape, rows)
     try:
         require_regular(path, LARGEST_DATA)

@@ -2,7 +2,6 @@
 
 import io
 import os
-import threading
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.errors import DataError, MissingPartError
+from regard.fork_lock import ForkLock
 from regard.regular_file import LARGEST_IMAGE, open_regular
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ _SIXTEEN_BITS = ("I;16", "I;16L", "I;16B", "I;16N")
 ImageSource = str | os.PathLike[str] | bytes
 
 # Filters of warnings belong to the process: two threads must not change them at the same time.
-_WARNING_FILTERS = threading.Lock()
+_WARNING_FILTERS = ForkLock()
 
 
 def read_image(source: ImageSource, place: str | None = None, *, most_pixels: int = MOST_PIXELS) -> NDArray[np.uint8]:

@@ -18,6 +18,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from regard.errors import ArgumentError
+
 LOG = logging.getLogger("regard")
 
 _MAGIC = b"regard kernel 1\n"
@@ -132,8 +134,11 @@ def _read(path: Path) -> bytes:
 def open_folder(fingerprint: str) -> Path | None:
     """The folder for kernels of this fingerprint, made if need be; None if there is no place for one.
 
-    ``$REGARD_CACHE`` if it is set, else the user's cache folder, else the folder for temporary files. A place that
-    other users could change is named in one line, and not used.
+    ``$REGARD_CACHE`` if it is set and not empty, else the user's cache folder, else the folder for temporary files. A
+    place that other users could change is named in one line, and not used.
+
+    Raises:
+        ArgumentError: ``$REGARD_CACHE`` is a relative path.
     """
     for root, names in _places():
         try:
@@ -197,12 +202,17 @@ def clear() -> tuple[int, int]:
 def _places() -> Iterator[tuple[Path, tuple[str, ...]]]:
     """Where to look, best first: a folder that is the user's own affair, and the folders in it that are regard's."""
     own = os.environ.get("REGARD_CACHE")
-    if own is not None:
+    if own:
+        if not os.path.isabs(own):
+            raise ArgumentError(f"REGARD_CACHE must be an absolute path; it is {own!r:.200}")
         yield Path(own), ("regard",)
         return
-    user = os.environ.get("XDG_CACHE_HOME")
+    user = os.environ.get("XDG_CACHE_HOME", "")
     with suppress(RuntimeError):
-        yield Path(user) if user else Path.home() / ".cache", ("regard",)
+        # The standard of these folders says to ignore a relative path.
+        root = Path(user) if os.path.isabs(user) else Path.home() / ".cache"
+        if root.is_absolute():
+            yield root, ("regard",)
     # In a folder that all users share, each needs a name of their own.
     name = str(os.getuid()) if hasattr(os, "getuid") else os.environ.get("USERNAME", "user")
     yield Path(tempfile.gettempdir()), (f"regard-{name}", "regard")

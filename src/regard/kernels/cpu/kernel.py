@@ -11,7 +11,6 @@ more memory.
 import hashlib
 import logging
 import os
-import threading
 import time
 from collections.abc import Sequence
 from functools import cache
@@ -21,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from regard.errors import BackendError
+from regard.fork_lock import ForkLock
 from regard.kernels.availability import why_missing
 from regard.kernels.cpu import cache as files
 from regard.kernels.cpu.cache import DamagedFileError, MachineCode
@@ -33,7 +33,7 @@ if why_missing() is not None:
 
 LOG = logging.getLogger("regard")
 
-_LOCK = threading.RLock()
+_LOCK = ForkLock()
 
 MEANWHILE = 2
 """Kernels that another process compiles in about the time that the first one takes here. Further ones are not left to
