@@ -177,8 +177,8 @@ CALLS = {
         [number(256, 256, **FLOAT), number(256, 256, **FLOAT), number(256, **FLOAT)],
     ),
     "vocabulary loss": (
-        lambda *given: vocabulary_loss(*given[:2], given[2], bias=given[3]).total,
-        [number(64, 16, **FLOAT), number(600, 16, **FLOAT), torch.arange(64), number(600, **FLOAT)],
+        lambda *given: vocabulary_loss(*given).total,
+        [number(64, 16, **FLOAT), number(600, 16, **FLOAT), number(600, **FLOAT), torch.arange(64)],
     ),
     "LSTM": (of_layer(lambda: lstm), [number(40, 2, 8, **FLOAT)]),
 }
