@@ -1,5 +1,6 @@
 """What every test gets: one thread a worker, a fixed seed, and memory that was never written is NaN."""
 
+import functools
 import gc
 import os
 import signal
@@ -8,9 +9,11 @@ import sys
 import pytest
 import torch
 from hypothesis import settings
+from torch.utils import _device
 
 from browsers import chromium  # noqa: F401
 from regard.kernels.cpu import compiling_process
+from regard.transforms import can_branch_on
 
 settings.register_profile("regard", deadline=None, max_examples=30, print_blob=True)
 settings.load_profile("regard")
@@ -39,13 +42,33 @@ def _seeded():
     torch.manual_seed(20170612)
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture(autouse=True, scope="session")
 def _poisoned_memory():
-    """`torch.empty` gives NaN, so that reading what was never written shows."""
-    fill = torch.utils.deterministic.fill_uninitialized_memory
-    torch.utils.deterministic.fill_uninitialized_memory = True
+    """Memory that was never written holds NaN, or the largest integer, so that reading it shows."""
+    patch = pytest.MonkeyPatch()
+    # A device as a context knows the functions that it changes by what they are when it is first used.
+    _device._device_constructors()
+    for name in ("empty", "empty_like", "empty_strided", "empty_permuted"):
+        patch.setattr(torch, name, _poisoning(getattr(torch, name)))
+    for name in ("new_empty", "new_empty_strided"):
+        patch.setattr(torch.Tensor, name, _poisoning(getattr(torch.Tensor, name)))
     yield
-    torch.utils.deterministic.fill_uninitialized_memory = fill
+    patch.undo()
+
+
+def _poisoning(function):
+    @functools.wraps(function)
+    def poisoned(*args, **kwargs):
+        tensor = function(*args, **kwargs)
+        if can_branch_on(tensor) and tensor.is_cpu and tensor.layout is torch.strided and "out" not in kwargs:
+            number = torch.nan
+            if not (tensor.is_floating_point() or tensor.is_complex()):
+                number = True if tensor.dtype == torch.bool else torch.iinfo(tensor.dtype).max
+            with torch.no_grad():
+                tensor.fill_(number)
+        return tensor
+
+    return poisoned
 
 
 @pytest.fixture(params=["bfloat16 instructions", "no bfloat16 instructions"])

@@ -94,7 +94,7 @@ def _attend_block(problem: Problem, inputs: Inputs, gatherer: Gatherer | None, v
     reader, is_again = gatherer, False
 
     def calculate() -> Tensor:
-        if is_again:
+        if is_again and versions is not None:
             versions.check()
         if reader is None:
             return mix(problem, inputs, weights_alone(problem, inputs))

@@ -23,7 +23,7 @@ from regard.errors import BackendError
 from regard.masks.mask import Visibility
 from regard.scores.score import InnerProduct, Prepared
 from regard.shapes import accurate, spread_heads
-from regard.transforms import active_transform
+from regard.transforms import active_transform, in_memory
 
 ROWS = 512
 """Query rows for which a mask is made dense at a time: memory stays linear, and tiles that it empties are skipped."""
@@ -154,6 +154,7 @@ def _kernel(
     if not query.shape == key.shape == value.shape:
         query, key, value = _of_one_width(query, key, value)
     query, key, value = _with_adjacent_features(query), _with_adjacent_features(key), _with_adjacent_features(value)
+    attn_mask = None if attn_mask is None else in_memory(attn_mask)
     output = F.scaled_dot_product_attention(query, key, value, attn_mask, problem.dropout, is_causal, scale=scale)
     if output.requires_grad and not _are_surely_small(query, key, scale, attn_mask) and _loses_digits(output):
         return None
@@ -214,8 +215,9 @@ def _are_below(tensor: Tensor, bound: float) -> bool:
 
 def _with_adjacent_features(tensor: Tensor) -> Tensor:
     """The tensor with the features of a position side by side in memory, as the kernel with linear memory wants them:
-    PyTorch falls back to quadratic memory for any other order, such as that of a feature map."""
-    return tensor if tensor.stride(-1) == 1 else tensor.clone(memory_format=torch.contiguous_format)
+    PyTorch falls back to quadratic memory for any other order, such as that of a feature map. Of zeros without memory
+    its kernel reads whatever lies at address 0."""
+    return in_memory(tensor) if tensor.stride(-1) == 1 else tensor.clone(memory_format=torch.contiguous_format)
 
 
 def _loses_digits(output: Tensor) -> bool:
