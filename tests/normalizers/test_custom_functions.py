@@ -1,4 +1,4 @@
-"""A function as a normalizer or a score: each row, or pair, by itself, or one clear error; and a trial without a trace."""
+"""A function as a normalizer or a score: each row, or pair, by itself, or one clear error; a trial without a trace."""
 
 import warnings
 from functools import partial
@@ -76,18 +76,17 @@ def test_a_trial_leaves_no_trace():
     """No random number, no buffer, no hook, no gradient, and no module of the user's in another mode."""
     calls = []
     layer = nn.Sequential(nn.Softmax(-1), nn.Dropout(0.5))
-    count = nn.Module()
-    count.register_buffer("count", torch.zeros(()))
 
     class Counting(nn.Module):
         def __init__(self):
             super().__init__()
             self.scale = nn.Parameter(torch.ones(()))
             self.register_buffer("calls", torch.zeros(()))
+            self.layer = layer
 
         def forward(self, scores):
             self.calls += 1
-            return layer(scores * self.scale)
+            return self.layer(scores * self.scale)
 
     module = Counting()
     module.register_forward_hook(lambda *of: calls.append(1))
@@ -101,7 +100,8 @@ def test_a_trial_leaves_no_trace():
     assert torch.equal(first[1], second[1])
     assert calls == [2, 1, 2, 1]
     assert module.calls == 2
-    assert module.training and module.scale.grad is None
+    assert module.training
+    assert module.scale.grad is None
 
 
 @pytest.mark.parametrize("backend", ["reference", "tiled", "auto"])
