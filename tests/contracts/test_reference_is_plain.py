@@ -105,7 +105,8 @@ def test_it_loads_no_module_of_kernels():
 def _imported(module):
     """The modules of regard that a module's source names in imports, in functions too."""
     spec = find_spec(module)
-    assert spec is not None and spec.origin is not None
+    assert spec is not None
+    assert spec.origin is not None
     for node in ast.walk(ast.parse(Path(spec.origin).read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)

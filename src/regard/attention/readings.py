@@ -188,7 +188,8 @@ class Gatherer:
         if read.entropy:
             # `torch.special.entr` computes one number after the other. A weight of 0 adds 0.
             terms = weights.clamp_min(torch.finfo(weights.dtype).tiny).log_().mul_(weights)
-            self.entropy[b, :, q] = terms.sum(-1).neg_()
+            # A sum of 0 gives 0, and not −0.
+            self.entropy[b, :, q] = 0.0 - terms.sum(-1)
         if read.peak:
             self.peak[b, :, q] = weights.amax(-1)
         if read.top_k:

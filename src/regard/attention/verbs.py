@@ -56,7 +56,8 @@ def attend(
         mask: who may see whom, a `Mask` or a boolean tensor whose True means "may attend"; broadcastable to
             ``[batch, heads, queries, keys]``.
         bias: added to the scaled scores, a `Bias` or a tensor broadcastable to ``[batch, heads, queries, keys]``.
-        dropout: probability of dropping a weight, in [0, 1). Always active when above 0: pass 0 in evaluation.
+        dropout: probability of dropping a weight, in [0, 1). Always active when above 0: pass 0 in evaluation. On a CPU
+            the backends `reference` and `tiled` round it to a multiple of 1 / 65,536, `cpu` to one of 2⁻³².
         backend: ``auto``, or one by name, which runs or raises.
 
     Returns:

@@ -36,7 +36,8 @@ class Attention(nn.Module):
     Args:
         score: a `Score`, a name, or a function of ``(query, key)``.
         normalizer: a name, a `Normalizer` or a function.
-        dropout: probability of dropping a weight while training, in [0, 1).
+        dropout: probability of dropping a weight while training, in [0, 1); some backends round it on a CPU (see
+            `regard.attend`).
         backend: ``auto``, or one by name, which runs or raises.
     """
 

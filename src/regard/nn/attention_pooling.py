@@ -58,7 +58,8 @@ class AttentionPooling(nn.Module):
             ``dim`` features.
         score_dim: tanh units of ``additive`` and ``concat``, hidden units of ``mlp``. Default: ``dim``.
         normalizer: a name, a `Normalizer` or a function.
-        dropout: probability of dropping a weight while training, in [0, 1).
+        dropout: probability of dropping a weight while training, in [0, 1); some backends round it on a CPU (see
+            `regard.attend`).
         backend: ``auto``, or one by name, which runs or raises.
 
     Raises:

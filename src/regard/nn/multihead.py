@@ -64,7 +64,8 @@ class MultiheadAttention(AttentionHeads):
     Args:
         embed_dim: features of a query and of the output.
         num_heads: query heads; they divide ``embed_dim``.
-        dropout: probability of dropping a weight while training, in [0, 1).
+        dropout: probability of dropping a weight while training, in [0, 1); some backends round it on a CPU (see
+            `regard.attend`).
         bias: whether the projections have biases.
         add_bias_kv: append one learned key and value, visible to every query.
         add_zero_attn: append a key and value of zeros, visible to every query.

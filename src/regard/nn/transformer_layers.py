@@ -100,7 +100,8 @@ class TransformerLayer(nn.Module):
     Args:
         attention: the self-attention.
         feedforward: units of the hidden layer of the feedforward network.
-        dropout: rate after each part, and in the feedforward network; in [0, 1).
+        dropout: rate after each part, and in the feedforward network; in [0, 1); on a CPU rounded to a multiple of
+            1 / 65,536.
         activation: ``relu``, ``gelu`` or ``silu``.
         norm_first: pre-norm instead of post-norm.
         feedforward_chunk: rows that the feedforward network treats at a time; 0: all.
@@ -211,7 +212,8 @@ class TransformerEncoderLayer(TransformerLayer):
     Args:
         attention: the self-attention, with its heads, score, normalizer and position.
         feedforward: units of the hidden layer of the feedforward network.
-        dropout: rate after each part, and in the feedforward network; in [0, 1).
+        dropout: rate after each part, and in the feedforward network; in [0, 1); on a CPU rounded to a multiple of
+            1 / 65,536.
         activation: ``relu``, ``gelu`` or ``silu``.
         norm_first: layer normalization before each part (Xiong et al. 2020) instead of after the sum.
         feedforward_chunk: as in `LayerConfig`.
@@ -276,7 +278,8 @@ class TransformerDecoderLayer(TransformerLayer):
         attention: the self-attention.
         cross_attention: the attention to the encoder's output.
         feedforward: units of the hidden layer of the feedforward network.
-        dropout: rate after each part, and in the feedforward network; in [0, 1).
+        dropout: rate after each part, and in the feedforward network; in [0, 1); on a CPU rounded to a multiple of
+            1 / 65,536.
         activation: ``relu``, ``gelu`` or ``silu``.
         norm_first: layer normalization before each part (Xiong et al. 2020) instead of after the sum.
         feedforward_chunk: as in `LayerConfig`.

@@ -23,7 +23,7 @@ from regard.kernels.cpu.bodies.block import (
 from regard.kernels.cpu.bodies.elementary import exp, log
 from regard.kernels.cpu.bodies.intrinsics import allocate, array_at, cache_line, fetch_add, release, size_of
 from regard.kernels.cpu.bodies.max_reduce import largest
-from regard.kernels.cpu.bodies.parts import inlined
+from regard.kernels.cpu.bodies.parts import exact, inlined
 from regard.kernels.cpu.bodies.products import limit_threads, routine_of
 from regard.kernels.cpu.bodies.row_adjustments import adjust_row, window_row
 from regard.kernels.cpu.bodies.row_normalizers import (
@@ -111,6 +111,12 @@ def entropy_of(row: Any) -> Any:
         inside = real(1) if row[j] <= real(0) else row[j]
         total -= inside * log(inside)
     return total
+
+
+@exact
+def without_sign(number: Any) -> Any:
+    """The number, but 0 for −0: adding 0 changes no other."""
+    return number + type(number)(0)
 
 
 @inlined
@@ -291,7 +297,7 @@ def attention_readings(dtype: str, units: str, normalizer: str) -> Callable[[int
                         if p.lse != 0:
                             array_at(p.lse, at + 1, zero)[at] = lse
                         if p.entropy != 0:
-                            array_at(p.entropy, at + 1, zero)[at] = entropy
+                            array_at(p.entropy, at + 1, zero)[at] = without_sign(entropy)
                         read_row(p, block, chunk, r, runs, visible, unknown, maxima)
                     if again or spoilt == 0:
                         break
