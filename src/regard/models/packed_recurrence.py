@@ -59,7 +59,9 @@ def run_packed(rnn: nn.LSTM | nn.GRU, packed: PackedSequence) -> tuple[PackedSeq
     Returns:
         the outputs of the top layer, and the last states: each tensor ``[layers · directions, batch, hidden_size]``.
     """
-    wanted = torch.is_grad_enabled() and packed.data.device.type == "cpu"
+    # Quantized layers, which are no subclasses, learn nothing.
+    learns = isinstance(rnn, (nn.LSTM, nn.GRU)) and torch.is_grad_enabled()
+    wanted = learns and packed.data.device.type == "cpu"
     if not wanted:
         if not replaces_autocast(packed.data):
             return _run_as_it_is(rnn, packed)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from regard.errors import KindError
 from regard.models.recurrence_operator import LSTM_GATES, recurrent_layer
 from regard.models.step_products import replaces_autocast
 
@@ -32,6 +33,11 @@ def run_padded(rnn: nn.LSTM | nn.GRU, padded: Tensor, lengths: Tensor) -> tuple[
         the outputs of the top layer ``[batch, steps, directions · hidden_size]``, 0 after the end of a row, and the
         last states, each ``[layers · directions, batch, hidden_size]``.
     """
+    if not isinstance(rnn, (nn.LSTM, nn.GRU)):
+        raise KindError(
+            f"a {type(rnn).__name__} that is no nn.LSTM or nn.GRU (a quantized one, for example) cannot be exported, "
+            "traced or transformed by torch.func; export the model before it is quantized"
+        )
     if replaces_autocast(padded):
         with torch.autocast(padded.device.type, enabled=False):
             return _run(rnn, padded.to(next(rnn.parameters()).dtype), lengths)

@@ -8,11 +8,13 @@ from torch import Tensor, nn
 from regard.errors import ShapeError, UnknownNameError
 from regard.nn.batch_norm import BatchNorm2d
 from regard.nn.feature_maps import check_feature_map, reduced_channels
+from regard.nn.fx_leaf import fx_leaf
 
 GlobalNorm = Literal["batch", "layer"]
 GLOBAL_NORMS = ("batch", "layer")
 
 
+@fx_leaf
 class MSCAM(nn.Module):
     """The multi-scale channel attention module.
 
@@ -77,6 +79,7 @@ class MSCAM(nn.Module):
         return f"channels={self.channels}"
 
 
+@fx_leaf
 class AFF(nn.Module):
     """Attentional feature fusion of two feature maps of one shape.
 
@@ -119,6 +122,7 @@ class AFF(nn.Module):
         return mixed(first, second, self.attention.gate(first + second))
 
 
+@fx_leaf
 class IAFF(nn.Module):
     """Iterative attentional feature fusion: the first fusion decides the gate of the second one.
 

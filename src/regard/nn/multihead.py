@@ -10,6 +10,7 @@ from regard.biases import Bias, as_bias
 from regard.errors import ArgumentError, KindError, ShapeError
 from regard.masks import Mask, as_mask, causal, lengths
 from regard.nn.attention_heads import AttentionHeads
+from regard.nn.fx_leaf import fx_leaf
 from regard.nn.torch_inputs import check_torch_inputs, read_torch_masks, without_padding
 from regard.normalizers import own_normalizer
 from regard.ownership import own_copy
@@ -18,6 +19,7 @@ from regard.scores import own_score
 from regard.shapes import SIZE_LIMIT, check_factory, flag, size
 
 
+@fx_leaf
 class MultiheadAttention(AttentionHeads):
     """A drop-in for `torch.nn.MultiheadAttention`, with any score, normalizer and position, and grouped heads.
 

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from regard import masks
 from regard.errors import ArgumentError, KindError
 from regard.masks import Mask
+from regard.nn.fx_leaf import fx_leaf
 from regard.nn.key_values import KeyValueCache, KeyValues
 from regard.nn.layer_config import LayerConfig
 from regard.nn.packing import Packing, packing_of, without_padding
@@ -18,6 +19,7 @@ LAYERS_LIMIT = 10_000
 """Layers of a new stack."""
 
 
+@fx_leaf
 class TransformerEncoder(nn.Module):
     """A stack of encoder layers, with a layer normalization at the end (Vaswani et al. 2017, section 3.1).
 
@@ -107,6 +109,7 @@ class DecoderOutput(NamedTuple):
     weights: Tensor | None
 
 
+@fx_leaf
 class TransformerDecoder(nn.Module):
     """A stack of decoder layers, with a layer normalization at the end (Vaswani et al. 2017, section 3.1).
 
@@ -220,6 +223,7 @@ class TransformerDecoder(nn.Module):
         return cast(list[TransformerDecoderLayer], list(self.layers))
 
 
+@fx_leaf
 class Transformer(nn.Module):
     """An encoder and a decoder (Vaswani et al. 2017, figure 1), without embeddings and output matrix.
 

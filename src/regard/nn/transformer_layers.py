@@ -10,8 +10,8 @@ from regard.attention.validation import check_dropout
 from regard.errors import ArgumentError, KindError
 from regard.masks import Mask
 from regard.nn.dropout import Dropout
+from regard.nn.fx_leaf import fx_leaf
 from regard.nn.key_values import KeyValueCache, KeyValues, PackedProducts
-from regard.nn.linear import Linear
 from regard.nn.multihead import MultiheadAttention
 from regard.nn.packed_attention import attend_packed
 from regard.nn.packing import Packing, packing_of, without_padding
@@ -104,8 +104,8 @@ class TransformerLayer(nn.Module):
         self.feedforward_chunk = feedforward_chunk
         self.activation_checkpointing = activation_checkpointing
         self.self_attn = attention
-        self.linear1 = Linear(dim, feedforward)
-        self.linear2 = Linear(feedforward, dim)
+        self.linear1 = nn.Linear(dim, feedforward)
+        self.linear2 = nn.Linear(feedforward, dim)
         self.norm1 = nn.LayerNorm(dim)
         self.norm2 = nn.LayerNorm(dim)
         self.dropout = Dropout(dropout)
@@ -163,6 +163,7 @@ class TransformerLayer(nn.Module):
         return recomputed(function) if self.activation_checkpointing else function
 
 
+@fx_leaf
 class TransformerEncoderLayer(TransformerLayer):
     """Self-attention and a feedforward network (Vaswani et al. 2017, section 3.1).
 
@@ -218,6 +219,7 @@ class TransformerEncoderLayer(TransformerLayer):
         return EncoderRows(self._transform(rows, attended.rows, self.norm1, self.norm2), attended.cache)
 
 
+@fx_leaf
 class TransformerDecoderLayer(TransformerLayer):
     """Self-attention, attention to an encoder's output, and a feedforward network (Vaswani et al. 2017, section 3.1).
 

@@ -66,6 +66,9 @@ def project(name: str, projection: nn.Linear | None, tensor: Tensor) -> Tensor:
         return tensor
     check_dim(name, tensor, projection.in_features, f"as {name}_projection takes it")
     tensor = accurate(tensor)
+    weight: object = projection.weight
+    if not isinstance(weight, Tensor) or weight.dtype == tensor.dtype:  # quantized weights are a method
+        return projection(tensor)
     bias = None if projection.bias is None else projection.bias.to(tensor.dtype)
     return F.linear(tensor, projection.weight.to(tensor.dtype), bias)
 
