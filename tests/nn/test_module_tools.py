@@ -22,6 +22,7 @@ def made(name: str) -> torch_nn.Module:
     return MODULES[name]().eval()
 
 
+@pytest.mark.filterwarnings("ignore:There is a performance drop:UserWarning")
 @pytest.mark.parametrize("name", [*SEQUENCES, "CBAM", "NonLocal", "DualAttention", *CLASSIFIERS])
 def test_per_sample_gradients(name):
     """As Opacus takes them: `vmap` over samples of the gradient of a functional call, with padding."""
@@ -99,7 +100,7 @@ def test_fx_refuses_a_subclass_that_would_run_twice():
         def forward(self, annotations, lengths=None, *, need_weights=False):
             return super().forward(2 * annotations, lengths, need_weights=need_weights)
 
-    with pytest.raises(KindError, match="torch.fx cannot trace the forward of Doubled"):
+    with pytest.raises(KindError, match=r"torch\.fx cannot trace the forward of Doubled"):
         torch.fx.symbolic_trace(Around1(Doubled(12)))
 
 
@@ -150,6 +151,7 @@ def test_empty_memory_and_other_dtypes(name):
 
 
 @pytest.mark.parametrize("name", ["TransformerEncoder", "TransformerDecoder", "AttentionPooling"])
+@torch.no_grad()
 def test_pruned_and_swapped_parameters_are_used(name):
     module, inputs = made(name), inputs_of(name)
     before = first_output(module(*inputs))

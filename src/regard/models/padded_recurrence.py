@@ -5,6 +5,7 @@ A compiler or an exporter records an operator for each layer. Elsewhere (``torch
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -89,6 +90,7 @@ def _marked_direction(weights: Sequence[Tensor], data: Tensor, padding: Tensor, 
     parameters = [torch.cat((input_weight, mark[:, None]), 1), *others]
     marked = torch.cat((data, padding[..., None].to(data.dtype)), -1)
     first = data.new_zeros(1, data.shape[0], size)
+    run: Any
     run, state = (torch.lstm, (first, first)) if is_lstm else (torch.gru, first)
     outputs, *last = run(marked, state, parameters, True, 1, 0.0, False, False, True)
     if is_lstm:  # after the end the output gate goes on

@@ -28,7 +28,8 @@ def fx_leaf(layer: Layer) -> Layer:
                         f"torch.fx cannot trace the forward of {type(self).__name__}, which calls that of "
                         f"{layer.__name__}; make it a leaf: override Tracer.is_leaf_module"
                     )
-                return value.tracer.create_proxy("call_module", value.tracer.path_of_module(self), args, kwargs)
+                tracer: Any = value.tracer
+                return tracer.create_proxy("call_module", tracer.path_of_module(self), args, kwargs)
         return forward(self, *args, **kwargs)
 
     layer.forward = leaf
