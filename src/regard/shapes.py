@@ -18,6 +18,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 from numbers import Integral
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -130,7 +131,7 @@ class _OpenSpan:
     stop: int
 
     def __getitem__(self, first: slice) -> "_OpenSpan":
-        return _OpenSpan(self.start, torch.sym_min(self.start + first.stop, self.stop))
+        return _OpenSpan(self.start, torch.sym_min(self.start + first.stop, self.stop))  # type: ignore[arg-type]
 
 
 def _first(length: int) -> range:
@@ -254,7 +255,7 @@ def whole_number(name: str, value: object, low: int | None = None, high: int | N
     if isinstance(value, bool) or not isinstance(value, (Integral, torch.SymInt)):
         raise KindError(f"{name} must be an integer; it is {_with_type(value)}")
     # An exporter leaves a symbolic integer open, which int() would fix.
-    number = value if isinstance(value, torch.SymInt) else int(value)
+    number: Any = value if isinstance(value, torch.SymInt) else int(value)
     # Digits of a huge number would fill the message, and Python refuses to print the very largest.
     shown = f"an integer of {number.bit_length()} bits" if type(number) is int and number.bit_length() > 64 else number
     if low is not None and number < low:

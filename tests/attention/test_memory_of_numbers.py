@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 import torch
+from regard.attention.dropout import dropout
 from torch.nn.utils.rnn import pack_padded_sequence
 
 import regard
 from cases import D, H, K, Q, problem
 from regard import masks, nn, normalizers, scores
-from regard.attention.dropout import dropout
 from regard.errors import BackendError, KindError, RegardError
 from regard.kernels.cpu.fields import address_of
 from regard.models.packed_recurrence import run_packed

@@ -88,6 +88,16 @@ def attend_traced(
     return Attended(torch.ops.regard.attend(*arguments), None)
 
 
+def execute_counted(
+    problem: Problem, backend: str, gatherer: Gatherer | None = None, need_weights: bool = False
+) -> Attended:
+    """`regard.attention.execution.execute` as an operator, where it can be one: for a counter of operations."""
+    reads_shares = gatherer is not None and bool(gatherer.read.shares)
+    if active_transform() is not None or reads_shares or _encoded(problem, Parts()) is None:
+        return execute(problem, backend, gatherer, need_weights)
+    return attend_traced(problem, backend, gatherer, need_weights)
+
+
 def _by_specification(problem: Problem, gatherer: Gatherer | None, need_weights: bool) -> Attended:
     inputs = whole(problem)
     steps = weigh(problem, inputs)

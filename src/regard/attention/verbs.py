@@ -7,7 +7,8 @@ from torch import Tensor
 
 from regard.attention.execution import execute, full_precision
 from regard.attention.listeners import LISTENERS
-from regard.attention.operators import attend_traced
+from regard.attention.operation_counts import counts_operations
+from regard.attention.operators import attend_traced, execute_counted
 from regard.attention.planner import Plan, make_plan
 from regard.attention.problem import Problem
 from regard.attention.readings import Gatherer, Observed, Readings
@@ -181,7 +182,8 @@ def run(
     if is_traced(problem.query):
         return attend_traced(problem, backend, gatherer, need_weights)
     calls = recording()
-    execution = execute if calls is None else partial(execute_recorded, calls)
+    run_problem = execute_counted if counts_operations() else execute
+    execution = run_problem if calls is None else partial(execute_recorded, calls)
     if LISTENERS:
         return LISTENERS[0](execution, problem, backend, gatherer, need_weights)
     return execution(problem, backend, gatherer, need_weights)

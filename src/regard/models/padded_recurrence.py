@@ -5,11 +5,13 @@ A compiler or an exporter records an operator for each layer. Elsewhere (``torch
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from regard.errors import KindError
 from regard.models.recurrence_operator import LSTM_GATES, recurrent_layer
 from regard.models.step_products import replaces_autocast
 
@@ -32,6 +34,11 @@ def run_padded(rnn: nn.LSTM | nn.GRU, padded: Tensor, lengths: Tensor) -> tuple[
         the outputs of the top layer ``[batch, steps, directions · hidden_size]``, 0 after the end of a row, and the
         last states, each ``[layers · directions, batch, hidden_size]``.
     """
+    if not isinstance(rnn, (nn.LSTM, nn.GRU)):
+        raise KindError(
+            f"a {type(rnn).__name__} that is no nn.LSTM or nn.GRU (a quantized one, for example) cannot be exported, "
+            "traced or transformed by torch.func; export the model before it is quantized"
+        )
     if replaces_autocast(padded):
         with torch.autocast(padded.device.type, enabled=False):
             return _run(rnn, padded.to(next(rnn.parameters()).dtype), lengths)
@@ -83,6 +90,7 @@ def _marked_direction(weights: Sequence[Tensor], data: Tensor, padding: Tensor, 
     parameters = [torch.cat((input_weight, mark[:, None]), 1), *others]
     marked = torch.cat((data, padding[..., None].to(data.dtype)), -1)
     first = data.new_zeros(1, data.shape[0], size)
+    run: Any
     run, state = (torch.lstm, (first, first)) if is_lstm else (torch.gru, first)
     outputs, *last = run(marked, state, parameters, True, 1, 0.0, False, False, True)
     if is_lstm:  # after the end the output gate goes on

@@ -52,6 +52,7 @@ def _run(padded: Tensor, lengths: Tensor, weights: Sequence[Tensor]) -> tuple[Te
     assert places is not None
     is_lstm, directions = _is_lstm(weights), len(weights) // 4
     first = data.new_zeros(directions, padded.shape[0], weights[1].shape[1])
+    run: Any
     run, state = (torch.lstm, (first, first)) if is_lstm else (torch.gru, first)
     found, *last = run(data, sizes, state, list(weights), True, 1, 0.0, False, directions == 2)
     packed = torch.nn.utils.rnn.PackedSequence(found, sizes, order, places)

@@ -13,6 +13,7 @@ from regard.attention.verbs import BackendName, Normalizing, run
 from regard.biases import Bias, as_bias
 from regard.errors import ArgumentError, KindError, ShapeError
 from regard.masks import Mask
+from regard.nn.fx_leaf import fx_leaf
 from regard.nn.hidden_keys import seen_keys, without_hidden
 from regard.nn.memory import Memory
 from regard.normalizers import as_normalizer, own_normalizer
@@ -20,6 +21,7 @@ from regard.scores import LocationAware, Scoring, create, own_score
 from regard.shapes import accurate, check_floating
 
 
+@fx_leaf
 class Attention(nn.Module):
     """Attention with one head and any score.
 

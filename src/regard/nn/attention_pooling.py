@@ -12,6 +12,7 @@ from regard.attention.planner import check_backend
 from regard.attention.validation import check_dropout, validate
 from regard.attention.verbs import BackendName, Normalizing, run
 from regard.errors import ArgumentError, ShapeError, UnknownNameError
+from regard.nn.fx_leaf import fx_leaf
 from regard.nn.hidden_keys import seen_keys, without_hidden
 from regard.normalizers import own_normalizer
 from regard.scores import Additive, Score, own_score
@@ -37,6 +38,7 @@ class Pooled(NamedTuple):
     weights: Tensor | None
 
 
+@fx_leaf
 class AttentionPooling(nn.Module):
     """Attention with a learned query for each head, over all annotations of a sequence.
 

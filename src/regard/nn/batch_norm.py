@@ -5,9 +5,11 @@ from typing import Any
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from regard.nn.fx_leaf import fx_leaf
 from regard.shapes import size
 
 
+@fx_leaf
 class BatchNorm2d(nn.BatchNorm2d):
     """`torch.nn.BatchNorm2d` that also takes one value for each channel while training.
 

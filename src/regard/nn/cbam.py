@@ -4,9 +4,11 @@ import torch
 from torch import Tensor, nn
 
 from regard.nn.feature_maps import check_feature_map, check_odd, reduced_channels
+from regard.nn.fx_leaf import fx_leaf
 from regard.shapes import whole_number
 
 
+@fx_leaf
 class ChannelGate(nn.Module):
     """The channel attention of CBAM: the same perceptron reads the means and the maxima of all channels.
 
@@ -54,6 +56,7 @@ class ChannelGate(nn.Module):
         return features * self.gate(features)
 
 
+@fx_leaf
 class SpatialGate(nn.Module):
     """The spatial attention of CBAM: a convolution reads the mean and the maximum over the channels.
 
@@ -98,6 +101,7 @@ class SpatialGate(nn.Module):
         return features * self.gate(features)
 
 
+@fx_leaf
 class CBAM(nn.Module):
     """Channel attention, then spatial attention.
 

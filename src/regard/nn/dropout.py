@@ -7,9 +7,11 @@ from torch.nn import functional as F
 
 from regard.errors import ArgumentError, KindError
 from regard.nn.fused_dropout import dropout
+from regard.nn.fx_leaf import fx_leaf
 from regard.shapes import flag, kind_of
 
 
+@fx_leaf
 class Dropout(nn.Dropout):
     """`torch.nn.Dropout` whose random numbers cost a fifth on a CPU; see `regard.nn.fused_dropout`.
 

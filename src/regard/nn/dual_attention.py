@@ -8,9 +8,11 @@ from regard.attention.planner import check_backend
 from regard.attention.verbs import BackendName
 from regard.nn.batch_norm import BatchNorm2d
 from regard.nn.feature_maps import as_feature_map, as_sequence, check_feature_map, reduced_channels
+from regard.nn.fx_leaf import fx_leaf
 from regard.shapes import accurate, whole_number
 
 
+@fx_leaf
 class PositionAttention(nn.Module):
     """The position attention module, in memory linear in the number of positions.
 
@@ -87,6 +89,7 @@ class PositionAttention(nn.Module):
         return f"channels={self.channels}"
 
 
+@fx_leaf
 class ChannelAttention(nn.Module):
     """The channel attention module.
 
@@ -136,6 +139,7 @@ class ChannelAttention(nn.Module):
         return f"channels={self.channels}"
 
 
+@fx_leaf
 class DualAttention(nn.Module):
     """Position and channel attention side by side, and the sum of both.
 

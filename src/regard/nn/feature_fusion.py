@@ -9,11 +9,13 @@ from torch.nn import functional as F
 from regard.errors import ShapeError, UnknownNameError
 from regard.nn.batch_norm import BatchNorm2d
 from regard.nn.feature_maps import check_feature_map, reduced_channels
+from regard.nn.fx_leaf import fx_leaf
 
 GlobalNorm = Literal["batch", "layer"]
 GLOBAL_NORMS = ("batch", "layer")
 
 
+@fx_leaf
 class MSCAM(nn.Module):
     """The multi-scale channel attention module.
 
@@ -79,6 +81,7 @@ class MSCAM(nn.Module):
         return f"channels={self.channels}"
 
 
+@fx_leaf
 class AFF(nn.Module):
     """Attentional feature fusion of two feature maps of one shape.
 
@@ -121,6 +124,7 @@ class AFF(nn.Module):
         return mixed(first, second, self.attention(first + second, scales=False))
 
 
+@fx_leaf
 class IAFF(nn.Module):
     """Iterative attentional feature fusion: the first fusion decides the gate of the second one.
 

@@ -13,6 +13,7 @@ from regard.errors import ArgumentError, KindError, ShapeError
 from regard.masks import Mask, as_mask, causal, lengths
 from regard.module_calls import is_observed, runs
 from regard.nn.attention_heads import AttentionHeads
+from regard.nn.fx_leaf import fx_leaf
 from regard.nn.torch_inputs import check_torch_inputs, read_torch_masks, without_padding
 from regard.normalizers import own_normalizer
 from regard.ownership import own_copy
@@ -37,6 +38,7 @@ class PackedAttention(Protocol):
         ...
 
 
+@fx_leaf
 class MultiheadAttention(AttentionHeads):
     """A drop-in for `torch.nn.MultiheadAttention`, with any score, normalizer and position, and grouped heads.
 

@@ -11,6 +11,7 @@ from regard.attention.planner import check_backend
 from regard.attention.verbs import BackendName
 from regard.errors import ArgumentError
 from regard.nn.feature_maps import as_feature_map, as_sequence, check_feature_map, reduced_channels
+from regard.nn.fx_leaf import fx_leaf
 from regard.shapes import accurate, flag, known_name, whole_number
 
 Pairwise = Literal["embedded_gaussian", "gaussian", "dot", "concatenation"]
@@ -18,6 +19,7 @@ PAIRWISE = ("embedded_gaussian", "gaussian", "dot", "concatenation")
 """The pairwise functions f of the paper, eq. 2 to 5."""
 
 
+@fx_leaf
 class NonLocal(nn.Module):
     """A non-local block.
 

@@ -3,9 +3,11 @@
 from torch import Tensor, nn
 
 from regard.nn.feature_maps import check_feature_map, reduced_channels
+from regard.nn.fx_leaf import fx_leaf
 from regard.shapes import flag
 
 
+@fx_leaf
 class SqueezeExcitation(nn.Module):
     """Squeeze-and-excitation.
 

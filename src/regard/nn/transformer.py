@@ -11,6 +11,7 @@ from regard.errors import ArgumentError, KindError
 from regard.masks import Mask
 from regard.module_calls import is_observed, runs
 from regard.nn.called_layers import SelfArguments, SourceArguments, remembered_by, run_decoder_layer, run_encoder_layer
+from regard.nn.fx_leaf import fx_leaf
 from regard.nn.key_values import EncoderOutput, KeyValueCache, KeyValues
 from regard.nn.layer_config import LayerConfig
 from regard.nn.packing import Packing, packing_of, without_padding
@@ -44,6 +45,7 @@ class StackCall:
     weights: Tensor | None = None
 
 
+@fx_leaf
 class TransformerEncoder(nn.Module):
     """A stack of encoder layers, with a layer normalization at the end (Vaswani et al. 2017, section 3.1).
 
@@ -152,6 +154,7 @@ class DecoderOutput(NamedTuple):
     weights: Tensor | None
 
 
+@fx_leaf
 class TransformerDecoder(nn.Module):
     """A stack of decoder layers, with a layer normalization at the end (Vaswani et al. 2017, section 3.1).
 
@@ -299,6 +302,7 @@ class TransformerDecoder(nn.Module):
         return cast(list[TransformerDecoderLayer], list(self.layers))
 
 
+@fx_leaf
 class Transformer(nn.Module):
     """An encoder and a decoder (Vaswani et al. 2017, figure 1), without embeddings and output matrix.
 

@@ -16,8 +16,8 @@ from regard.masks import Mask
 from regard.module_calls import runs
 from regard.nn.dropout import FORWARD as DROPOUT
 from regard.nn.dropout import Dropout
+from regard.nn.fx_leaf import fx_leaf
 from regard.nn.key_values import EncoderOutput, KeyValueCache, KeyValues, PackedProducts
-from regard.nn.linear import Linear
 from regard.nn.multihead import FORWARD as ATTENTION
 from regard.nn.multihead import MultiheadAttention, is_called_in_parts
 from regard.nn.packed_attention import attend_packed
@@ -138,8 +138,8 @@ class TransformerLayer(nn.Module):
         self.activation_checkpointing = activation_checkpointing
         self.heads, self.batch_first = attention.num_heads, attention.batch_first
         self.self_attn = attention
-        self.linear1 = Linear(dim, feedforward)
-        self.linear2 = Linear(feedforward, dim)
+        self.linear1 = nn.Linear(dim, feedforward)
+        self.linear2 = nn.Linear(feedforward, dim)
         self.norm1 = nn.LayerNorm(dim)
         self.norm2 = nn.LayerNorm(dim)
         self.dropout = Dropout(dropout)
@@ -203,6 +203,7 @@ class TransformerLayer(nn.Module):
         return recomputed(function) if self.activation_checkpointing else function
 
 
+@fx_leaf
 class TransformerEncoderLayer(TransformerLayer):
     """Self-attention and a feedforward network (Vaswani et al. 2017, section 3.1).
 
@@ -268,6 +269,7 @@ class TransformerEncoderLayer(TransformerLayer):
         return EncoderRows(self._transform(rows, attended.rows, self.norm1, self.norm2), attended.cache)
 
 
+@fx_leaf
 class TransformerDecoderLayer(TransformerLayer):
     """Self-attention, attention to an encoder's output, and a feedforward network (Vaswani et al. 2017, section 3.1).
 
