@@ -51,12 +51,16 @@ def is_observed(module: nn.Module, own_hook: Callable[..., Any] | None = None) -
         module: the module.
         own_hook: a forward pre-hook of the module's class, which does not count; None: there is none.
     """
+    return has_hooks(module, own_hook) or bool(torch_modules._has_any_global_hook())
+
+
+def has_hooks(module: nn.Module, own_hook: Callable[..., Any] | None = None) -> bool:
+    """As `is_observed`, without hooks on all modules; for a part that computes in another way when it is called."""
     return (
         any(hook is not own_hook for hook in module._forward_pre_hooks.values())
         or bool(module._forward_hooks)
         or bool(module._backward_hooks)
         or bool(module._backward_pre_hooks)
-        or bool(torch_modules._has_any_global_hook())
         or module._compiled_call_impl is not None
         or type(module).__call__ is not _CALL
     )

@@ -10,7 +10,7 @@ from regard.models.hard_attention import Choices, HardChoice
 from regard.models.readout import Readout
 from regard.models.recurrent_decoder import Decoded, DecoderState, RecurrentDecoder
 from regard.models.step_products import StepLinear, compute_dtype
-from regard.module_calls import is_observed, runs
+from regard.module_calls import has_hooks, runs
 from regard.nn import Attention, Memory
 from regard.shapes import accurate
 
@@ -86,7 +86,7 @@ class BahdanauDecoder(RecurrentDecoder):
         coverage = state.covered if self.covers else None
         projection = getattr(self.attention.score, "query_projection", None)
         projected = None
-        if tokens.shape[1] > 1 and projection is not None and runs(projection, LINEAR) and not is_observed(projection):
+        if tokens.shape[1] > 1 and projection is not None and runs(projection, LINEAR) and not has_hooks(projection):
             projected = StepLinear(projection, tokens.shape[1], compute_dtype(accurate(hidden[:0])))
         outputs, contexts, weights, choices = [], [], [], []
         for time in range(tokens.shape[1]):

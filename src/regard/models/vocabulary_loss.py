@@ -107,7 +107,8 @@ def output_loss(
         label_smoothing, ignore: as for `vocabulary_loss`.
     """
     own, flat = runs(output, LINEAR), target.flatten()
-    weight, bias = getattr(output, "weight", None), getattr(output, "bias", None)
+    weight: Any = getattr(output, "weight", None)
+    bias: Any = getattr(output, "bias", None)
     options = {"label_smoothing": label_smoothing, "ignore": ignore}
     if own and not is_observed(output):
         return vocabulary_loss(features.flatten(0, -2), weight, bias, flat, **options)

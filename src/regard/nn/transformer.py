@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from regard import masks
 from regard.errors import ArgumentError, KindError
 from regard.masks import Mask
-from regard.module_calls import is_observed, runs
+from regard.module_calls import call_with, is_observed, runs
 from regard.nn.called_layers import SelfArguments, SourceArguments, remembered_by, run_decoder_layer, run_encoder_layer
 from regard.nn.fx_leaf import fx_leaf
 from regard.nn.key_values import EncoderOutput, KeyValueCache, KeyValues
@@ -384,9 +384,16 @@ def _normalized(norm: nn.Module | None, rows: Tensor, packing: Packing) -> Tenso
     """The rows through the normalization at the end of a stack, which gets padded rows where that can be seen."""
     if norm is None:
         return rows
-    if runs(norm, NORM) and not is_observed(norm):
+    if not runs(norm, NORM):
+        return packing.pack(norm(packing.pad(rows)))
+    if not is_observed(norm):
         return norm(rows)
-    return packing.pack(norm(packing.pad(rows)))
+
+    def forward(padded: Tensor) -> Tensor:
+        return packing.pad(NORM(cast(nn.LayerNorm, norm), packing.pack(padded)))
+
+    # Normalized are the packed rows, so that gradients are the same, bit for bit.
+    return packing.pack(call_with(norm, forward, packing.pad(rows)))
 
 
 def _causal(input: Tensor) -> Mask | None:

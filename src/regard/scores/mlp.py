@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from regard.axes import Float
 from regard.errors import KindError, ShapeError
-from regard.module_calls import is_observed
+from regard.module_calls import has_hooks
 from regard.scores.score import Pairwise, Prepared, ReluSum, Score, TanhSum
 from regard.scores.weights import check_device, in_dtype_of
 from regard.shapes import accurate, check_sizes, kind_of, size
@@ -112,7 +112,7 @@ class MLP(Score):
     def _split(self) -> tuple[nn.Linear | None, nn.Module]:
         """The first layer, if it is known to be linear, and the rest."""
         network = self.network
-        if type(network) is nn.Sequential and len(network) and not any(map(is_observed, network.modules())):
+        if type(network) is nn.Sequential and len(network) and not any(map(has_hooks, network.modules())):
             first = network[0]
             # A subclass may do more than its weights say.
             if type(first) is nn.Linear and "forward" not in vars(first):
