@@ -1,6 +1,6 @@
 """Whether a call of a module can be seen or changed from outside: by hooks, compilers, wrappers and overridden methods.
 
-A part of a model whose call nobody can see may be run in pieces, by methods that are not its ``forward``. Every other
+A part of a model whose call cannot be seen may be run in pieces, by methods that are not its ``forward``. Every other
 part must be called as a module.
 """
 

@@ -41,4 +41,4 @@ class Dropout(nn.Dropout):
 
 
 FORWARD = Dropout.forward
-"""The method as it is defined here, also where somebody replaces it."""
+"""The method as it is defined here, whatever replaces it later."""

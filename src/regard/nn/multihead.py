@@ -306,11 +306,11 @@ class MultiheadAttention(AttentionHeads):
 
 MultiHeadAttention = MultiheadAttention
 FORWARD = MultiheadAttention.forward
-"""The method as it is defined here, also where somebody replaces it."""
+"""The method as it is defined here, whatever replaces it later."""
 
 
 def is_called_in_parts(attention: nn.Module) -> bool:
-    """Whether the parts of an attention module may be run one by one: its call does no more, and nobody sees it."""
+    """Whether the parts of an attention module may be run one by one: its call does no more, and cannot be seen."""
     return runs(attention, FORWARD) and not is_observed(attention, _require_forward)
 
 

@@ -362,7 +362,7 @@ class Transformer(nn.Module):
 
 
 ENCODER, DECODER = TransformerEncoder.forward, TransformerDecoder.forward
-"""The methods as they are defined here, also where somebody replaces them."""
+"""The methods as they are defined here, whatever replaces them later."""
 
 
 def _check_forward(stack: nn.Module, forward: Callable[..., Tensor]) -> None:

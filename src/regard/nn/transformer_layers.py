@@ -600,4 +600,4 @@ def _padded_heads(
 
 
 ENCODER_LAYER, DECODER_LAYER = TransformerEncoderLayer.forward, TransformerDecoderLayer.forward
-"""The methods as they are defined here, also where somebody replaces them."""
+"""The methods as they are defined here, whatever replaces them later."""
