@@ -8,7 +8,7 @@ import ast
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any
+from typing import Any, cast
 
 from torch import SymInt, Tensor, nn
 from torch.fx.experimental.proxy_tensor import _AttrProxy
@@ -85,7 +85,7 @@ def encode(value: Any, parts: Parts | None) -> str | None:
     if value is None or isinstance(value, (bool, str)) or (parts is None and isinstance(value, (int, float))):
         return repr(value)
     if isinstance(value, (int, SymInt)) and parts is not None:
-        parts.integers.append(value)
+        parts.integers.append(cast(int, value))
         return f"('integer', {len(parts.integers) - 1})"
     if isinstance(value, float) and parts is not None:
         parts.numbers.append(value)
@@ -96,7 +96,7 @@ def encode(value: Any, parts: Parts | None) -> str | None:
     if isinstance(value, (tuple, list, nn.ModuleList)):
         name, items = "sequence", [encode(item, parts) for item in value]
     elif (kind := _class_of(value)) is nn.Sequential:
-        name, items = "Sequential", [encode(item, parts) for item in value]
+        name, items = "Sequential", [encode(item, parts) for item in cast(nn.Sequential, value)]
     elif kind in FIELDS:
         name, items = kind.__name__, [encode(getattr(value, field), parts) for field in FIELDS[kind]]
     else:
@@ -109,9 +109,9 @@ def encode(value: Any, parts: Parts | None) -> str | None:
     return f"({text},)"
 
 
-def _class_of(value: object) -> type:
+def _class_of(value: Any) -> type:
     """The class of an object; of a submodule that ``torch.export`` wrapped, its own."""
-    return type(value.get_base()) if isinstance(value, _AttrProxy) else type(value)
+    return type(cast(Any, value).get_base()) if isinstance(value, _AttrProxy) else type(value)
 
 
 def decode(text: str, parts: Parts) -> Any:

@@ -30,7 +30,8 @@ def counts_operations() -> bool:
     if not _len_torch_dispatch_stack() or COUNTER not in sys.modules:
         return False
     kind = sys.modules[COUNTER]._FlopCounterMode
-    counters = [mode.counter for mode in _get_current_dispatch_mode_stack() if isinstance(mode, kind)]
+    modes: list[Any] = _get_current_dispatch_mode_stack()
+    counters = [mode.counter for mode in modes if isinstance(mode, kind)]
     for counter in counters:
         _register(counter.flop_registry)
     return bool(counters)
