@@ -19,7 +19,7 @@ def quoted(argument: str) -> str:
 
 
 def code_of_broken_pipe() -> int:
-    """The exit code of a command whose output nobody reads any more: 128 + SIGPIPE, which Windows does not have."""
+    """The exit code of a command whose output is closed: 128 + SIGPIPE, which Windows does not have."""
     return 128 + getattr(signal, "SIGPIPE", 13)
 
 
