@@ -96,7 +96,10 @@ def segments(
         panel.set_title(name, fontsize=9, pad=3)
     if attention is not None:
         _draw_attention(axes[-1], attention, pixels)
-        axes[-1].set_title(f"{panels[-1][0]} (square-root scale)", fontsize=9, pad=3)
+        box = {"facecolor": "black", "alpha": 0.6, "linewidth": 0, "pad": 1.5}
+        axes[-1].text(
+            0.02, 0.02, "square-root scale", transform=axes[-1].transAxes, fontsize=7, color="white", bbox=box
+        )
     heading = figure.text(0, 1, "", fontsize=11, va="top", ha="left")
     lettering.letter(heading, visible(title or ""))
     above = MARGIN + CAPTION + (text_extent(heading)[1] + 0.1 if title else 0.0)
