@@ -1,7 +1,7 @@
 """Opens files that somebody else may have made: regular files of a stated largest size, in the folder that names them.
 
 A pipe without a writer waits for ever, ``/dev/zero`` has no end, a sparse file can have terabytes of zeros, and a link
-in a folder can lead anywhere. The errors are ``OSError``, as those of the system, so whoever opens a file treats both
+in a folder can lead anywhere. The errors are ``OSError``, as those of the system, so a caller treats both
 alike.
 """
 
