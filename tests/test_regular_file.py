@@ -108,9 +108,20 @@ def test_a_path_inside_a_folder_may_be_a_link_inside_it_only(tmp_path):
     os.symlink("../../outside/none", folder / "sub" / "deep")
     os.symlink(folder, tmp_path / "typed")
     for root in (folder, tmp_path / "typed", os.path.relpath(folder)):
-        for name in ("file", "near", "loop", "none", "sub/none", "sub/../file", "."):
+        for name in ("file", "near", "none", "sub/none", "sub/../file", "."):
             assert path_inside(root, name) == Path(root, name)
-        for name in ("out", "out/file", "dangling", "relative/x", "sub/deep", "..", "../run2", str(outside), "a\0b"):
+        for name in (
+            "loop",
+            "out",
+            "out/file",
+            "dangling",
+            "relative/x",
+            "sub/deep",
+            "..",
+            "../run2",
+            str(outside),
+            "a\0b",
+        ):
             with pytest.raises(RunError):
                 path_inside(root, name)
         with pytest.raises(RunError, match="deep leads out of"):

@@ -1,7 +1,7 @@
 """Opens files that somebody else may have made: regular files of a stated largest size, in the folder that names them.
 
 A pipe without a writer waits for ever, ``/dev/zero`` has no end, a sparse file can have terabytes of zeros, and a link
-in a folder can lead anywhere. The errors are ``OSError``, as those of the system, so whoever opens a file treats both
+in a folder can lead anywhere. The errors are ``OSError``, as those of the system, so a caller treats both
 alike.
 """
 
@@ -130,11 +130,9 @@ def tree_inside(folder: str | os.PathLike[str], name: str | os.PathLike[str]) ->
         RunError: the path, or one below it, is not in the folder, or is neither a file nor a folder.
     """
     path = path_inside(folder, name)
-    for parent, folders, files in os.walk(path):
-        for entry in (*folders, *files):
-            below = os.path.join(parent, entry)
-            if not stat.S_ISREG(mode := os.lstat(below).st_mode) and not stat.S_ISDIR(mode):
-                path_inside(folder, os.path.relpath(below, folder))
+    for below in path.rglob("*"):  # which enters no link
+        if not stat.S_ISREG(mode := os.lstat(below).st_mode) and not stat.S_ISDIR(mode):
+            path_inside(folder, below.relative_to(folder))
     return path
 
 
