@@ -17,7 +17,7 @@ from regard.kernels.availability import why_missing
 from regard.models.step_products import compute_dtype
 from regard.module_calls import call_with, is_observed, runs
 from regard.nn.matrix_products import add_grad_weight, grad_input, grad_weight, product, product_dtype
-from regard.transforms import lie_in_memory
+from regard.transforms import can_branch_on, in_memory, lie_in_memory
 
 CHUNK_ELEMENTS = 1 << 22
 """Logits of a chunk: 16 MB in float32. Measured on a CPU with 8,000 words; with fewer rows the products are slower."""
@@ -256,6 +256,8 @@ class _Loss(torch.autograd.Function):
         chunk_elements: int,
         differentiable: bool,
     ) -> tuple[Tensor, Tensor]:
+        if bias is not None and can_branch_on(bias):
+            bias = in_memory(bias)  # PyTorch's products add what lies at address 0 for zeros without memory
         dtype = product_dtype(compute_dtype(features), features.device)
         exact = torch.promote_types(dtype, torch.float32)
         inputs, matrix = features.to(dtype), weight.to(dtype)
