@@ -10,7 +10,7 @@ import io
 import os
 import stat
 from pathlib import Path
-from typing import BinaryIO, TextIO
+from typing import TextIO
 
 from regard.errors import RunError
 
@@ -35,7 +35,7 @@ _KINDS = (
 )  # fmt: skip
 
 
-def open_regular(path: str | os.PathLike[str], largest: int) -> BinaryIO:
+def open_regular(path: str | os.PathLike[str], largest: int) -> io.BufferedReader:
     """Open a regular file for reading bytes. Links are followed; `path_inside` says where they may lead.
 
     Args:

@@ -110,20 +110,20 @@ class WeightedSum:
         sizes = tuple(part.size for part, _ in parts)
         count = next((n for name in HEAD_COUNTS if type(n := getattr(owner, name, None)) is int), 1)
         own = [place for place, (_, label) in enumerate(parts) if label not in of_values]
+        query = None
         if own:
-            queries: tuple[int, ...] = (own[-1],)
+            query = own[-1]
         elif len(parts) > 2 or (len(parts) == 2 and not self._ends_with_heads(sizes[-1], count)):
-            queries = (len(parts) - 1,)
-        else:
-            queries = ()
-        others = tuple(place for place in range(len(parts)) if place not in queries)
+            query = len(parts) - 1
+        queries = () if query is None else (query,)
+        others = tuple(place for place in range(len(parts)) if place != query)
         if len({parts[place][1] for place in others}) == 1:
             # Parts of one axis stand as they did before they were merged.
             others = tuple(sorted(others, key=lambda place: parts[place][0].place))
-        is_merged = len(others) == len(queries) == 1 and len(self.weights.softmax.rows) > 1
-        if is_merged and count > 1 and sizes[others[0]] % count == 0:
+        is_merged = len(others) == 1 and len(self.weights.softmax.rows) > 1
+        if query is not None and is_merged and count > 1 and sizes[others[0]] % count == 0:
             # One axis of batch rows and heads, which was never two in the weights.
-            place, query = others[0], queries[0]
+            place = others[0]
             apart = (sizes[place] // count, count)
             if place < query:
                 return Layout((*apart, sizes[query]), (0,), (1,), (2,))

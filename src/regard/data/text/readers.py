@@ -156,9 +156,10 @@ def _quoted_field(where: str, line: str, start: int, lines: Iterator[tuple[int, 
         # The field continues in the next line.
         parts += line[start:], "\n"
         length += len(line) - start + 1
-        line, start = next(lines, (0, None))[1], 0
-        if line is None or length > _LONGEST_LINE:
+        following = next(lines, None)
+        if following is None or length > _LONGEST_LINE:
             raise DataError(f"{where} (a field has no closing quotation mark); is a quotation mark left open?")
+        line, start = following[1], 0
 
 
 def _fields(

@@ -47,7 +47,7 @@ class ClassifyTask(Task):
         # The test data decide nothing about a model, and may be others with --resume.
         found = located_files(folder, {part: getattr(config.data, part) for part in ("train", "validation")})
         return {
-            part: tuple(file for path in paths for file in (class_texts(path) if path.is_dir() else [path]))
+            part: tuple(file for path in paths for file in (class_texts(path).files if path.is_dir() else [path]))
             for part, paths in found.items()
         }
 
