@@ -15,7 +15,7 @@ from typing import TextIO
 from regard.errors import RunError
 
 LARGEST_RECORD = 1 << 24
-"""Bytes (16 MiB) of a file with a few fields: a manifest, a configuration, the owner of a lock."""
+"""Bytes (16 MiB) of a file with a few fields, or of one text of a class: a configuration, the owner of a lock."""
 
 LARGEST_TEXT = 1 << 28
 """Bytes (256 MiB) of a file that is read into memory: a tokenizer, labels, metrics, samples, a matrix, inputs."""
@@ -131,7 +131,11 @@ def tree_inside(folder: str | os.PathLike[str], name: str | os.PathLike[str]) ->
     """
     path = path_inside(folder, name)
     for below in path.rglob("*"):  # which enters no link
-        if not stat.S_ISREG(mode := os.lstat(below).st_mode) and not stat.S_ISDIR(mode):
+        try:
+            mode = os.lstat(below).st_mode
+        except FileNotFoundError:  # another process has deleted it
+            continue
+        if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
             path_inside(folder, below.relative_to(folder))
     return path
 

@@ -209,6 +209,7 @@ def changed(folder, copy, file, **fields):
         ("config.json", {"experts_implementation": "a/b"}, "looked for outside of the folder"),
         ("generation_config.json", {"attn_implementation": "paged|a/b"}, "looked for outside of the folder"),
         ("config.json", {"model_type": "new", "auto_map": {"AutoConfig": "code.New"}}, "code of its own"),
+        ("config.json", {"backbone": "owner/model", "use_timm_backbone": False}, "looked for outside of the folder"),
         ("config.json", {"trust_remote_code": True}, "which is never run"),
         ("config.json", {"quantization_config": {"quant_method": "mxfp4"}}, "the weights are quantized"),
         ("config.json", {"torch_dtype": "load"}, "torch_dtype is 'load'; it must be one of auto, float64"),

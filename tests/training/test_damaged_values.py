@@ -13,6 +13,7 @@ from regard.data.text.tokenizers import Tokenizer
 from regard.errors import ArgumentError, RegardError
 from regard.tasks import registry
 from regard.training.config import RunConfig
+from regard.training.manifest import DataFile, Manifest, ManifestFile
 from regard.training.run_folder import RunFolder
 from regard.training.yaml_file import read_yaml
 
@@ -176,3 +177,12 @@ def test_a_device_that_cannot_compute_is_one_line(made, device):
     with pytest.raises(ArgumentError, match="cannot be used") as caught:
         registry.load(made, device)
     assert "\n" not in str(caught.value)
+
+
+def test_a_manifest_that_a_run_wrote_is_read(tmp_path):
+    """A run may replace one whose name has a colon, and have more files of data than a record has room for."""
+    manifest = ManifestFile(tmp_path)
+    data = {"train": tuple(DataFile(f"texts/class/{number}.txt", 1, "0" * 64) for number in range(150_000))}
+    manifest.write(Manifest(began_in="/x", replaces="2026-11-25 12:00", data=data))
+    assert manifest.read().replaces == "2026-11-25 12:00"
+    assert len(manifest.read().data["train"]) == 150_000

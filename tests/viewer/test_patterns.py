@@ -31,6 +31,15 @@ def test_noise_has_no_findings(sharpness):
                 assert found == {"sinks": [], "diagonals": [], "spikes": []}, (seed, kind)
 
 
+@pytest.mark.parametrize("shape", [(1, 1), (2, 1), (1, 3), (2, 2)])
+def test_maps_smaller_than_the_list_of_findings(shape):
+    queries, keys = shape
+    axes = [TokenAxis(tuple(f"t{number}" for number in range(length))) for length in shape]
+    source = DenseTiles(np.full((1, queries, keys), 1 / keys, np.float32))
+    record = AttentionRecord("x", 0, "cross", *axes, None, None, source)
+    assert overview_payloads([record], 200_000)[0]["findings"]["spikes"] == []
+
+
 def test_what_is_planted_is_found_with_its_exact_numbers():
     """In noise, with two queries that see no key: their rows are in no mean."""
     visible = np.tril(np.ones((LENGTH, LENGTH), np.bool_))

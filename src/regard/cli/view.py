@@ -69,6 +69,8 @@ def command(
     use_threads(threads)
     from regard.cli.option_names import options_named
     from regard.page.models import open_model
+    from regard.page.reading import LONGEST_LABEL
+    from regard.pictures.fonts import visible_token
 
     for name, value, known in (("--view", shown_view, (None, *VIEWS)), ("--theme", theme, THEMES)):
         if value not in known:
@@ -94,7 +96,7 @@ def command(
     if answer.text:
         print(answer.text)
     for label, probability in answer.ranked:
-        print(f"{probability:.4f} {label}")
+        print(f"{probability:.4f} {visible_token(label, LONGEST_LABEL)}")
     for note in answer.notes:
         print(f"regard: {note}", file=sys.stderr)
     print(f"view: {output}", file=sys.stderr)

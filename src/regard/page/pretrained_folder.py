@@ -30,10 +30,10 @@ _INDEX = f"{_WEIGHTS}.index.json"
 def check_pretrained(folder: Path) -> None:
     """Raise RunError, in one line that names the file, if a folder asks for more than its own weights and settings.
 
-    Refused are: attention implementations other than `ATTENTIONS` and quantized weights (their kernels are looked for
-    on a hub), types of weights other than `DTYPES`, adapters (their model is elsewhere), code of the model's own where
-    transformers has none, weights that are not safetensors, and files that a link or a path leads to outside of the
-    folder; the links of the hub's own cache, from its snapshots to its blobs, are followed.
+    Refused are: attention implementations other than `ATTENTIONS`, quantized weights and named backbones (transformers
+    looks for them on a hub), types of weights other than `DTYPES`, adapters (their model is elsewhere), code of the
+    model's own where transformers has none, weights that are not safetensors, and files that a link or a path leads to
+    outside of the folder; the links of the hub's own cache, from its snapshots to its blobs, are followed.
 
     Args:
         folder: a folder that `save_pretrained` wrote.
@@ -94,6 +94,10 @@ def _check_settings(path: Path, content: Mapping[str, Any]) -> None:
                     raise RunError(f"{path}: {name} is {one!r:.80}; it must be one of {', '.join(DTYPES)}")
         elif field == "quantization_config" and value:
             raise RunError(f"{path}: the weights are quantized ({name}); save the model with ordinary weights")
+        elif field == "backbone" and isinstance(value, str):
+            raise RunError(
+                f"{path}: {name} is {value!r:.80}, a model that would be looked for outside of the folder; remove it"
+            )
         elif field == "trust_remote_code" and value:
             raise RunError(f"{path}: {name} asks to run code of the model, which is never run; remove it")
         elif field.endswith("_file") and isinstance(value, str) and os.sep in value:

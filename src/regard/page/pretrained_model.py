@@ -198,14 +198,19 @@ def _facts(model: Any, config: Any) -> str:
 
 @contextmanager
 def _quiet(transformers: Any) -> Iterator[None]:
-    """No progress bars and warnings of transformers."""
+    """No progress bars and warnings of transformers, and no request to a hub."""
+    import huggingface_hub.constants
+
     logging = transformers.utils.logging
     verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    offline = huggingface_hub.constants.HF_HUB_OFFLINE
     logging.set_verbosity_error()
     logging.disable_progress_bar()
+    huggingface_hub.constants.HF_HUB_OFFLINE = True
     try:
         yield
     finally:
+        huggingface_hub.constants.HF_HUB_OFFLINE = offline
         logging.set_verbosity(verbosity)
         if bars:
             logging.enable_progress_bar()

@@ -125,7 +125,7 @@ def run_tokenizer(
 
 
 def _initial_tokenizer(run: str, file_name: str, kind: str, lowercase: bool) -> Tokenizer:
-    found = Tokenizer.load(RunFolder(run).path / file_name)
+    found = Tokenizer.load(RunFolder(run).file(file_name))
     for name, wanted, has in (("tokenizer", kind, found.kind), ("lowercase", lowercase, found.lowercase)):
         if wanted != has:
             raise RunError(

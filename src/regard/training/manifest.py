@@ -4,6 +4,7 @@ import dataclasses
 import hashlib
 import json
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -12,7 +13,7 @@ from typing import Any, TypeVar
 
 from regard.atomic_file import write_atomically
 from regard.errors import DataError, RunError
-from regard.regular_file import LARGEST_DATA, LARGEST_RECORD, open_regular, path_inside, read_text
+from regard.regular_file import LARGEST_DATA, LARGEST_TEXT, open_regular, path_inside, read_text
 
 FORMAT = 1
 ABSENT = ""
@@ -117,9 +118,9 @@ def _is_list_of(kind: type, content: object) -> bool:
 
 
 def _is_relative(name: str) -> bool:
-    # Whether a name is that of a file in a folder, on every system.
+    # Whether a name is that of a file in a folder, on every system; `path_inside` checks where it leads.
     parts = name.replace("\\", "/").split("/")
-    return name.isprintable() and ":" not in parts[0] and not {"", ".", ".."} & set(parts)
+    return "\0" not in name and not re.match("[A-Za-z]:[/\\\\]", name) and not {"", ".", ".."} & set(parts)
 
 
 class ManifestFile:
@@ -151,7 +152,7 @@ class ManifestFile:
         """
         path = self.path
         try:
-            return Manifest.from_json(read_text(path, LARGEST_RECORD))
+            return Manifest.from_json(read_text(path, LARGEST_TEXT))
         except (FileNotFoundError, NotADirectoryError):
             return Manifest()
         except OSError as error:

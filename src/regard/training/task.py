@@ -135,10 +135,10 @@ class _ShortRepr:
     """A record whose `repr` is one line, whatever it holds: the shape of an array, the number of entries of a list."""
 
     def __repr__(self) -> str:
+        if not dataclasses.is_dataclass(self):
+            return super().__repr__()
         parts = (
-            f"{field.name}={_short(getattr(self, field.name))}"
-            for field in dataclasses.fields(self)  # pyright: ignore[reportArgumentType] (every result is a dataclass)
-            if field.repr
+            f"{field.name}={_short(getattr(self, field.name))}" for field in dataclasses.fields(self) if field.repr
         )
         return f"{type(self).__name__}({', '.join(parts)})"
 
@@ -205,7 +205,7 @@ class Evaluation(_ShortRepr, ABC):
     """
 
     def __str__(self) -> str:
-        return self.lines()[0]
+        return next(iter(self.lines()), repr(self))
 
     @abstractmethod
     def lines(self) -> list[str]:

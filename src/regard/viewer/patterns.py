@@ -229,7 +229,9 @@ def spikes(
         order = np.argsort(-flat, kind="stable")[: MOST + 1]
         largest = np.append(flat[order], 0.0)
         gaps = [
-            n for n in range(1, MOST + 1) if largest[n - 1] >= SPIKE_WEIGHT and largest[n - 1] > SPIKE_GAP * largest[n]
+            n
+            for n in range(1, min(MOST, len(order)) + 1)
+            if largest[n - 1] >= SPIKE_WEIGHT and largest[n - 1] > SPIKE_GAP * largest[n]
         ]
         for place in order[: max(gaps, default=0)].tolist():
             row, column = divmod(place, columns)

@@ -38,6 +38,11 @@ def test_all_forms_of_captions_are_the_same(images):
         assert np.array_equal(found[1].picture.pixels(), colours(7, 5, 1))
     assert len(captioned_images(images / "a.tsv", limit=1)) == 1
     assert captioned_images(images / "a.tsv", limit=2)[0].texts == ("one", "two")
+    # The other of the two columns may be there, and empty; so may columns without a name, as spreadsheets write them.
+    lines(images / "b.jsonl", {"image": "images/0.png", "captions": None, "caption": "one"})
+    (images / "b.csv").write_text("image,caption,captions,,\nimages/0.png,one,,,\n")
+    for suffix in ("jsonl", "csv"):
+        assert captioned_images(images / f"b.{suffix}")[0].texts == ("one",)
 
 
 def test_a_folder_of_classes_takes_turns(tmp_path):

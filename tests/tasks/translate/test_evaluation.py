@@ -72,6 +72,14 @@ def test_the_alignment_error_rate_is_that_of_the_drawn_links(runs, corpus):
     assert evaluate(translator, corpus["test"], "english", "spanish", width=1).alignment_error_rate == expected
 
 
+@pytest.mark.parametrize("value", [None, ["0-0"], 7])
+def test_an_alignment_is_text(tmp_path, value):
+    path = tmp_path / "data.jsonl"
+    path.write_text(json.dumps({"en": "a", "es": "b", "alignment": value}))
+    with pytest.raises(DataError, match="row 1: the column 'alignment' must be text"):
+        read_alignments(path, 1)
+
+
 def test_a_link_needs_the_least_weight(runs):
     assert teacher_forced_alignments(runs["bahdanau"], ["The dog sleeps."], ["El perro duerme."], min_weight=1.01) == [
         set()

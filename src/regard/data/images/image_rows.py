@@ -176,10 +176,11 @@ def _hint(name: str, record: Mapping[str, Any]) -> str:
 
 
 def _captions(place: str, record: Mapping[str, Any]) -> tuple[str, ...]:
-    if record.get(CAPTIONS) is not None and record.get(CAPTION) is not None:
+    given = [record[name] for name in (CAPTIONS, CAPTION) if record.get(name) not in (None, "")]
+    if len(given) > 1:
         raise DataError(f"{place}: has {CAPTIONS!r} and {CAPTION!r}; name one of them")
-    found = record.get(CAPTIONS, record.get(CAPTION))
-    texts = [found] if isinstance(found, str) else found
+    content = given[0] if given else record.get(CAPTIONS, record.get(CAPTION))
+    texts = [content] if isinstance(content, str) else content
     if not isinstance(texts, list) or not texts:
         hint = "" if CAPTIONS in record else _hint(CAPTION, record)
         raise DataError(f"{place}: there must be {CAPTIONS!r}, a list of texts, or {CAPTION!r}, a text{hint}")

@@ -103,7 +103,8 @@ def _read(files: Sequence[Path]) -> Iterator[Pair]:
         try:
             content = read_bytes(path, LARGEST_RECORD)
             check_utf8(path, content)
-            yield content.decode("utf-8-sig"), path.parent.name
+            text = content.decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
+            yield text, path.parent.name
         except UnicodeDecodeError as error:
             raise DataError(
                 f"{path}: is not valid UTF-8 (byte at offset {error.start}); save or convert the file as UTF-8"

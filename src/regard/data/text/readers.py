@@ -191,7 +191,7 @@ def _header(path: Path, table: Iterator[tuple[int, list[str]]]) -> list[str]:
             f"{_DELIMITER_NAMES[other]}, and a {path.suffix.lower()} file has {_DELIMITER_NAMES[separator]} between "
             "them: convert the file"
         )
-    _check_different(str(path), header)
+    _check_different(str(path), [name for name in header if name])
     return header
 
 
@@ -466,7 +466,7 @@ def column_names(path: Path) -> list[str]:
 
 def _choose(where: str, names: list[str], source: str | None, target: str | None) -> tuple[str, str]:
     # The two named columns, or the only two columns of the table.
-    _check_different(where, names)
+    _check_different(where, [name for name in names if name])
     if source is None and target is None and len(names) == 2:
         return names[0], names[1]
     for side, name in (("source", source), ("target", target)):

@@ -3,6 +3,7 @@
 import codecs
 import glob
 import os
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -39,8 +40,9 @@ def text_files(source: TextSource) -> tuple[Path, ...]:
     found = [path for part in parts for path in _files_of(part)]
     if not found:
         raise DataError("no text file is named; give one, a folder or a pattern")
-    if len({path.resolve() for path in found}) < len(found):
-        twice = next(path for path in found if sum(path.resolve() == other.resolve() for other in found) > 1)
+    counts = Counter(path.resolve() for path in found)
+    if len(counts) < len(found):
+        twice = next(path for path in found if counts[path.resolve()] > 1)
         raise DataError(f"{twice}: the file is named twice; name each file once")
     return tuple(found)
 
@@ -54,9 +56,10 @@ def _files_of(part: str | os.PathLike[str]) -> list[Path]:
     path = Path(text)
     try:
         if path.is_dir():
-            named = sorted(file for file in path.rglob("*") if file.suffix.lower() == SUFFIX)
-            files = [file for file in named if file.is_file() and not file.name.startswith(".")]
-            warn_of_left_out(path, [file for file in named if file not in files], "text files")
+            files, left_out = [], []
+            for file in sorted(file for file in path.rglob("*") if file.suffix.lower() == SUFFIX):
+                (files if file.is_file() and not file.name.startswith(".") else left_out).append(file)
+            warn_of_left_out(path, left_out, "text files")
             if not files:
                 raise DataError(f"{path}: the folder has no {SUFFIX} files; give a pattern, such as '{path}/*.md'")
             return files

@@ -40,7 +40,7 @@ class NextToken:
     """A token that may come next."""
 
     token: str
-    """Its label: a space is ``␣``, a line end ``\\n``."""
+    """Its label: a space is ``␣``, a line end ``↵``."""
     probability: float
 
 

@@ -243,6 +243,8 @@ def read_alignments(data: Any, pairs: int) -> list[Alignment] | None:
             return None
         if number > pairs:
             break
+        if not isinstance(row[ALIGNMENT_COLUMN], str):
+            raise DataError(f"{path}: row {number}: the column {ALIGNMENT_COLUMN!r} must be text")
         try:
             found.append(Alignment.parse(row[ALIGNMENT_COLUMN]))
         except DataError as error:
