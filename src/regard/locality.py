@@ -4,6 +4,7 @@ import copy
 import warnings
 import weakref
 from collections.abc import Callable, Hashable, Sequence
+from types import FunctionType, MethodType
 from typing import Any
 
 import torch
@@ -21,14 +22,26 @@ def needs_trial(function: Any, what: Hashable, *tensors: Tensor) -> bool:
     transforms the call with these tensors."""
     if not can_branch_on(*tensors):
         return False
+    function, what = _owner(function, what)
     try:
         return what not in _TRIED.get(function, ())
     except TypeError:  # It has no hash.
         return True
 
 
+def _owner(function: Any, what: Hashable) -> tuple[Any, Hashable]:
+    """What a trial is remembered for: the object of a bound method, which is a new method at each access; the code of a
+    function that captures nothing, which a lambda in a call shares with the one of the call before."""
+    if isinstance(function, MethodType):
+        return function.__self__, (function.__func__, what)
+    if isinstance(function, FunctionType) and not (function.__closure__ or function.__defaults__):
+        return function.__code__, what
+    return function, what
+
+
 def remember_trial(function: Any, what: Hashable) -> None:
     """A function passed a trial, and needs no other one as this."""
+    function, what = _owner(function, what)
     try:
         _TRIED.setdefault(function, set()).add(what)
     except TypeError:  # It cannot be referred to weakly, or has no hash.

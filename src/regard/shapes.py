@@ -130,6 +130,10 @@ class _OpenSpan:
     start: int
     stop: int
 
+    def __bool__(self) -> bool:
+        length = self.stop - self.start
+        return not isinstance(length, int) or length > 0
+
     def __getitem__(self, first: slice) -> "_OpenSpan":
         return _OpenSpan(self.start, torch.sym_min(self.start + first.stop, self.stop))  # type: ignore[arg-type]
 

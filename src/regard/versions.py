@@ -42,11 +42,9 @@ class Versions:
             if not tensor.is_inference()
         ]
 
-    def without_changed(self) -> "Versions":
-        """The versions of those tensors alone that have not changed since, as a module changes its own statistics."""
-        unchanged = Versions()
-        unchanged._versions = [entry for entry in self._versions if entry[1]._version == entry[2]]
-        return unchanged
+    def forget_changed(self) -> None:
+        """Drop the tensors that the forward pass itself has changed, as a module does its own statistics."""
+        self._versions = [entry for entry in self._versions if entry[1]._version == entry[2]]
 
     def check(self) -> None:
         """Raise BackendError if a tensor was changed in place."""
@@ -84,7 +82,7 @@ def _contents(value: Any, names: frozenset[str]) -> Iterator[tuple[Any, frozense
     if isinstance(value, dict):
         yield from ((item, names) for pair in value.items() for item in pair)
     elif isinstance(value, _CONTAINERS):
-        yield from ((item, names) for item in value)
+        yield from ((item, names) for item in value if not isinstance(item, _PLAIN))
     elif isinstance(value, partial):
         yield from ((item, names) for item in (value.func, value.args, value.keywords))
     elif isinstance(value, MethodType):

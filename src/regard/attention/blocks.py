@@ -72,10 +72,13 @@ def attend_in_blocks(
     # Recomputation would hide the calculation from transforms of functions.
     recomputes = torch.is_grad_enabled() and active_transform() is None
     versions = problem.versions if recomputes else None
-    if problem.pairs == 0:
-        return _attend_block(problem, whole(problem), gatherer, versions)
-    shape = block_shape(problem)
-    outputs = [_attend_block(problem, inputs, gatherer, versions) for inputs in blocks(problem, shape)]
+    shape = block_shape(problem) if problem.pairs else None
+    parts = [whole(problem)] if shape is None else blocks(problem, shape)
+    outputs = [_attend_block(problem, inputs, gatherer, versions) for inputs in parts]
+    if versions is not None:
+        versions.forget_changed()
+    if shape is None:
+        return outputs[0]
     per_batch = -(-problem.grid.queries // shape[1])
     rows = [torch.cat(outputs[i : i + per_batch], dim=2) for i in range(0, len(outputs), per_batch)]
     return torch.cat(rows, dim=0)

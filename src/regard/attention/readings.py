@@ -11,7 +11,7 @@ from regard.attention.problem import Problem
 from regard.axes import Float
 from regard.errors import ArgumentError, KindError, ShapeError
 from regard.masks.mask import Mask
-from regard.shapes import Grid, check_integers, kind_of, whole_number
+from regard.shapes import Grid, check_integers, kind_of, span_length, whole_number
 from regard.summaries import record_html, record_summary, value_summary
 from regard.transforms import exportable, has_data
 
@@ -202,7 +202,7 @@ class Gatherer:
         if read.pooled is not None:
             self._add_pooled(weights, grid, b)
         for place, row in enumerate(self.chosen):
-            if row in grid.query_span:
+            if grid.query_span.start <= row < grid.query_span.stop:
                 self.rows[b, :, place, k] = weights[:, :, row - q.start]
         if read.tile is not None:
             self._add_rectangle(weights, grid, b)
@@ -221,7 +221,7 @@ class Gatherer:
             self.shares[b, :, q, place] = torch.where(mask.allows(grid), weights, 0.0).sum(-1)
 
     def _add_top(self, weights: Tensor, grid: Grid, b: slice, q: slice) -> None:
-        k = min(self.read.top_k, len(grid.key_span))
+        k = min(self.read.top_k, span_length(grid.key_span))
         top, place = weights.topk(k, dim=-1)
         self.top_weights[b, :, q, :k] = top
         self.top_indices[b, :, q, :k] = torch.where(top > 0, place + grid.key_span.start, -1)

@@ -60,7 +60,8 @@ def multiplies_half_in_tiles() -> bool:
 
 
 _FASTER: bool | None = None
-_LOCK = ForkLock()
+LOCK = ForkLock()
+"""Held while something about kernels is found out or compiled: one lock, so that a fork waits for one order."""
 
 
 def microkernel_is_faster() -> bool:
@@ -71,7 +72,7 @@ def microkernel_is_faster() -> bool:
     """
     global _FASTER
     if _FASTER is None:
-        with _LOCK:
+        with LOCK:
             # No thread is told anything before it is known: one call asks more than once.
             _FASTER = _choose_microkernel() if _FASTER is None else _FASTER
     return _FASTER

@@ -10,7 +10,7 @@ from torch.autograd.function import once_differentiable
 from regard import masks
 from regard.errors import ArgumentError, ShapeError
 from regard.kernels.cpu.packed_call import Sequences
-from regard.masks import And, Band, Lengths, Mask
+from regard.masks import And, Lengths, Mask
 from regard.masks.batch_integers import Integers
 from regard.shapes import check_integers, whole_number
 from regard.transforms import active_transform, has_data
@@ -141,9 +141,6 @@ def _may_read(lengths: Tensor) -> bool:
 
 def _hides_padding(mask: Mask | None, packing: Packing) -> bool:
     """Whether a mask is known to hide the padding from every token."""
-    if type(mask) is Band and mask.after == 0 and mask.offset is None:
-        # Padding stands behind the tokens, and no token sees what stands behind it.
-        return True
     parts = mask.parts if type(mask) is And else (mask,)
     return any(
         type(part) is Lengths and part.queries is None and packing.has_lengths(part.keys.value) for part in parts

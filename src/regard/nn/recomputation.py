@@ -38,7 +38,8 @@ def recomputed(function: Callable[P, R]) -> Callable[P, R]:
             return function(*args, **kwargs)
 
         result = checkpoint(calculate, *args, use_reentrant=False, **kwargs)
-        versions, is_again = versions.without_changed(), True
+        versions.forget_changed()
+        is_again = True
         return result  # type: ignore[return-value]
 
     return run

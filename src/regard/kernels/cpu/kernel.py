@@ -20,8 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from regard.errors import BackendError
-from regard.fork_lock import ForkLock
-from regard.kernels.availability import why_missing
+from regard.kernels.availability import LOCK, why_missing
 from regard.kernels.cpu import cache as files
 from regard.kernels.cpu.cache import DamagedFileError, MachineCode
 from regard.kernels.cpu.compiling_process import CompilingProcess, spare_processors
@@ -33,7 +32,6 @@ if why_missing() is not None:
 
 LOG = logging.getLogger("regard")
 
-_LOCK = ForkLock()
 
 MEANWHILE = 2
 """Kernels that another process compiles in about the time that the first one takes here. Further ones are not left to
@@ -75,7 +73,7 @@ class Kernel:
 
     def load(self) -> int:
         """Load the machine code, or compile it, unless that is done; its address."""
-        with _LOCK:
+        with LOCK:
             if self._address is None:
                 self._address, self._owner = self._load_or_compile()
             return self._address
@@ -154,7 +152,7 @@ def compile_together(first: Kernel, *others: Kernel) -> None:
     folder, spare = cache_folder(), spare_processors()
     if folder is None or not spare or not first._is_missing(folder) or not files.is_writable(folder):
         return
-    with _LOCK:
+    with LOCK:
         missing = [kernel for kernel in others if kernel._is_missing(folder)]
         for start in range(0, len(missing), MEANWHILE)[:spare]:
             _compile_elsewhere(missing[start : start + MEANWHILE], folder)
