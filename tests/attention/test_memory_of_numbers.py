@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from regard.attention.dropout import dropout
 from torch.nn.utils.rnn import pack_padded_sequence
 
 import regard
@@ -16,6 +15,7 @@ from regard.errors import BackendError, KindError, RegardError
 from regard.kernels.cpu.fields import address_of
 from regard.models.packed_recurrence import run_packed
 from regard.models.vocabulary_loss import vocabulary_loss
+from regard.nn.fused_dropout import dropout
 
 SOURCE = Path(regard.__file__).parent
 BACKENDS = ("reference", "tiled", "sdpa", "cpu")

@@ -93,7 +93,7 @@ def test_many_positions_make_no_matrix_of_pairs(name):
 
 
 def test_bad_use():
-    with pytest.raises(UnknownNameError, match="unknown pairwise function 'gausian'; did you mean 'gaussian'"):
+    with pytest.raises(UnknownNameError, match="unknown pairwise 'gausian'; did you mean 'gaussian'"):
         NonLocal(C, pairwise="gausian")
     with pytest.raises(ArgumentError, match="subsample must be at least 1"):
         NonLocal(C, subsample=0)

@@ -1,6 +1,7 @@
 """The page that ``regard demo`` writes: each translation with its attention and its worked steps, in one file."""
 
 import json
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -18,7 +19,7 @@ def written(run_of, tmp_path):
     """The trained run with pictures in a folder of the test, the translations, and the page."""
     trained = regard.load(run_of("luong-at-once"))
     translations = trained.translate(SENTENCES)
-    folder = SimpleNamespace(path=tmp_path / "demo", pictures=tmp_path)
+    folder = SimpleNamespace(path=tmp_path / "demo", file=lambda name: tmp_path / Path(name).name)
     place = write_page(SimpleNamespace(attentions=trained.attentions, folder=folder), translations)
     return trained, translations, place
 

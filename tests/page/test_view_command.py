@@ -28,7 +28,7 @@ def test_every_kind_of_file(view, run_of, name):
     assert f"view: {path}" in error
     options = {"tokens": 0, "next": 8} if name.startswith("language") else {}
     (prediction,) = trained.predict([SENTENCE], **options)
-    assert name.startswith("language") or output.splitlines()[0] == prediction.text
+    assert name.startswith("language") or output.splitlines()[0] == prediction.answer
     assert len(output.splitlines()) == len(prediction.ranked()) + (not name.startswith("language"))
     records = json.loads(path.read_text())["records"]
     expected = trained.document(prediction).records

@@ -95,7 +95,7 @@ class Packing:
     def has_lengths(self, lengths: Integers) -> bool:
         """Whether these are the lengths of the sequences: one for all, or one for each."""
         if self.present is not None:
-            return False  # nobody may read them
+            return False  # their values cannot be read
         given, counts = torch.as_tensor(lengths), self.sequences.counts
         fits = given.dim() <= 1 and given.numel() in (1, len(counts)) and given.device == counts.device
         return fits and bool((given == counts).all())

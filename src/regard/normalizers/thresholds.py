@@ -59,7 +59,8 @@ def entmax15_by_sort(scores: Tensor, dim: int) -> Tensor:
         root = above.clamp_min(0.0)
         norm = root.square().sum(dim, keepdim=True).sqrt_()
         above = above.sub_((norm - 1.0) * norm / root.sum(dim, keepdim=True).clamp_min_(torch.finfo(scores.dtype).tiny))
-    weights = above.clamp_min_(0.0).square_()
+    weights = above.clamp_min_(0.0)
+    weights.mul_(weights)
     return weights.div_(weights.sum(dim, keepdim=True)).masked_fill_(empty, 0.0)
 
 

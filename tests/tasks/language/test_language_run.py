@@ -260,7 +260,7 @@ BAD = [
     ("--train {data} --windows consecutive --steps-per-epoch 100000", "--steps-per-epoch"),
     ("--train {data} --init-from {texts}", "config.yaml"),
 ]  # fmt: skip
-PREDICT = [("--temperature -1", "--temperature"), ("--top-p 0", "--top-p"), ("--layer 3", "--layer 2"),
+PREDICT = [("--temperature -1", "--temperature"), ("--top-p 0", "--top-p"), ("--layer 3", "--layer 1"),
            ("--tokens -1", "--tokens"), ("--next -1", "--next"), ("--seed -1", "--seed")]  # fmt: skip
 EVALUATE = [("{texts}/none.txt", "none.txt"), ("{data} --stride 99", "--stride 13"), ("{data} --limit -1", "--limit")]
 

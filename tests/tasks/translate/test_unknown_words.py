@@ -115,7 +115,7 @@ def test_characters_that_are_words_are_copied_one_by_one(kind):
 def test_unknown_words_are_named_in_one_line():
     assert unknown_words_line([], copied=False) is None
     line = unknown_words_line(["zzz", "a\nb\x1b[31m", "zzz", "\u202eevil", "x" * 5000], copied=False)
-    assert line.startswith(r"not in the model's vocabulary: 'zzz', 'a\nb\x1b[31m', '\u202eevil', 'xxx")
+    assert line.startswith(r"not in the model's vocabulary: 'zzz', 'a↵b␛[31m', '\u202eevil', 'xxx")
     assert "--replace-unknown" in line
     assert len(line) < 300
     assert line.isprintable()
