@@ -76,6 +76,14 @@ def lie_in_memory(*tensors: Tensor) -> bool:
     return can_branch_on(*tensors) and all(tensor.is_cpu and has_plain_memory(tensor) for tensor in tensors)
 
 
+def is_alias(first: Tensor, second: Tensor) -> bool:
+    """Whether two tensors are one, or the same memory in the same layout, as PyTorch's backward hooks pass it."""
+    if first is second:
+        return True
+    same = first.shape == second.shape and first.stride() == second.stride() and first.dtype == second.dtype
+    return same and lie_in_memory(first, second) and first.data_ptr() == second.data_ptr()
+
+
 def has_plain_memory(tensor: Tensor) -> bool:
     """Whether a tensor's memory holds its numbers: no view changes their signs, and it is no zeros without memory."""
     return not (tensor.is_neg() or tensor._is_zerotensor())

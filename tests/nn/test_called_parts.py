@@ -1,6 +1,7 @@
 """Whatever a hook, wrapper, override or parametrization sees and does in PyTorch's stacks, it sees and does in ours."""
 
 import copy
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -66,6 +67,7 @@ NEVER_CALLED = (
     ".layers",  # a list
     ".score",  # lowered to a primitive of a kernel
     ".normalizer",  # likewise
+    ".waves",  # a table, which is read
 )
 
 
@@ -140,6 +142,52 @@ def test_hooks_get_what_they_get_in_pytorchs_stacks(norm_first):
             assert came.shape == wanted.shape, name
             present = ~(source_padding if came.shape[1] == S else target_padding)
             torch.testing.assert_close(came[present], wanted[present], msg=lambda text, name=name: f"{name}: {text}")
+
+
+def test_threads_may_call_a_stack_with_a_hook():
+    encoder = make().encoder.eval()
+    source, _ = inputs()
+    given = [(source[:, :length], SOURCE_LENGTHS.clamp(max=length)) for length in (7, 3, 2, 5)]
+    expected = [encoder(*one) for one in given]
+    encoder.norm.register_forward_hook(lambda *_: None)
+
+    def differing(number):
+        return sum(not torch.equal(encoder(*given[number]), expected[number]) for _ in range(50))
+
+    with ThreadPoolExecutor(4) as threads:
+        assert sum(threads.map(differing, range(4))) == 0
+    assert "forward" not in vars(encoder.norm)
+
+
+@pytest.mark.parametrize("kind", ["forward_hook", "forward_pre_hook"])
+def test_a_hook_may_call_and_copy_its_module(kind):
+    encoder = make().encoder.eval()
+    source, _ = inputs()
+    expected, other, calls, copies = encoder(source, SOURCE_LENGTHS), torch.randn(2, D), [], []
+    of_other = encoder.norm(other)
+
+    def hook(module, *_):
+        if not calls:
+            calls.append(0)
+            calls.append(module(other))
+            copies.append(copy.deepcopy(module))
+
+    getattr(encoder.norm, f"register_{kind}")(hook)
+    assert torch.equal(encoder(source, SOURCE_LENGTHS), expected)
+    assert torch.equal(calls[1], of_other)
+    assert torch.equal(copies[0](other), of_other)
+    encoder.norm = copies[0]
+    assert torch.equal(encoder(source, SOURCE_LENGTHS), expected)
+
+
+def test_a_stack_with_a_hook_compiles_whole():
+    encoder = make().encoder.eval()
+    source, _ = inputs()
+    expected, seen = encoder(source, SOURCE_LENGTHS), []
+    encoder.norm.register_forward_hook(lambda *_: seen.append(0))
+    compiled = torch.compile(encoder, fullgraph=True, backend="eager")
+    torch.testing.assert_close(compiled(source, SOURCE_LENGTHS), expected)
+    assert seen
 
 
 @pytest.mark.parametrize("name", [*SOME_NAMES, "encoder.norm", "decoder", "encoder.layers.0.linear1"])

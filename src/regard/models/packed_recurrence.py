@@ -69,7 +69,7 @@ def run_packed(rnn: nn.LSTM | nn.GRU, packed: PackedSequence) -> tuple[PackedSeq
         data = packed.data.to(next(rnn.parameters(), packed.data).dtype)
         with torch.autocast(data.device.type, enabled=False):
             return _run_as_it_is(rnn, packed._replace(data=data))
-    if not is_observed(rnn):
+    if not is_observed(rnn) or torch.compiler.is_compiling():
         return _run_fused(rnn, packed)
 
     def forward(packed: PackedSequence) -> tuple[PackedSequence, Tensor | State]:

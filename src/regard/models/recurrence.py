@@ -18,6 +18,7 @@ from regard.models.cell_equations import gru_step, gru_step_gradients, lstm_step
 from regard.models.step_products import StepProducts, compute_dtype, replaces_autocast
 from regard.module_calls import call_with, is_observed, runs
 from regard.nn.matrix_products import grad_input, product, product_dtype
+from regard.transforms import is_alias
 
 CELLS = ("lstm", "gru")
 
@@ -150,11 +151,23 @@ class Unrolled:
         given = tuple(before) if lstm else before[0]
 
         def forward(changed: Tensor, first: Any = None) -> tuple[Tensor, Any]:
-            if changed is not input or first is not given:
+            of_state = first is given or (isinstance(first, Tensor) and not lstm and is_alias(first, before[0]))
+            if not of_state or not is_alias(changed, input):
                 return type(rnn).forward(rnn, changed, first)  # pyright: ignore
-            hidden, after = self._step(time, fed, state)
-            last = [torch.stack(tensors) for tensors in zip(*after, strict=True)]
-            return hidden[:, None], tuple(last) if lstm else last[0]
+            own = changed is input and first is given
+            if not own:
+                # A backward hook gave the arguments nodes of their own, which the gradients pass; the numbers, and what
+                # dropout draws, must be those without it.
+                with torch.random.fork_rng([input.device] if input.is_cuda else []):
+                    outputs, last = type(rnn).forward(rnn, changed, first)  # pyright: ignore
+            with torch.set_grad_enabled(own and torch.is_grad_enabled()):
+                hidden, after = self._step(time, fed, state)
+                exact = [hidden[:, None], *(torch.stack(tensors) for tensors in zip(*after, strict=True))]
+            if not own:
+                exact = [
+                    _with_numbers(*pair) for pair in zip((outputs, *(last if lstm else (last,))), exact, strict=True)
+                ]
+            return exact[0], tuple(exact[1:]) if lstm else exact[1]
 
         outputs, last = call_with(rnn, forward, input, given) if self._runs_own else rnn(input, given)
         tensors = last if lstm else (last,)
@@ -168,6 +181,14 @@ class Unrolled:
             after.append(self._cell.advance(layer, time, fed, before))
             fed = after[-1][0]
         return fed, tuple(after)
+
+
+def _with_numbers(tensor: Tensor, exact: Tensor) -> Tensor:
+    """The numbers of ``exact``, whose gradient is that of ``tensor``."""
+    copied = tensor.to(exact.dtype, copy=True)
+    with torch.no_grad():
+        copied.copy_(exact)
+    return copied
 
 
 def _linear(inputs: Tensor, weight: Tensor, bias: Tensor, dtype: torch.dtype) -> Tensor:

@@ -17,7 +17,7 @@ from regard.kernels.availability import why_missing
 from regard.models.step_products import compute_dtype
 from regard.module_calls import call_with, is_observed, runs
 from regard.nn.matrix_products import add_grad_weight, grad_input, grad_weight, product, product_dtype
-from regard.transforms import can_branch_on, in_memory, lie_in_memory
+from regard.transforms import can_branch_on, in_memory, is_alias, lie_in_memory
 
 CHUNK_ELEMENTS = 1 << 22
 """Logits of a chunk: 16 MB in float32. Measured on a CPU with 8,000 words; with fewer rows the products are slower."""
@@ -116,7 +116,7 @@ def output_loss(
 
     def forward(given: Tensor) -> Tensor:
         found = F.linear(given, weight, bias)
-        if given is features and not found.is_inference():
+        if is_alias(given, features) and not found.is_inference():
             made.append((found, found._version))
         return found
 
@@ -129,7 +129,7 @@ def output_loss(
     nll = F.cross_entropy(rows, labels, reduction="none").detach()
     total = F.cross_entropy(rows, labels, reduction="sum", label_smoothing=label_smoothing)
     nll = nll.new_zeros(len(flat)).masked_scatter(kept, nll)
-    if made and made[0][0] is logits and made[0][1] == logits._version:
+    if made and is_alias(made[0][0], logits) and made[0][1] == logits._version:
         # The gradient passes the logits, which a hook may have kept; the numbers are those without a hook.
         with torch.no_grad():
             exact = vocabulary_loss(features.flatten(0, -2), weight, bias, flat, **options)

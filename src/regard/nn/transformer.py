@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar, cast
 
+import torch
 from torch import Tensor, nn
 
 from regard import masks
@@ -384,16 +385,20 @@ def _normalized(norm: nn.Module | None, rows: Tensor, packing: Packing) -> Tenso
     """The rows through the normalization at the end of a stack, which gets padded rows where that can be seen."""
     if norm is None:
         return rows
-    if not runs(norm, NORM):
-        return packing.pack(norm(packing.pad(rows)))
-    if not is_observed(norm):
+    own = runs(norm, NORM)
+    if own and not is_observed(norm):
         return norm(rows)
+    whole = packing.pad(rows)
+    if not own or torch.compiler.is_compiling():
+        return packing.pack(norm(whole))
 
     def forward(padded: Tensor) -> Tensor:
+        if padded.shape != whole.shape:  # of a call by a hook
+            return NORM(cast(nn.LayerNorm, norm), padded)
         return packing.pad(NORM(cast(nn.LayerNorm, norm), packing.pack(padded)))
 
     # Normalized are the packed rows, so that gradients are the same, bit for bit.
-    return packing.pack(call_with(norm, forward, packing.pad(rows)))
+    return packing.pack(call_with(norm, forward, whole))
 
 
 def _causal(input: Tensor) -> Mask | None:

@@ -25,7 +25,7 @@ from regard.nn.packing import Packing, packing_of, without_padding
 from regard.nn.recomputation import in_chunks, recomputed
 from regard.nn.replaced_attention import call_replaced, torch_masks
 from regard.shapes import Grid, flag, kind_of, known_name, side_by_side, size
-from regard.transforms import lie_in_memory
+from regard.transforms import is_alias
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -541,7 +541,7 @@ def _products(
         return project(*[rows] * len(inputs))
     packed = [rows, *(_packed(attention, other, packings[0]) for other in others)]
     separate = project(*packed)
-    if any(not _is_alias(first, other) for other in others):
+    if any(not is_alias(first, other) for other in others):
         return separate
     with torch.no_grad():
         joint = project(*[rows] * len(inputs))
@@ -553,12 +553,6 @@ def _products(
     with torch.no_grad():
         values.copy_(joint[0])
     return (values,)
-
-
-def _is_alias(first: Tensor, second: Tensor) -> bool:
-    """Whether two tensors are the same memory in the same layout."""
-    same = first.shape == second.shape and first.stride() == second.stride() and first.dtype == second.dtype
-    return same and lie_in_memory(first, second) and first.data_ptr() == second.data_ptr()
 
 
 def _packed(attention: MultiheadAttention, input: Tensor, packing: Packing) -> Tensor:
