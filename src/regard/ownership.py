@@ -3,6 +3,7 @@
 import copy
 from typing import TypeVar
 
+import torch
 from torch import nn
 
 Part = TypeVar("Part", bound=nn.Module)
@@ -17,7 +18,7 @@ def own_copy(part: Part) -> Part:
     Args:
         part: a score, a normalizer, a bias or a position.
     """
-    if not type(part).__module__.startswith("regard."):
+    if torch.compiler.is_compiling() or not type(part).__module__.startswith("regard."):
         return part
     if next(part.parameters(), None) is not None or next(part.buffers(), None) is not None:
         return part
