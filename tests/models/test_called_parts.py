@@ -9,6 +9,7 @@ from torch import nn as torch_nn
 from regard import models, scores
 from regard.models.speech import sound_classifier, transcriber
 from regard.models.vision import segmenter
+from regard.models.vocabulary_loss import output_loss
 
 V, B = 13, 3
 SOURCE, TARGET = torch.randint(3, V, (B, 5)), torch.randint(3, V, (B, 4))
@@ -165,3 +166,12 @@ def test_a_hook_on_every_part_fires_and_changes_no_bit(case, kind):
     # PyTorch calls no backward hook of a part that gives something else than tensors.
     assert "backward" in kind or not missing
     assert seen
+
+
+def test_a_backward_hook_changes_no_bit_of_any_of_many_losses():
+    features, target = torch.randn(20, 12, 8, requires_grad=True), torch.randint(V, (20, 12))
+    plain, hooked = torch_nn.Linear(8, V), torch_nn.Linear(8, V)
+    hooked.load_state_dict(plain.state_dict())
+    hooked.register_full_backward_hook(lambda *_: None)
+    for rows, labels in zip(features, target, strict=True):
+        assert torch.equal(output_loss(rows, hooked, labels).total, output_loss(rows, plain, labels).total)

@@ -154,6 +154,7 @@ class Unrolled:
             of_state = first is given or (isinstance(first, Tensor) and not lstm and is_alias(first, before[0]))
             if not of_state or not is_alias(changed, input):
                 return type(rnn).forward(rnn, changed, first)  # pyright: ignore
+            outputs, last = changed, first
             own = changed is input and first is given
             if not own:
                 # A backward hook gave the arguments nodes of their own, which the gradients pass; the numbers, and what
