@@ -18,7 +18,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 from numbers import Integral
-from typing import Any
+from typing import Any, overload
 
 import torch
 from torch import Tensor, nn
@@ -134,8 +134,14 @@ class _OpenSpan:
         length = self.stop - self.start
         return not isinstance(length, int) or length > 0
 
-    def __getitem__(self, first: slice) -> "_OpenSpan":
-        return _OpenSpan(self.start, torch.sym_min(self.start + first.stop, self.stop))  # type: ignore[arg-type]
+    @overload
+    def __getitem__(self, index: int) -> int: ...
+    @overload
+    def __getitem__(self, index: slice) -> "_OpenSpan": ...
+    def __getitem__(self, index: int | slice) -> "int | _OpenSpan":
+        if isinstance(index, int):
+            return index + (self.stop if index < 0 else self.start)
+        return _OpenSpan(self.start, torch.sym_min(self.start + index.stop, self.stop))  # type: ignore[arg-type]
 
 
 def _first(length: int) -> range:
@@ -260,13 +266,16 @@ def whole_number(name: str, value: object, low: int | None = None, high: int | N
         raise KindError(f"{name} must be an integer; it is {_with_type(value)}")
     # An exporter leaves a symbolic integer open, which int() would fix.
     number: Any = value if isinstance(value, torch.SymInt) else int(value)
-    # Digits of a huge number would fill the message, and Python refuses to print the very largest.
-    shown = f"an integer of {number.bit_length()} bits" if type(number) is int and number.bit_length() > 64 else number
     if low is not None and number < low:
-        raise ArgumentError(f"{name} must be at least {low}; it is {shown}")
+        raise ArgumentError(f"{name} must be at least {low}; it is {_digits(number)}")
     if high is not None and number > high:
-        raise ArgumentError(f"{name} must be at most {high}; it is {shown}")
+        raise ArgumentError(f"{name} must be at most {high}; it is {_digits(number)}")
     return number
+
+
+def _digits(number: int) -> str:
+    # Digits of a huge number would fill the message, and Python refuses to print the very largest.
+    return f"an integer of {number.bit_length()} bits" if abs(number) >= 1 << 64 else str(number)
 
 
 def size(name: str, value: object, low: int = 1) -> int:
@@ -275,7 +284,14 @@ def size(name: str, value: object, low: int = 1) -> int:
 
 
 def check_arguments(name: str, function: Callable[..., object], number: int) -> None:
-    """Raise KindError if a function, or a module, cannot be called with so many tensors; some cannot be asked."""
+    """Raise KindError for a class, or if a function or a module cannot be called with so many tensors.
+
+    Some have no signature that could tell; a compiler reads none.
+    """
+    if isinstance(function, type):
+        raise KindError(f"{name} must be a function of {number} tensors; it is the class {function.__name__}")
+    if torch.compiler.is_compiling():
+        return
     called = function.forward if isinstance(function, nn.Module) else function
     try:
         signature = inspect.signature(called)

@@ -45,7 +45,8 @@ class Packing:
 
     def __init__(self, lengths: Tensor, length: int):
         check_integers("lengths", lengths)
-        length = whole_number("length", length, 0)
+        if not torch.jit.is_tracing():  # a tracer's lengths are tensors
+            length = whole_number("length", length, 0)
         if lengths.dim() != 1:
             raise ShapeError(f"lengths must be [batch]; it has shape {list(lengths.shape)}")
         if not _may_read(lengths):
