@@ -8,8 +8,8 @@ computes the forward pass again.
 Random numbers come from a seed, which is drawn where the operator is called, so that both passes use the same.
 """
 
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, ExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import fields
 from typing import Any
 
@@ -184,11 +184,19 @@ def _readings(text: str) -> Readings:
     return Readings(**named)
 
 
+@contextmanager
+def _derivatives() -> Iterator[None]:
+    """Lets PyTorch derive what runs inside of an operator, also where a dispatch mode called it below autograd."""
+    guard, keys = torch._C._SetExcludeDispatchKeyGuard, torch._C.DispatchKey
+    with guard(keys.AutogradFunctionality, False), guard(keys.ADInplaceOrView, False):
+        yield
+
+
 def _attend_backward(grad_output: Tensor | None, grad_weights: Tensor | None, *inputs: Any) -> list[Tensor]:
     """Gradients of query, key, value and all other tensors; empty for those that hold no floating-point numbers."""
     query, key, value, tensors, numbers, integers, text, backend, seed = inputs
     leaves = [tensor.detach().requires_grad_(tensor.is_floating_point()) for tensor in (query, key, value, *tensors)]
-    with torch.enable_grad():
+    with torch.enable_grad(), _derivatives():
         arguments = (*leaves[:3], leaves[3:], numbers, integers, text, backend, seed)
         _, attended = _run(arguments, need_weights=grad_weights is not None)
         pairs = ((attended.output, grad_output), (attended.weights, grad_weights))

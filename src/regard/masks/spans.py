@@ -10,7 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from regard.shapes import Grid
+from regard.shapes import Grid, span_length
 from regard.transforms import has_data
 
 RUNS_LIMIT = 8
@@ -45,7 +45,7 @@ class Spans(NamedTuple):
             start, stop: one integer, or integers on the CPU that broadcast to ``[batch, heads, queries]`` of the tile.
                 They may lie outside of the tile, and ``start`` behind ``stop``, where nothing is seen.
         """
-        span, queries = grid.key_span, len(grid.query_span)
+        span, queries = grid.key_span, span_length(grid.query_span)
         return _one_run(_clipped(start, span, queries)[..., None], _clipped(stop, span, queries)[..., None])
 
     @classmethod

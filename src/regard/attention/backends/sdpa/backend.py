@@ -22,7 +22,7 @@ from regard.attention.steps import Inputs, nothing
 from regard.errors import BackendError
 from regard.masks.mask import Visibility
 from regard.scores.score import InnerProduct, Prepared
-from regard.shapes import accurate, spread_heads
+from regard.shapes import accurate, span_length, spread_heads
 from regard.transforms import active_transform, in_memory
 
 ROWS = 512
@@ -115,7 +115,7 @@ def _masked(problem: Problem, inputs: Inputs) -> Tensor | None:
     empty = None
     if allowed is not None:
         allowed = allowed.expand(
-            *torch.broadcast_shapes(allowed.shape, (1, 1, len(grid.query_span), len(grid.key_span)))
+            *torch.broadcast_shapes(allowed.shape, (1, 1, span_length(grid.query_span), span_length(grid.key_span)))
         )
         empty = ~allowed.any(dim=-1, keepdim=True)
         # A row that sees nothing would divide by zero: let it see everything, and forget what it saw.
@@ -128,7 +128,7 @@ def _masked(problem: Problem, inputs: Inputs) -> Tensor | None:
             # Rows that see nothing see everything here, but no bias, which may hold anything.
             additive = torch.where(allowed, additive if empty is None else additive.masked_fill(empty, 0.0), -math.inf)
         additive = additive.expand(
-            *torch.broadcast_shapes(additive.shape, (1, 1, len(grid.query_span), len(grid.key_span)))
+            *torch.broadcast_shapes(additive.shape, (1, 1, span_length(grid.query_span), span_length(grid.key_span)))
         )
     output = _kernel(problem, inputs.prepared, inputs.value, attn_mask=additive)
     return output if empty is None or output is None else output.masked_fill(empty, 0.0)
