@@ -153,21 +153,27 @@ def _run(
         return problem, execute(problem, backend, gatherer, need_weights)
 
 
+def _detached(inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The same without requires_grad: a hook of PyTorch's counter on a part's call would look for gradients."""
+    query, key, value, tensors, *rest = inputs
+    return query.detach(), key.detach(), value.detach(), [tensor.detach() for tensor in tensors], *rest
+
+
 @torch.no_grad()
 def _attend(*inputs: Any) -> Tensor:
-    return _run(inputs)[1].output.contiguous()
+    return _run(_detached(inputs))[1].output.contiguous()
 
 
 @torch.no_grad()
 def _attend_with_weights(*inputs: Any) -> tuple[Tensor, Tensor]:
-    _, attended = _run(inputs, need_weights=True)
+    _, attended = _run(_detached(inputs), need_weights=True)
     assert attended.weights is not None
     return attended.output.contiguous(), attended.weights.contiguous()
 
 
 @torch.no_grad()
 def _observe(*inputs: Any) -> list[Tensor]:
-    *arguments, read = inputs
+    *arguments, read = _detached(inputs)
     query, key, value, tensors, numbers, integers, text, backend, seed = arguments
     problem = _problem(query, key, value, Parts(tensors, numbers, integers), text)
     gatherer = Gatherer(problem, _readings(read))
@@ -197,7 +203,9 @@ def _attend_backward(grad_output: Tensor | None, grad_weights: Tensor | None, *i
     query, key, value, tensors, numbers, integers, text, backend, seed = inputs
     leaves = [tensor.detach().requires_grad_(tensor.is_floating_point()) for tensor in (query, key, value, *tensors)]
     with torch.enable_grad(), _derivatives():
-        arguments = (*leaves[:3], leaves[3:], numbers, integers, text, backend, seed)
+        # Not the leaves themselves, on which a hook of PyTorch's counter would wait for an accumulated gradient.
+        views = [leaf.view_as(leaf) for leaf in leaves]
+        arguments = (*views[:3], views[3:], numbers, integers, text, backend, seed)
         _, attended = _run(arguments, need_weights=grad_weights is not None)
         pairs = ((attended.output, grad_output), (attended.weights, grad_weights))
         given = [(result, grad) for result, grad in pairs if grad is not None and result is not None]
