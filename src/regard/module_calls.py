@@ -16,6 +16,10 @@ from regard.fork_lock import ForkLock
 _CALL = nn.Module.__call__
 _LOCK = ForkLock()
 
+OWN_HOOKS: set[Callable[..., Any]] = set()
+"""Forward pre-hooks on all modules that regard itself installs; a part that is run in pieces need not show itself to
+them, so that watching changes no bit of a gradient either."""
+
 
 def runs(module: nn.Module, forward: Callable[..., Any]) -> bool:
     """Whether a call of a module runs this ``forward``, with the hooks that it may have around it.
@@ -84,7 +88,21 @@ def is_observed(module: nn.Module, own_hook: Callable[..., Any] | None = None) -
         module: the module.
         own_hook: a forward pre-hook of the module's class, which does not count; None: there is none.
     """
-    return has_hooks(module, own_hook) or bool(torch_modules._has_any_global_hook())
+    return has_hooks(module, own_hook) or _has_foreign_global_hooks()
+
+
+def _has_foreign_global_hooks() -> bool:
+    """Whether there are hooks on all modules, other than regard's own."""
+    if not torch_modules._has_any_global_hook():
+        return False
+    own = torch_modules._global_forward_pre_hooks
+    return any(hook not in OWN_HOOKS for hook in own.values()) or any(
+        (
+            torch_modules._global_forward_hooks,
+            torch_modules._global_backward_hooks,
+            torch_modules._global_backward_pre_hooks,
+        )
+    )
 
 
 def has_hooks(module: nn.Module, own_hook: Callable[..., Any] | None = None) -> bool:

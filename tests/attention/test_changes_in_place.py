@@ -262,6 +262,27 @@ def test_statistics_that_a_layer_changes_itself():
         output.sum().backward()
 
 
+def test_a_score_may_count_its_calls():
+    """What the forward pass itself changes is no change after it."""
+
+    class Counting(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("calls", torch.zeros(()))
+            self.weight = torch.nn.Parameter(number(D, D))
+
+        def forward(self, query, key):
+            self.calls += 1
+            return query @ self.weight @ key.transpose(-1, -2)
+
+    query, score = number(1, H, Q, D), Counting()
+    regard.attend(query, query, query, score=score, backend="tiled").sum().backward()
+    assert score.weight.grad.isfinite().all()
+    with torch.no_grad():
+        output = regard.attend(query, query, query, score=score, backend="tiled")
+    assert output.isfinite().all()
+
+
 def test_other_attributes_of_an_object_may_change():
     """Of an object that a function reads, only what the function reads must stay."""
     model = torch.nn.Module()

@@ -10,7 +10,7 @@ from torch import nn as torch_nn
 from torch.nn.modules import module as torch_modules
 from torch.nn.utils import parametrizations, spectral_norm
 
-from regard import nn
+from regard import masks, nn
 from regard.errors import ArgumentError
 
 B, S, T, D, H, F = 3, 7, 5, 12, 2, 17
@@ -332,6 +332,18 @@ def test_pytorchs_attention_may_stand_in_a_layer(name, batch_first):
         torch.testing.assert_close(output_of(replaced), output_of(model))
         torch.testing.assert_close(decoded(replaced), decoded(model))
         torch.testing.assert_close(continued(replaced), continued(model))
+
+
+def test_a_replaced_attention_sees_what_the_users_mask_shows():
+    """Lengths are a mask of the user's as any other: only those of the padding are PyTorch's ``key_padding_mask``."""
+    stack = nn.TransformerEncoder([nn.TransformerEncoderLayer(nn.MultiheadAttention(D, H), F, dropout=0.0)]).eval()
+    source, _ = inputs()
+    shorter = masks.lengths((SOURCE_LENGTHS - 1).clamp_min(1))
+    expected = stack(source, SOURCE_LENGTHS, shorter)
+    other = torch_nn.MultiheadAttention(D, H).eval()
+    other.load_state_dict(stack.layers[0].self_attn.state_dict())
+    stack.layers[0].self_attn = other
+    torch.testing.assert_close(stack(source, SOURCE_LENGTHS, shorter), expected)
 
 
 def test_an_attention_keeps_its_layout():

@@ -29,6 +29,15 @@ def test_multihead(need_weights, train, grad):
         torch.testing.assert_close(call.weights, weights.detach())
 
 
+def test_padding_of_a_causal_stack_receives_nothing():
+    stack = nn.TransformerEncoder.create(1, nn.LayerConfig(12, 2, dropout=0.0)).eval()
+    with regard.watch(stack, read=regard.Readings(received=True)) as seen:
+        stack(torch.randn(2, 7, 12), torch.tensor([7, 3]), masks.causal())
+    (call,) = seen.calls
+    assert call.mask == "causal+padding"
+    assert (call.received[1, :, 3:] == 0).all()
+
+
 def test_drop_in_inside_of_torch_layers():
     layer = torch_nn.TransformerEncoderLayer(12, 2, 14, batch_first=True)
     layer.self_attn = nn.MultiheadAttention(12, 2, batch_first=True, normalizer="entmax15")

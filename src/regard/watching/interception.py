@@ -24,6 +24,7 @@ from torch.overrides import TorchFunctionMode
 
 from regard.attention.listeners import LISTENERS
 from regard.fork_lock import ForkLock
+from regard.module_calls import OWN_HOOKS
 from regard.nn.key_values import KeyValueCache
 from regard.watching.following import follow
 from regard.watching.handlers import HANDLERS, listen, watched_flex, watched_sdpa
@@ -246,3 +247,6 @@ def _tell_of_module(module: nn.Module, args: Any) -> None:
         return
     for observer in STATE.observers:
         observer.ran(module)
+
+
+OWN_HOOKS.add(_tell_of_module)
