@@ -120,7 +120,7 @@ class Problem:
 
     @property
     def versions(self) -> Versions:
-        """Of all tensors that a calculation of this problem reads."""
+        """The versions of all tensors that a calculation of this problem reads."""
         prepared = self.prepared
         score = self.score, prepared.primitive, prepared.scale, prepared.modifiers
         return Versions(

@@ -195,7 +195,7 @@ class _Entry(NamedTuple):
 
     shape: list[int]
     dtype: str
-    """Of safetensors: ``F32``."""
+    """The name of the dtype in safetensors, such as ``F32``."""
 
 
 def _read_header(file: Path) -> tuple[dict[str, str], dict[str, _Entry]]:

@@ -143,9 +143,12 @@ def _may_read(lengths: Tensor) -> bool:
 def _hides_padding(mask: Mask | None, packing: Packing) -> bool:
     """Whether a mask is known to hide the padding from every token."""
     parts = mask.parts if type(mask) is And else (mask,)
-    return any(
-        type(part) is Lengths and part.queries is None and packing.has_lengths(part.keys.value) for part in parts
-    )
+    return any(is_padding(part, packing) for part in parts)
+
+
+def is_padding(mask: Mask | None, packing: Packing) -> bool:
+    """Whether a mask is that of the lengths of a packing: it hides the padding of the keys, and nothing else."""
+    return type(mask) is Lengths and mask.queries is None and packing.has_lengths(mask.keys.value)
 
 
 class _Pack(torch.autograd.Function):

@@ -5,8 +5,8 @@ from typing import NamedTuple
 from torch import Tensor, nn
 
 from regard.errors import ArgumentError
-from regard.masks import And, Lengths, Mask
-from regard.nn.packing import Packing
+from regard.masks import And, Mask
+from regard.nn.packing import Packing, is_padding
 from regard.shapes import Grid
 
 
@@ -73,7 +73,7 @@ def torch_masks(mask: Mask | None, grid: Grid, keys: Packing) -> TorchMasks:
     padding = None
     if keys.index is not None and keys.lengths is not None:
         padding = grid.key_index.view(1, -1) >= keys.lengths[:, None]
-    others = [part for part in parts if padding is None or not _is_padding(part, keys)]
+    others = [part for part in parts if padding is None or not is_padding(part, keys)]
     if not others:
         return TorchMasks(None, padding)
     allowed = others[0].allows(grid)
@@ -83,8 +83,3 @@ def torch_masks(mask: Mask | None, grid: Grid, keys: Packing) -> TorchMasks:
     if hidden.dim() == 4 and hidden.shape[:2].numel() > 1:
         return TorchMasks(hidden.expand(grid.shape).flatten(0, 1), padding)
     return TorchMasks(hidden.expand(1, 1, grid.queries, grid.keys)[0, 0], padding)
-
-
-def _is_padding(part: Mask, keys: Packing) -> bool:
-    """Whether a mask hides the padding of the keys, and nothing else."""
-    return type(part) is Lengths and part.queries is None and keys.has_lengths(part.keys.value)
