@@ -12,7 +12,7 @@ from hypothesis import settings
 from torch.utils import _device
 
 from browsers import chromium  # noqa: F401
-from regard.kernels.cpu import compiling_process
+from regard.kernels.availability import kernels_awaited
 from regard.transforms import can_branch_on
 
 settings.register_profile("regard", deadline=None, max_examples=30, print_blob=True)
@@ -20,8 +20,6 @@ settings.load_profile("regard")
 
 if "PYTEST_XDIST_WORKER" in os.environ:
     torch.set_num_threads(1)
-    # The workers take all processors: further processes that compile kernels would only wait for them.
-    compiling_process._processors = lambda: 1
 
 
 # A shell that starts the tests in the background lets them ignore these, and the commands that they start too.
@@ -40,6 +38,21 @@ def pytest_collection_finish():
 @pytest.fixture(autouse=True)
 def _seeded():
     torch.manual_seed(20170612)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _kernels_awaited():
+    """``backend="auto"`` waits for kernels, so that no test depends on how long compiling takes."""
+    with kernels_awaited():
+        yield
+
+
+@pytest.fixture
+def no_kernel_awaited(monkeypatch):
+    """``backend="auto"`` does not wait, as outside of tests."""
+    from regard.kernels import availability
+
+    monkeypatch.setattr(availability, "_WAITING", [])
 
 
 @pytest.fixture(autouse=True, scope="session")

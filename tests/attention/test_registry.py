@@ -48,7 +48,7 @@ class Einsum(Backend):
 
 @pytest.fixture(autouse=True)
 def _registered():
-    register_backend(Einsum(), before="tiled", rule=lambda problem, backends: "it is never the fastest")
+    register_backend(Einsum(), before="tiled", rule=lambda problem, candidates: "it is never the fastest")
     yield
     unregister_backend("einsum")
     assert "einsum" not in BACKENDS

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -13,8 +14,16 @@ from regard.attention.planner import choose, choose_reader
 from regard.attention.problem import Problem
 from regard.attention.readings import Gatherer
 from regard.attention.result import Attended
+from regard.kernels.availability import must_wait
 from regard.transforms import active_transform, can_branch_on
 from regard.versions import Versions
+
+
+class _Chosen(NamedTuple):
+    """The backend that runs a problem, and whether it was named and is waited for."""
+
+    backend: Backend
+    is_named: bool
 
 
 def execute(problem: Problem, backend: str, gatherer: Gatherer | None = None, need_weights: bool = False) -> Attended:
@@ -36,11 +45,12 @@ def execute(problem: Problem, backend: str, gatherer: Gatherer | None = None, ne
     # A score is lowered when a backend is chosen, and must be in float32 already then.
     if autocasts(problem.query):
         with torch.autocast(problem.query.device.type, enabled=False):
-            return _execute(problem, choose(problem, backend), gatherer, need_weights)
-    return _execute(problem, choose(problem, backend), gatherer, need_weights)
+            return _execute(problem, backend, gatherer, need_weights)
+    return _execute(problem, backend, gatherer, need_weights)
 
 
-def _execute(problem: Problem, backend: Backend, gatherer: Gatherer | None, need_weights: bool) -> Attended:
+def _execute(problem: Problem, name: str, gatherer: Gatherer | None, need_weights: bool) -> Attended:
+    backend = _Chosen(choose(problem, name), name != "auto")
     if not problem.may_hide or problem.pairs == 0 or problem.memory is not None:
         return _run(problem, backend, gatherer, need_weights)
     if active_transform() is not None:
@@ -54,7 +64,7 @@ def _execute(problem: Problem, backend: Backend, gatherer: Gatherer | None, need
     return result
 
 
-def _run_until_finite(problem: Problem, backend: Backend, gatherer: Gatherer | None, need_weights: bool) -> Attended:
+def _run_until_finite(problem: Problem, backend: _Chosen, gatherer: Gatherer | None, need_weights: bool) -> Attended:
     """The result of the first run whose output is finite, or of the last one: see `regard.attention.isolation`.
 
     The last one holds a matrix of weights for the backward pass. So does a training whose output is NaN everywhere.
@@ -96,13 +106,16 @@ def _repeater(problem: Problem) -> Callable[[Gatherer | None], None]:
     return again
 
 
-def _run(problem: Problem, backend: Backend, gatherer: Gatherer | None, need_weights: bool) -> Attended:
+def _run(problem: Problem, chosen: _Chosen, gatherer: Gatherer | None, need_weights: bool) -> Attended:
+    backend, is_named = chosen
     if need_weights:
         return backend.run_with_weights(problem)
-    if gatherer is None or backend.reads:
+    if gatherer is None:
+        return Attended(backend.run(problem), None)
+    if backend.reads and (is_named or must_wait() or backend.delay(problem, gatherer) is None):
         return Attended(backend.run(problem, gatherer), None)
     output = backend.run(problem)
-    choose_reader(problem, backend).read(problem, gatherer)
+    choose_reader(problem, backend, gatherer).read(problem, gatherer)
     return Attended(output, None)
 
 

@@ -8,8 +8,10 @@ from regard.attention.backends.reference.backend import Reference
 from regard.attention.backends.sdpa.backend import ScaledDotProduct
 from regard.attention.backends.tiled.backend import Tiled
 from regard.attention.problem import Problem
-from regard.attention.rules import RULES, Rule
+from regard.attention.readings import Gatherer
+from regard.attention.rules import RULES, Candidates, Rule
 from regard.errors import ArgumentError, BackendError, KindError, UnknownNameError
+from regard.kernels.availability import must_wait
 from regard.shapes import known_name
 
 
@@ -50,7 +52,7 @@ def register_backend(backend: Backend, before: str | None = None, rule: Rule | N
     Args:
         backend: an instance of a subclass of `Backend`, with a name that no other has.
         before: the backend that ``"auto"`` considers next after it; None: it is considered last.
-        rule: ``(problem, registry) ->`` the reason why ``"auto"`` passes it over although it could run; None: never.
+        rule: ``(problem, candidates) ->`` the reason why ``"auto"`` passes it over although it could run; None: never.
 
     Raises:
         KindError: not a backend.
@@ -97,64 +99,76 @@ def check_backend(name: str) -> str:
 
 
 def choose(problem: Problem, name: str) -> Backend:
-    """The backend that runs the problem.
+    """The backend that runs the problem now.
+
+    ``"auto"`` waits for no backend that is not ready, unless nothing may depend on a race
+    (`regard.kernels.availability.must_wait`): the next one runs, and what the first one needs is begun.
 
     Raises:
         UnknownNameError: no backend has this name.
         BackendError: the named backend cannot run this; the message says why (contract 5).
     """
+    candidates = Candidates(problem, BACKENDS, waits=name != "auto" or must_wait())
+    chosen = _choose(candidates, name)
+    for backend in candidates.delayed():
+        backend.prepare(problem)
+    return chosen
+
+
+def _choose(candidates: Candidates, name: str) -> Backend:
+    problem, backends = candidates.problem, candidates.backends
     if name == "auto":
-        able = None
         if problem.memory is not None:
-            return BACKENDS[problem.memory.backend]
-        for backend in BACKENDS.values():
-            if backend.declines(problem) is None:
-                if _passed_over(backend, problem) is None:
+            return backends[problem.memory.backend]
+        able = None
+        for backend in backends.values():
+            if candidates.runs(backend.name):
+                if _passed_over(backend.name, candidates) is None:
                     return backend
                 able = able or backend
         assert able is not None
         return able
-    backend = _named(name)
-    reason = backend.declines(problem)
+    if name not in backends:
+        raise UnknownNameError("backend", name, [*backends, "auto"])
+    reason = candidates.declined(name)
     if reason is not None:
         raise BackendError(f"backend {name!r} cannot run this: {reason}")
-    return backend
+    return backends[name]
 
 
-def choose_reader(problem: Problem, backend: Backend) -> Backend:
-    """The backend that shows the weights, where ``backend`` gives the output alone."""
+def choose_reader(problem: Problem, backend: Backend, gatherer: Gatherer | None = None) -> Backend:
+    """The backend that shows the weights, where ``backend`` gives the output alone; it is never waited for."""
+    waits = must_wait()
     for other in BACKENDS.values():
         if other.reads and other.linear and other.declines(problem) is None:
-            return other
+            if waits or other.delay(problem, gatherer) is None:
+                return other
+            other.prepare(problem, gatherer)
     return backend
 
 
 def make_plan(problem: Problem, name: str) -> Plan:
     """What `choose` chooses, with the reasons for and against each backend; raises as it does."""
-    chosen = choose(problem, name)
+    candidates = Candidates(problem, BACKENDS, waits=name != "auto" or must_wait())
+    chosen = _choose(candidates, name)
     reasons: dict[str, str] = {}
     for backend in BACKENDS.values():
-        declined = None if backend is chosen else backend.declines(problem)
-        if declined is not None:
-            reasons[backend.name] = f"cannot: {declined}"
-        elif backend is chosen and name == "auto" and problem.memory is not None:
+        if backend is chosen and name == "auto" and problem.memory is not None:
             reasons[backend.name] = "it prepared the memory that is attended to"
         elif backend is chosen:
             reasons[backend.name] = backend.why if name == "auto" else "named"
+        elif candidates.declined(backend.name) is not None:
+            reasons[backend.name] = f"cannot: {candidates.declined(backend.name)}"
         elif name != "auto":
             reasons[backend.name] = f"could, but {name!r} was named"
+        elif candidates.delay(backend.name) is not None:
+            reasons[backend.name] = f"not yet: {candidates.delay(backend.name)}"
         else:
-            passed_over = _passed_over(backend, problem)
+            passed_over = _passed_over(backend.name, candidates)
             reasons[backend.name] = f"could, but {passed_over or f'{chosen.name!r} comes first'}"
     return Plan(chosen.name, reasons)
 
 
-def _passed_over(backend: Backend, problem: Problem) -> str | None:
-    rule = RULES.get(backend.name)
-    return None if rule is None else rule(problem, BACKENDS)
-
-
-def _named(name: str) -> Backend:
-    if name not in BACKENDS:
-        raise UnknownNameError("backend", name, [*BACKENDS, "auto"])
-    return BACKENDS[name]
+def _passed_over(name: str, candidates: Candidates) -> str | None:
+    rule = RULES.get(name)
+    return None if rule is None else rule(candidates.problem, candidates)

@@ -10,8 +10,46 @@ from regard.kernels.availability import is_slow_for_mkl, microkernel_is_faster, 
 from regard.kernels.cpu.kernel_inputs import FEW_ROWS
 from regard.scores.score import InnerProduct, TanhSum
 
-Rule = Callable[[Problem, Mapping[str, Backend]], str | None]
-"""``(problem, registry of backends) ->`` the reason why this backend is passed over; None if it should run."""
+
+class Candidates:
+    """The backends that may run one call. Each is asked once, and only if a rule or the planner has to know.
+
+    Args:
+        problem: of the call.
+        backends: the registry.
+        waits: whether the call waits for a backend that is not ready.
+    """
+
+    def __init__(self, problem: Problem, backends: Mapping[str, Backend], waits: bool):
+        self.problem, self.backends, self.waits = problem, backends, waits
+        self._declined: dict[str, str | None] = {}
+        self._delays: dict[str, str | None] = {}
+
+    def declined(self, name: str) -> str | None:
+        """Why a backend cannot run the problem; None if it can."""
+        if name not in self._declined:
+            self._declined[name] = self.backends[name].declines(self.problem)
+        return self._declined[name]
+
+    def delay(self, name: str) -> str | None:
+        """Why the call does not wait for a backend that can run it; None if it need not wait, or waits."""
+        if self.waits:
+            return None
+        if name not in self._delays:
+            self._delays[name] = self.backends[name].delay(self.problem)
+        return self._delays[name]
+
+    def runs(self, name: str) -> bool:
+        """Whether there is such a backend, and it can run the problem now."""
+        return name in self.backends and self.declined(name) is None and self.delay(name) is None
+
+    def delayed(self) -> list[Backend]:
+        """The backends that were asked, and are not ready."""
+        return [self.backends[name] for name, reason in self._delays.items() if reason is not None]
+
+
+Rule = Callable[[Problem, Candidates], str | None]
+"""``(problem, candidates) ->`` the reason why this backend is passed over; None if it should run."""
 
 HALF = (torch.bfloat16, torch.float16)
 """The dtypes of half precision."""
@@ -51,10 +89,10 @@ SMALL_PAIRS = 1 << 17
 it is so up to `FUSED_PAIRS`, for short rows of many heads by a factor of two."""
 
 
-def pytorch_is_slower(problem: Problem, backends: Mapping[str, Backend]) -> str | None:
+def pytorch_is_slower(problem: Problem, candidates: Candidates) -> str | None:
     """For `sdpa`: whether another backend is faster."""
     plain = not problem.may_hide
-    reason = _slower_for_few_rows(problem, backends)
+    reason = _slower_for_few_rows(problem, candidates)
     if reason is not None:
         return reason
     on_cpu = problem.query.device.type == "cpu"
@@ -70,26 +108,29 @@ def pytorch_is_slower(problem: Problem, backends: Mapping[str, Backend]) -> str 
         return f"with a mask or a bias made dense 'reference' is faster below {small:,} pairs"
     wide = on_cpu and (slow_half or problem.query.dtype == torch.float32) and microkernel_is_faster()
     limit = WIDE_PAIRS if wide and not wants_gradient else FUSED_PAIRS
-    if problem.pairs < limit or (plain and not wide) or not _runs("cpu", problem, backends):
+    if problem.pairs < limit or (plain and not wide) or not candidates.runs("cpu"):
         return None
     where = "on this processor" if plain else "under a mask or a bias"
     return f"{where} 'cpu' is faster from {limit:,} pairs on"
 
 
-def specification_is_slower(problem: Problem, backends: Mapping[str, Backend]) -> str | None:
+def specification_is_slower(problem: Problem, candidates: Candidates) -> str | None:
     """For `reference`: whether it would hold so many numbers that another backend is faster."""
     if problem.pairs == 0:
         return None
-    reason = _slower_for_few_rows(problem, backends)
+    reason = _slower_for_few_rows(problem, candidates)
     if reason is not None:
         return reason
     prepared = problem.prepared
     elements = problem.pairs * prepared.primitive.elements_per_pair(prepared.query, prepared.key)
     if elements < FUSED_SPARSE_ELEMENTS:
         return None
-    limit = WHOLE_ELEMENTS
-    if _runs("cpu", problem, backends):
-        limit = _fused_elements_with_gradient(problem) if _wants_gradient(problem) else _fused_elements(problem)
+    limit = _fused_elements_with_gradient(problem) if _wants_gradient(problem) else _fused_elements(problem)
+    # Kernels that would not run are not asked for either.
+    if elements < limit:
+        return None
+    if not candidates.runs("cpu"):
+        limit = WHOLE_ELEMENTS
     if elements >= limit:
         return f"it would hold {elements:,} numbers at once; below {limit:,} it is as fast as anything"
     return None
@@ -114,17 +155,13 @@ RULES: dict[str, Rule] = {"sdpa": pytorch_is_slower, "reference": specification_
 """The rules of the backends that have one."""
 
 
-def _runs(name: str, problem: Problem, backends: Mapping[str, Backend]) -> bool:
-    return name in backends and backends[name].declines(problem) is None
-
-
-def _slower_for_few_rows(problem: Problem, backends: Mapping[str, Backend]) -> str | None:
+def _slower_for_few_rows(problem: Problem, candidates: Candidates) -> str | None:
     """Why the fused kernels' products of few rows are faster; None if they are not: see `FEW_ROWS_NUMBERS`."""
     query, key, value = problem.query, problem.key, problem.value
     if query.dtype != torch.float32 or _wants_gradient(problem):
         return None
     read = problem.pairs * (key.shape[3] + value.shape[3]) if problem.may_hide else key.numel() + value.numel()
-    if not are_few_rows(query.shape[2], read, problem.may_hide) or not _runs("cpu", problem, backends):
+    if not are_few_rows(query.shape[2], read, problem.may_hide) or not candidates.runs("cpu"):
         return None
     return "for a few queries with so many keys 'cpu' is faster"
 

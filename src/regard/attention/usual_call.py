@@ -172,7 +172,10 @@ def _repeated(
             problem = validate(query, key, value, score=score, normalizer=normalizer)
         except RegardError:
             return None  # the longer way says what is wrong
-        _remember(call, RepeatedCall.of(problem, any_keys) if type(choose(problem, "auto")) is Fused else None)
+        if type(choose(problem, "auto")) is Fused:
+            _remember(call, RepeatedCall.of(problem, any_keys))
+        elif BACKENDS["cpu"].declines(problem) is not None or BACKENDS["cpu"].delay(problem) is None:
+            _remember(call, None)  # else the kernels are being compiled
     elif kept is not None:
         return kept.run(query, key, value, score.weight if isinstance(score, Additive) else None)
     return None

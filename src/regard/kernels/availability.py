@@ -1,11 +1,11 @@
-"""What there is here for compiled kernels. Asking does not import Numba."""
+"""What there is here for compiled kernels, and who waits until they are compiled. Asking does not import Numba."""
 
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from importlib.util import find_spec
-
-from regard.fork_lock import ForkLock
 
 _NUMBA = find_spec("numba") is not None
 
@@ -60,8 +60,6 @@ def multiplies_half_in_tiles() -> bool:
 
 
 _FASTER: bool | None = None
-LOCK = ForkLock()
-"""Held while something about kernels is found out or compiled: one lock, so that a fork waits for one order."""
 
 
 def microkernel_is_faster() -> bool:
@@ -72,9 +70,7 @@ def microkernel_is_faster() -> bool:
     """
     global _FASTER
     if _FASTER is None:
-        with LOCK:
-            # No thread is told anything before it is known: one call asks more than once.
-            _FASTER = _choose_microkernel() if _FASTER is None else _FASTER
+        _FASTER = _choose_microkernel()
     return _FASTER
 
 
@@ -86,3 +82,33 @@ def _choose_microkernel() -> bool:
     from regard.kernels.cpu.product_choice import microkernel_is_chosen
 
     return microkernel_is_chosen()
+
+
+_WAITING: list[object] = []
+"""An entry for each context of `kernels_awaited` that is active, in any thread."""
+
+
+@contextmanager
+def kernels_awaited() -> Iterator[None]:
+    """In this context ``backend="auto"`` waits for a kernel that is not compiled, so that no bit depends on a race.
+
+    For trainings, tests and measurements. It holds for all threads of the process.
+    """
+    _WAITING.append(None)
+    try:
+        yield
+    finally:
+        _WAITING.pop()
+
+
+def must_wait() -> bool:
+    """Whether a call that could do without a kernel has to wait until it is compiled.
+
+    That is so in `kernels_awaited`, under ``torch.use_deterministic_algorithms(True)``, and while PyTorch records for
+    activation checkpointing, whose second pass must run what the first one ran.
+    """
+    import torch
+
+    if _WAITING or torch.are_deterministic_algorithms_enabled():
+        return True
+    return torch._C._autograd._top_saved_tensors_default_hooks(True) is not None  # pyright: ignore[reportAttributeAccessIssue]

@@ -1,5 +1,6 @@
 """Attention with one head and any score, for decoders that attend to a memory step by step."""
 
+from contextlib import AbstractContextManager, nullcontext
 from typing import TypeVar
 
 from torch import Tensor, nn
@@ -12,6 +13,7 @@ from regard.attention.validation import check_dropout
 from regard.attention.verbs import BackendName, Normalizing, run
 from regard.biases import Bias, as_bias
 from regard.errors import ArgumentError, KindError, ShapeError
+from regard.kernels.availability import kernels_awaited
 from regard.masks import Mask
 from regard.nn.fx_leaf import fx_leaf
 from regard.nn.hidden_keys import seen_keys, without_hidden
@@ -127,12 +129,17 @@ class Attention(nn.Module):
 
     def _cached(self, memory: Memory) -> CachedMemory | None:
         """The memory as the first backend prepares it that can."""
-        for backend in BACKENDS.values():
-            if self.backend in ("auto", backend.name):
-                cached = backend.prepare_memory(memory.key, memory.value, memory.score, memory.mask)
-                if cached is not None:
-                    return cached
+        with self._awaited():
+            for backend in BACKENDS.values():
+                if self.backend in ("auto", backend.name):
+                    cached = backend.prepare_memory(memory.key, memory.value, memory.score, memory.mask)
+                    if cached is not None:
+                        return cached
         return None
+
+    def _awaited(self) -> AbstractContextManager[None]:
+        """Within it, kernels are waited for if a backend is named."""
+        return nullcontext() if self.backend == "auto" else kernels_awaited()
 
     def forward(
         self,
@@ -245,9 +252,11 @@ class Attention(nn.Module):
             problem.bias = as_bias(_with_heads(bias, single))
             assert problem.bias is not None
             problem.bias.check(problem.query, problem.grid)
-        if problem.memory is not None and problem.memory.declines(problem) is not None:
-            # The same keys and values, as they were before they were cached, serve every problem.
-            problem.memory = None
+        if problem.memory is not None:
+            with self._awaited():
+                if problem.memory.declines(problem) is not None:
+                    # The same keys and values, as they were before they were cached, serve every problem.
+                    problem.memory = None
         return problem
 
 

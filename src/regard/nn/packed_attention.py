@@ -83,9 +83,13 @@ def attend_packed(
     )
     if not runs(call, module.head_dim):
         return None
+    from regard.kernels.cpu import packed_attention
+
     rows = [accurate(product).contiguous() for product in products]
     # What is hidden from a query may reach a gradient, though not the output.
     wants_gradient = torch.is_grad_enabled() and any(product.requires_grad for product in products)
+    if module.backend == "auto" and not packed_attention.is_usable(wants_gradient):
+        return None
     if wants_gradient and band != _Band() and not is_finite(*rows):
         return None
     if dropout:

@@ -38,7 +38,7 @@ def plain_rows() -> Iterator[None]:
 
 def suit(scores: Tensor, alpha: float | Tensor) -> bool:
     """Whether compiled loops weigh these rows: many numbers on a CPU, of reverse mode alone, by an alpha that is a
-    number."""
+    number; and the loops are compiled, or a caller has to wait for them."""
     if torch.compiler.is_compiling() or _PLAIN.wanted or isinstance(alpha, Tensor) or scores.numel() < KERNEL_NUMBERS:
         return False
     if scores.device.type != "cpu" or scores.dtype not in (torch.float32, torch.float64):
@@ -47,7 +47,11 @@ def suit(scores: Tensor, alpha: float | Tensor) -> bool:
         return False
     from regard.kernels.availability import why_missing
 
-    return why_missing() is None
+    if why_missing() is not None:
+        return False
+    from regard.kernels.cpu import row_operators
+
+    return row_operators.are_usable(scores.dtype, alpha, scores.requires_grad and torch.is_grad_enabled())
 
 
 def weigh(scores: Tensor, alpha: float, dim: int) -> Tensor:

@@ -36,6 +36,21 @@ class Backend(ABC):
         """Why this backend cannot run the problem; None if it can."""
         return None
 
+    def delay(self, problem: Problem, gatherer: Gatherer | None = None) -> str | None:
+        """Why a call would have to wait for something before this backend can run, as for a compiler; None if not.
+
+        Only ``"auto"`` asks, which runs another backend meanwhile.
+
+        Args:
+            problem: one that the backend does not decline.
+            gatherer: gets the readings; None where no readings are wanted.
+        """
+        return None
+
+    def prepare(self, problem: Problem, gatherer: Gatherer | None = None) -> None:
+        """Begin what `delay` tells of, without waiting for it."""
+        return
+
     @abstractmethod
     def run(self, problem: Problem, gatherer: Gatherer | None = None) -> Tensor:
         """The output ``[batch, heads, queries, value_dim]``.

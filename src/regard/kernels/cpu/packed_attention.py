@@ -4,11 +4,12 @@ Products of single heads, the padding of rows before them and its removal after 
 compute, if PyTorch's operations make them. Here a task takes a sequence's rows where a projection wrote them.
 """
 
+import torch
 from torch import Tensor
 
 from regard.kernels.cpu import kernels
 from regard.kernels.cpu.fields import address_of
-from regard.kernels.cpu.kernel import Kernel
+from regard.kernels.cpu.kernel import Kernel, are_usable
 from regard.kernels.cpu.launch import dropout_numbers
 from regard.kernels.cpu.own_record import OwnRecord
 from regard.kernels.cpu.packed_call import PackedCall
@@ -18,6 +19,13 @@ _RECORD = OwnRecord(PACKED)
 
 WORK = 16.0
 """Elementary operations of a score, roughly, beside its products."""
+
+
+def is_usable(gradient: bool) -> bool:
+    """Whether the kernels for float32 are compiled, or waited for."""
+    dtype = torch.float32
+    needed = [kernels.multiply(dtype), kernels.packed_attention(dtype)]
+    return are_usable([*needed, kernels.packed_attention_gradients(dtype)] if gradient else needed)
 
 
 def attend(call: PackedCall, query: Tensor, key: Tensor, value: Tensor) -> Tensor:

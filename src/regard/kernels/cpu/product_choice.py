@@ -21,9 +21,8 @@ from torch import Tensor
 
 from regard.kernels.availability import is_slow_for_mkl
 from regard.kernels.cpu.blas import MKL_LIMIT, gemm_address, limit_address
-from regard.kernels.cpu.cache import DamagedFileError, load, store
+from regard.kernels.cpu.cache import DamagedFileError, cache_folder, load, store
 from regard.kernels.cpu.fields import address_of
-from regard.kernels.cpu.kernel import cache_folder
 from regard.kernels.cpu.target import target
 from regard.kernels.cpu.threads import function_at, symbol
 
