@@ -21,9 +21,9 @@ from regard.nn import matrix_products
 @pytest.fixture(autouse=True)
 def _own_folder(tmp_path, monkeypatch):
     monkeypatch.setenv("REGARD_CACHE", str(tmp_path))
-    kernel.cache_folder.cache_clear()
+    cache.cache_folder.cache_clear()
     yield
-    kernel.cache_folder.cache_clear()
+    cache.cache_folder.cache_clear()
 
 
 @pytest.fixture
@@ -60,7 +60,7 @@ def assert_one_line(found, *words):
 
 def test_it_says_where_how_many_and_how_large(regard, tmp_path):
     code, output, _ = regard()
-    folder = kernel.cache_folder()
+    folder = cache.cache_folder()
     assert code == 0
     assert str(folder) in output
     assert "kernels  0" in output
@@ -84,7 +84,7 @@ def test_where_no_folder_can_be_used_it_says_so(regard, tmp_path):
 
 def test_clearing_leaves_what_is_not_ours(regard):
     tiny(2).address  # noqa: B018
-    folder = kernel.cache_folder()
+    folder = cache.cache_folder()
     (file,) = cache.files_of(folder)
     file.write_bytes(b"damaged")
     (folder / "notes.txt").write_text("somebody's")
@@ -100,7 +100,7 @@ def test_what_cannot_be_removed_is_one_line(regard, monkeypatch):
         raise PermissionError(13, "Permission denied", str(self))
 
     monkeypatch.setattr(cache.Path, "unlink", refuse)
-    assert_one_line(regard("--clear"), "cannot remove", "Permission denied", str(kernel.cache_folder()))
+    assert_one_line(regard("--clear"), "cannot remove", "Permission denied", str(cache.cache_folder()))
 
 
 @pytest.mark.parametrize("option", [(), ("--warm",), ("--clear", "--warm")], ids="_".join)
@@ -146,7 +146,7 @@ def test_compiling_in_advance_goes_on_where_it_was_interrupted(regard, monkeypat
     code, _, error = regard("--warm")
     assert code == 130
     assert "goes on" in error
-    folder = kernel.cache_folder()
+    folder = cache.cache_folder()
     before = {path: path.stat().st_mtime_ns for path in cache.files_of(folder)}
     assert len(before) == 1
     code, output, error = regard("--warm")
@@ -204,7 +204,7 @@ def test_dtypes_are_compiled_as_asked(regard, monkeypatch):
 def test_what_was_compiled_in_advance_serves_usual_calls(monkeypatch, caplog):
     # In the user's own folder: most of it is there already.
     monkeypatch.delenv("REGARD_CACHE")
-    kernel.cache_folder.cache_clear()
+    cache.cache_folder.cache_clear()
     for _, run in command.problems("float32"):
         run()
     caplog.clear()

@@ -14,7 +14,7 @@ from regard.attention.problem import Problem
 from regard.attention.readings import Gatherer, Observed, Readings
 from regard.attention.recording import execute_recorded, recording
 from regard.attention.result import Attended
-from regard.attention.usual_call import are_usual, usual_call
+from regard.attention.shortcut import attend_shortly, has_usual_options
 from regard.attention.validation import validate
 from regard.biases import Bias
 from regard.masks.mask import Mask
@@ -72,8 +72,8 @@ def attend(
 
     Half-precision inputs are scored, normalized and accumulated in float32.
     """
-    if bias is None and are_usual(score, normalizer, dropout, backend):
-        output = usual_call(query, key, value, mask, score, normalizer)
+    if bias is None and has_usual_options(score, normalizer, dropout, backend):
+        output = attend_shortly(query, key, value, mask, score, normalizer)
         if output is not None:
             return output
     problem = validate(query, key, value, score=score, normalizer=normalizer, mask=mask, bias=bias, dropout=dropout)

@@ -53,9 +53,8 @@ def command(*, options: CacheOptions = CacheOptions()) -> None:
 def inspect() -> dict[str, str]:
     """What ``regard cache`` prints: name → finding."""
     from regard.kernels.cpu import cache
-    from regard.kernels.cpu.kernel import cache_folder
 
-    folder = cache_folder()
+    folder = cache.cache_folder()
     kernels = {} if folder is None else cache.files_of(folder)
     others = [cache.files_of(other) for other in cache.all_folders() if other != folder]
     usable = "yes"
@@ -100,10 +99,11 @@ def _warm(precisions: list[Precision]) -> None:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+    from regard.kernels.availability import kernels_awaited
     from regard.kernels.cpu import cache
-    from regard.kernels.cpu.kernel import cache_folder
+    from regard.kernels.cpu.compiling_process import PROCESS
 
-    folder = cache_folder()
+    folder = cache.cache_folder()
     if folder is None or not cache.is_writable(folder):
         raise DataError("compiled kernels cannot be kept anywhere; set REGARD_CACHE to a folder of your own")
     steps = [step for precision in precisions for step in problems(precision)]
@@ -114,7 +114,10 @@ def _warm(precisions: list[Precision]) -> None:
     # Steps whose kernels are kept already take no time and say nothing about the others.
     compiling: list[float] = []
     try:
-        with Progress(*columns, console=Console(stderr=True), disable=not sys.stderr.isatty()) as progress:
+        with (
+            kernels_awaited(),
+            Progress(*columns, console=Console(stderr=True), disable=not sys.stderr.isatty()) as progress,
+        ):
             row = progress.add_task("", total=len(steps), left=_left(compiling, len(steps)))
             for number, (name, run) in enumerate(steps, 1):
                 progress.update(row, description=name)
@@ -126,6 +129,8 @@ def _warm(precisions: list[Precision]) -> None:
                 progress.update(row, advance=1, left=left)
                 if not sys.stderr.isatty():
                     print(f"{number}/{len(steps)} {name}; {left}", file=sys.stderr, flush=True)
+            # Kernels that other sizes of these problems need.
+            PROCESS.wait()
     except KeyboardInterrupt:
         print("interrupted; kernels compiled so far are kept, and the next --warm goes on", file=sys.stderr, flush=True)
         sys.exit(130)

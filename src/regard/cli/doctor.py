@@ -103,8 +103,7 @@ def _kernel_cache() -> str:
     missing = why_missing()
     if missing is not None:
         return f"not used: {missing}"
-    from regard.kernels.cpu.cache import is_writable
-    from regard.kernels.cpu.kernel import cache_folder
+    from regard.kernels.cpu.cache import cache_folder, is_writable
 
     folder = cache_folder()
     if folder is None:

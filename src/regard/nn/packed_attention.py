@@ -11,7 +11,7 @@ from regard.attention.backends.cpu.packed_rows import PackedRows, attend_rows
 from regard.attention.isolation import is_finite
 from regard.attention.listeners import LISTENERS
 from regard.attention.recording import recording
-from regard.attention.usual_call import has_own_backends
+from regard.attention.shortcut import has_own_backends
 from regard.attention.validation import validate
 from regard.attention.verbs import run
 from regard.kernels.cpu.packed_call import PackedCall, runs

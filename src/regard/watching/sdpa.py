@@ -82,13 +82,11 @@ class SameCall(NamedTuple):
     Attributes:
         key: what they agree in: the shapes of query, key and value, then the rest.
         query, key_tensor: the numbers that weights are computed from, ``[batch, heads, length, dim]``.
-        lasts: whether the key has this meaning in later contexts, too: a mask's reading is forgotten with its context.
     """
 
     key: tuple[object, ...]
     query: Tensor
     key_tensor: Tensor
-    lasts: bool
 
     @property
     def has_others(self) -> bool:
@@ -113,18 +111,17 @@ def same_call(masks: MaskReader, owner: Owner, args: Any, kwargs: Any) -> SameCa
     # The call ran, so all are nested or none, and on one device.
     if not type(query) is type(key) is type(value) is Tensor or query.is_nested:
         return None
-    options, lasts = [*kwargs, *args[3:], *kwargs.values()], True
+    options = [*kwargs, *args[3:], *kwargs.values()]
     if not _CONSTANTS.issuperset(map(type, options)):
         for place, option in enumerate(options):
             if isinstance(option, Tensor):
                 # Its reading is a new one where the mask changed.
-                options[place] = content = masks.read(_mask_axes(option, query, key)).content
-                lasts = lasts and not isinstance(content, MaskReading)
+                options[place] = masks.read(_mask_axes(option, query, key)).content
     alike = (
         query.shape, key.shape, value.shape, query.stride(), key.stride(), query.dtype, key.dtype, query.device,
         owner.groups, *options,
     )  # fmt: skip
-    return SameCall(alike, query, key, lasts)
+    return SameCall(alike, query, key)
 
 
 _CONSTANTS = frozenset({type(None), bool, int, float, str})

@@ -12,13 +12,11 @@ from regard.errors import ArgumentError, KindError
 from regard.shapes import Grid, kind_of, spread_heads
 from regard.transforms import active_transform
 from regard.watching.attention_call import AttentionCall
-from regard.watching.call_places import CallPlaces
-from regard.watching.call_reader import CallReader, KnownCall
+from regard.watching.call_reader import CallPlaces, CallReader, KnownCall, chosen_heads
 from regard.watching.coverage import Coverage
 from regard.watching.generation import Reordering, stitch
 from regard.watching.intercepted import Intercepted
 from regard.watching.interception import begin, end
-from regard.watching.joined_calls import chosen_heads
 from regard.watching.output_projection import heads_of_projection, output_projection
 from regard.watching.owners import Owner
 from regard.watching.sdpa import SameCall
@@ -30,7 +28,7 @@ if TYPE_CHECKING:
     from regard.records import AttentionRecord, Axis, Document
 
 
-class _MetCall(NamedTuple):
+class CallPattern(NamedTuple):
     """A call of one module, as the pattern of its next ones.
 
     Attributes:
@@ -73,8 +71,8 @@ class Watch(Observer):
         self._coverage = Coverage(self.names)
         self._places = CallPlaces()
         self._is_open = False
-        self._met: dict[int, _MetCall] = {}  # by the identity of the owner, which `ModuleNames` keeps
-        self._reader = CallReader(read, heads, alone=keep or norms or outputs)
+        self._patterns: dict[int, CallPattern] = {}  # by the identity of the owner, which `ModuleNames` keeps
+        self._reader = CallReader(read, alone=keep or norms or outputs)
 
     def __enter__(self) -> Self:
         if self._is_open:
@@ -90,8 +88,7 @@ class Watch(Observer):
             end(self)
         if kind is None:
             self._reader.settle()
-            self._reader.forget()
-            self._met.clear()
+            self._patterns.clear()
             self._coverage.tell(self._layers, bool(self.calls))
 
     # What the interception asks and tells.
@@ -123,11 +120,11 @@ class Watch(Observer):
         try:
             alike = same(owner)
             if alike is not None:
-                met = self._met.get(id(owner))
-                if met is None or met.key != alike.key:
-                    met = self._meet(owner, alike)
-                if met is not None and self._reader.can_take_again(met.known, alike):
-                    return self._take_again(met, owner, alike)
+                pattern = self._patterns.get(id(owner))
+                if pattern is None or pattern.key != alike.key:
+                    pattern = self._pattern_of(owner, alike)
+                if pattern is not None and self._reader.can_take_again(alike):
+                    return self._take_again(pattern, owner, alike)
                 alike = alike if alike.has_others else None
             with torch.no_grad():
                 found = read(owner)
@@ -143,27 +140,26 @@ class Watch(Observer):
                 self._take_first(owner, found, name, layer, alike)
         return None
 
-    def _meet(self, owner: Owner, alike: SameCall) -> _MetCall | None:
+    def _pattern_of(self, owner: Owner, alike: SameCall) -> CallPattern | None:
         """The pattern of a module's call, if calls that differ in their module and their numbers alone are known."""
         known = self._reader.known(alike)
         if known is None:
             return None
         name, found = owner.name, known.found
         call = known.call.another(name=name, layer=self.names.layer(name), kind=self._places.kind(owner, found, name))
-        met = _MetCall(alike.key, known, call, _is_square(found.grid))
-        # The kind of a single query's attention depends on the calls before it; calls that are read together may have
-        # been given up since.
-        if call.queries > 1 and known.reading is not None:
-            self._met[id(owner)] = met
-        return met
+        pattern = CallPattern(alike.key, known, call, _is_square(found.grid))
+        # The kind of a single query's attention depends on the calls before it.
+        if call.queries > 1:
+            self._patterns[id(owner)] = pattern
+        return pattern
 
-    def _take_again(self, met: _MetCall, owner: Owner, alike: SameCall) -> None:
+    def _take_again(self, pattern: CallPattern, owner: Owner, alike: SameCall) -> None:
         """Take a call that differs from one that was taken before in its module and its numbers alone."""
-        layer = self._places.layer(owner.name, met.call.layer, met.is_square)
+        layer = self._places.layer(owner.name, pattern.call.layer, pattern.is_square)
         self._coverage.met(owner.name, layer)
         if self._layers is None or layer in self._layers:
-            call = met.call.another(layer=layer, forward=self._places.forward, number=len(self.calls))
-            self._reader.take_again(call, met.known, alike)
+            call = pattern.call.another(layer=layer, forward=self._places.forward, number=len(self.calls))
+            self._reader.take_again(call, pattern.known, alike)
             self.calls.append(call)
 
     def _take_first(self, owner: Owner, found: Intercepted, name: str, layer: int, alike: SameCall | None) -> None:

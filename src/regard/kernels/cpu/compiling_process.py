@@ -118,13 +118,13 @@ class CompilingProcess:
                     LOG.info("compiled the CPU kernel %r in %.1f s", name, seconds)
                 self._answer(name)
         code = process.wait()
+        assert process.stdin is not None
+        with suppress(OSError):  # of lines that were not read
+            process.stdin.close()
         with self._lock:
             if self._process is not process:
                 return  # after a fork, or `forget`
             self._process = None
-            assert process.stdin is not None
-            with suppress(OSError):  # of lines that were not read
-                process.stdin.close()
             left = [source for source, _ in self._pending.values()]
             if left and (code or not answers):
                 self._fail(left[0].name, f"the process that compiles kernels ended (exit code {code})")

@@ -132,9 +132,9 @@ class Transposition(NamedTuple):
         tiles, work, numbers = ceil_div(keys, TILE), 4.0 * keys * dim, dim * padded_length(keys)
         return cls(kernels.transposed(key.dtype), record, tiles, work, numbers)
 
-    def kept(self, heads: int, names: Iterable[str]) -> "KeptLaunch":
-        """A launch for all of so many heads, which is made again: see `KeptLaunch`."""
-        return KeptLaunch.of(self.kernel, self.record, heads * self.tiles, heads * self.work, names)
+    def prepared(self, heads: int, names: Iterable[str]) -> "PreparedLaunch":
+        """A launch for all of so many heads, which is made again: see `PreparedLaunch`."""
+        return PreparedLaunch.of(self.kernel, self.record, heads * self.tiles, heads * self.work, names)
 
     def run(self, output: int, heads: range) -> None:
         """Transpose some heads, counted through all batch rows; ``output`` is the address of what head 0 would have."""
@@ -190,24 +190,26 @@ def _run(kernel: Kernel, record: "array[int]", tasks: int, work: float, first: i
         raise MemoryError(f"no thread got the memory that the CPU kernel {kernel.name!r} needs")
 
 
-class KeptLaunch(NamedTuple):
+class PreparedLaunch(NamedTuple):
     """A launch that is made again with other tensors of the same sizes and strides.
 
     Attributes:
         kernel: what runs.
-        record: its record's bytes, with addresses of an earlier launch.
-        places: where the numbers belong that each launch brings, by their names.
+        arguments: its arguments' bytes, with addresses of an earlier launch.
+        positions: where the numbers belong that each launch brings, by their names.
         tasks, work: as for `launch`.
     """
 
     kernel: Kernel
-    record: bytes
-    places: tuple[tuple[str, int], ...]
+    arguments: bytes
+    positions: tuple[tuple[str, int], ...]
     tasks: int
     work: float
 
     @classmethod
-    def of(cls, kernel: Kernel, numbers: list[float], tasks: int, work: float, names: Iterable[str]) -> "KeptLaunch":
+    def of(
+        cls, kernel: Kernel, numbers: list[float], tasks: int, work: float, names: Iterable[str]
+    ) -> "PreparedLaunch":
         """A launch on these numbers.
 
         Args:
@@ -215,19 +217,19 @@ class KeptLaunch(NamedTuple):
             names: of the integers that each launch brings: addresses of tensors, sizes and strides.
         """
         numbers[_TASKS] = tasks
-        places = tuple((name, POSITIONS[name]) for name in names)
-        return cls(kernel, packed(numbers).tobytes(), places, tasks, work)
+        positions = tuple((name, POSITIONS[name]) for name in names)
+        return cls(kernel, packed(numbers).tobytes(), positions, tasks, work)
 
     def launch(self, filled: Mapping[str, int]) -> None:
-        """Run the kernel on the record with these numbers filled in."""
-        record = array("q", self.record)
-        for name, place in self.places:
-            record[place] = filled[name]
-        self.run(record)
+        """Run the kernel on the arguments with these numbers filled in."""
+        arguments = array("q", self.arguments)
+        for name, position in self.positions:
+            arguments[position] = filled[name]
+        self.run(arguments)
 
-    def run(self, record: "array[int]") -> None:
-        """Run the kernel on a copy of the record, which has the numbers of this launch."""
-        _run(self.kernel, record, self.tasks, self.work)
+    def run(self, arguments: "array[int]") -> None:
+        """Run the kernel on a copy of the arguments, which has the numbers of this launch."""
+        _run(self.kernel, arguments, self.tasks, self.work)
 
 
 def packed(numbers: list[float]) -> "array[int]":

@@ -6,10 +6,9 @@ from torch import nn
 
 import regard
 from regard import masks, normalizers, scores
-from regard.attention import Backend, register_backend, rules, unregister_backend
-from regard.attention import usual_call as usual
+from regard.attention import Backend, register_backend, rules, shortcut, unregister_backend
 from regard.attention.recording import recorded_calls
-from regard.attention.usual_call import are_usual, usual_call
+from regard.attention.shortcut import attend_shortly, has_usual_options
 from regard.errors import ArgumentError, ShapeError
 from regard.kernels.availability import why_missing
 
@@ -31,7 +30,7 @@ def inputs(batch=2, heads=4, queries=16, keys=64, dim=8, **options):
 @pytest.mark.parametrize("size", SIZES, ids=str)
 def test_it_is_what_the_planner_would_choose(size):
     given = inputs(*size)
-    output = usual_call(*given)
+    output = attend_shortly(*given)
     assert output is not None
     assert regard.plan(*given).backend == "sdpa"
     assert torch.equal(output, regard.attend(*given, backend="sdpa"))
@@ -41,27 +40,27 @@ def test_it_is_what_the_planner_would_choose(size):
 
 @pytest.mark.parametrize("wide", [False, True])
 def test_many_pairs_are_left_to_wide_products(monkeypatch, wide):
-    monkeypatch.setattr(usual, "microkernel_is_faster", lambda: wide)
+    monkeypatch.setattr(shortcut, "microkernel_is_faster", lambda: wide)
     monkeypatch.setattr(rules, "microkernel_is_faster", lambda: wide)
     given = inputs(4, 8, 128, 128)
     assert regard.plan(*given).backend == ("cpu" if wide and why_missing() is None else "sdpa")
-    output = usual_call(*given)
+    output = attend_shortly(*given)
     if wide:
         assert output is None
     else:
         assert torch.equal(output, regard.attend(*given, backend="sdpa"))
 
 
-def test_a_causal_step_is_the_usual_call():
+def test_a_causal_step_is_the_attend_shortly():
     given = inputs(queries=1)
     output = regard.attend(*given)
-    assert torch.equal(usual_call(*given, masks.causal()), output)
+    assert torch.equal(attend_shortly(*given, masks.causal()), output)
     assert torch.equal(regard.attend(*given, mask=masks.causal()), output)
     assert regard.plan(*given, mask=masks.causal()).backend == "sdpa"
     others = masks.causal("start"), masks.causal(offset=63), masks.window(99), masks.lengths(64), torch.ones(1, 64) > 0
     for mask in others:
-        assert usual_call(*given, mask) is None
-    assert usual_call(*inputs(queries=2), masks.causal()) is None
+        assert attend_shortly(*given, mask) is None
+    assert attend_shortly(*inputs(queries=2), masks.causal()) is None
 
 
 LENGTHS = [[5, 64], [64, 3], [0, 64], [0, 0], [1, 1]]
@@ -77,12 +76,12 @@ def test_lengths_of_keys_of_a_small_problem(size, lengths):
         assert torch.equal(regard.attend(*given, mask=mask), wanted)
         assert torch.equal(regard.observe(*given, mask=mask).output, wanted)
         if min(lengths) == 0:
-            assert usual_call(*given, mask) is None
+            assert attend_shortly(*given, mask) is None
             continue
-        assert torch.equal(usual_call(*given, mask), wanted)
-        assert torch.equal(usual_call(*given, mask), wanted)  # the second time from what the mask has kept
+        assert torch.equal(attend_shortly(*given, mask), wanted)
+        assert torch.equal(attend_shortly(*given, mask), wanted)  # the second time from what the mask has kept
         shorter = inputs(*size[:3], 70, size[4])
-        assert torch.equal(usual_call(*shorter, mask), regard.attend(*shorter, mask=mask, backend="reference"))
+        assert torch.equal(attend_shortly(*shorter, mask), regard.attend(*shorter, mask=mask, backend="reference"))
 
 
 def test_lengths_that_are_left_to_the_longer_way():
@@ -92,14 +91,14 @@ def test_lengths_that_are_left_to_the_longer_way():
         masks.lengths([5, 64], queries=[16, 3]),
         masks.lengths([5, 9]) & masks.causal(),
     ):
-        assert usual_call(*given, mask) is None
+        assert attend_shortly(*given, mask) is None
         assert torch.equal(regard.attend(*given, mask=mask, backend="auto"), regard.observe(*given, mask=mask).output)
-    assert usual_call(*inputs(queries=256, keys=256), masks.lengths([5, 64])) is None
+    assert attend_shortly(*inputs(queries=256, keys=256), masks.lengths([5, 64])) is None
     mask = masks.lengths([5, 64])
     query, key, value = given
     key[0, :, 5:] = torch.nan  # hidden
     value[0, :, 5:] = torch.inf
-    assert usual_call(*given, mask) is None
+    assert attend_shortly(*given, mask) is None
     wanted = regard.attend(query, key.nan_to_num(), value.nan_to_num(posinf=0), mask=mask, backend="reference")
     assert torch.equal(regard.attend(*given, mask=mask), wanted)
 
@@ -116,9 +115,9 @@ def test_wrong_lengths(lengths, message):
 
 def test_with_leaves_where_no_gradient_is_taken():
     given = inputs(requires_grad=True)
-    assert usual_call(*given) is None
+    assert attend_shortly(*given) is None
     with torch.no_grad():
-        assert usual_call(*given) is not None
+        assert attend_shortly(*given) is not None
 
 
 def transposed(tensor):
@@ -152,12 +151,12 @@ def transposed(tensor):
     ],
 )  # fmt: skip
 def test_what_is_not_usual_is_left_alone(given):
-    assert usual_call(*given) is None
+    assert attend_shortly(*given) is None
 
 
 def test_other_options_are_not_usual():
     usual = {"score": "scaled_dot", "normalizer": "softmax", "dropout": 0.0, "backend": "auto"}
-    assert are_usual(**usual)
+    assert has_usual_options(**usual)
     others = {
         "score": [scores.Dot(), len],
         "normalizer": [normalizers.as_normalizer("hard"), torch.ones(2)],
@@ -166,7 +165,7 @@ def test_other_options_are_not_usual():
     }
     for name, values in others.items():
         for value in values:
-            assert not are_usual(**usual | {name: value})
+            assert not has_usual_options(**usual | {name: value})
 
 
 def test_it_stays_out_of_the_way_of_those_who_look():
@@ -175,11 +174,11 @@ def test_it_stays_out_of_the_way_of_those_who_look():
         regard.attend(*given)
     assert len(calls) == 1
     with torch.autocast("cpu", torch.bfloat16):
-        assert usual_call(*given) is None
-    assert torch.func.vmap(lambda query: torch.tensor(usual_call(query, *given[1:]) is None))(given[0][None]).all()
+        assert attend_shortly(*given) is None
+    assert torch.func.vmap(lambda query: torch.tensor(attend_shortly(query, *given[1:]) is None))(given[0][None]).all()
     with torch.autograd.forward_ad.dual_level():
-        assert usual_call(*given) is None
-    assert torch.compile(lambda *tensors: usual_call(*tensors) is None, backend="eager", fullgraph=True)(*given)
+        assert attend_shortly(*given) is None
+    assert torch.compile(lambda *tensors: attend_shortly(*tensors) is None, backend="eager", fullgraph=True)(*given)
 
 
 class Ones(Backend):

@@ -12,9 +12,10 @@ from torch.nn import functional as F
 pytest.importorskip("numba", reason="kernels are compiled by Numba")
 
 import regard
-from regard.attention.backends.cpu.repeated_reading import MOST_CALLS, RepeatedReading
+from regard.attention.backends.cpu import prepared_launches
+from regard.attention.backends.cpu.prepared_launches import CACHE, MOST_CALLS, PreparedReading
 from regard.kernels.cpu.kernel import Kernel
-from regard.watching.call_reader import KEPT, TakenReadings
+from regard.watching.call_reader import TakenReadings
 
 STATISTICS = regard.Readings(entropy=True, peak=True, received=True, distance=True)
 WITH_TOP = regard.Readings(entropy=True, peak=True, top_k=3, received=True, distance=True)
@@ -52,12 +53,12 @@ def compiled():
     query = torch.randn(1, 1, 16, 4)
     for read in (STATISTICS, WITH_TOP):
         regard.observe(query, query, query, read=read, backend="cpu")
-    KEPT.known.clear()
+    CACHE.readings.clear()
     yield
-    KEPT.known.clear()
+    CACHE.readings.clear()
 
 
-def are_repeated(calls):
+def are_prepared(calls):
     """Whether calls have readings in one piece of memory; nothing was asked of them yet."""
     return [isinstance(vars(call).get("_postponed"), TakenReadings) for call in calls]
 
@@ -104,7 +105,7 @@ def test_readings_are_exact_in_this_context_and_later_ones(given, read):
     for _ in range(2):
         with regard.watch(model, read=read) as seen:
             model()
-        assert all(are_repeated(seen.calls))
+        assert all(are_prepared(seen.calls))
         assert [(call.name, call.layer) for call in seen.calls] == [(f"layers.{n}", n) for n in range(3)]
         for call, layer in zip(seen.calls, model.layers, strict=True):
             assert_exact(call, *layer.tensors[:2], hidden_by(chosen))
@@ -124,7 +125,7 @@ def test_more_calls_than_memory_is_taken_for_at_once():
     for _ in range(2):
         with regard.watch(model, read=STATISTICS) as seen:
             model()
-        assert all(are_repeated(seen.calls))
+        assert all(are_prepared(seen.calls))
         for call, layer in zip(seen.calls, model.layers, strict=True):
             assert_exact(call, *layer.tensors[:2])
     # Neither a call's readings nor a copy of them holds those of other calls.
@@ -160,7 +161,7 @@ def test_chosen_heads_and_layers():
         with regard.watch(model, read=STATISTICS, heads=[2, 0], layers=1) as seen:
             model()
         (call,) = seen.calls
-        assert are_repeated([call]) == [True]
+        assert are_prepared([call]) == [True]
         assert (call.layer, call.chosen_heads) == (1, (2, 0))
         query, key, _ = model.layers[1].tensors
         assert_exact(call, query[:, [2, 0]], key[:, [2, 0]])
@@ -196,11 +197,11 @@ def test_a_mask_that_changed_is_another_one():
 
 def test_only_calls_that_can_come_again_are_kept_for_later_contexts():
     for given, kept in (("none", 1), ("causal", 1), ("padding", 0), ("numbers", 0)):
-        KEPT.known.clear()
+        CACHE.readings.clear()
         with regard.watch(Model(tensors(), **options()[given]), read=STATISTICS) as seen:
             seen.model()
-        assert all(are_repeated(seen.calls))
-        assert len(KEPT.known) == kept
+        assert all(are_prepared(seen.calls))
+        assert len(CACHE.readings) == kept
 
 
 def test_tensors_that_are_negated_when_they_are_read():
@@ -229,18 +230,20 @@ def test_numbers_of_one_call_do_not_reach_another():
     assert second[0, 1:].isfinite().all()
 
 
-def test_a_kernel_that_is_not_compiled_is_not_waited_for(monkeypatch):
+def test_a_kernel_that_is_not_compiled_is_not_waited_for(monkeypatch, no_kernel_awaited):
     monkeypatch.setattr(Kernel, "is_compiled", False)
+    monkeypatch.setattr("regard.kernels.cpu.compiling_process.PROCESS.request", lambda source: None)
     model = Model(tensors())
     with regard.watch(model, read=STATISTICS) as seen:
         model()
+    assert not any(are_prepared(seen.calls))
     for call, layer in zip(seen.calls, model.layers, strict=True):
         assert_exact(call, *layer.tensors[:2])
-    assert not KEPT.known
+    assert not CACHE.readings
     monkeypatch.undo()
     with regard.watch(model, read=STATISTICS) as seen:
         model()
-    assert all(are_repeated(seen.calls))
+    assert all(are_prepared(seen.calls))
 
 
 def test_what_is_kept_holds_no_tensor_of_the_model():
@@ -249,23 +252,21 @@ def test_what_is_kept_holds_no_tensor_of_the_model():
     storages = {tensor.data_ptr() for layer in model.layers for tensor in layer.tensors}
     with regard.watch(model, read=STATISTICS) as seen:
         model()
-    (known,) = KEPT.known.values()
-    problem = known.found.problem
-    assert all(tensor.untyped_storage().nbytes() == 4 for tensor in (problem.query, problem.key, problem.value))
-    assert not storages & {known.reading.initial.data_ptr()}
+    (reading,) = CACHE.readings.values()
+    assert not storages & {reading.initial.data_ptr()}
     calls = seen.calls
-    del model, problem, seen, known
+    del model, seen, reading
     gc.collect()
     assert [reference() for reference in kept] == [None] * len(kept)
     assert calls[2].entropy.isfinite().all()
 
 
-def test_more_than_statistics_is_read_together():
+def test_more_than_statistics_is_read_at_once():
     model = Model(tensors())
     for read in (regard.Readings(weights=True), regard.Readings(rows=[0]), regard.Readings(pooled=(2, 2))):
         with regard.watch(model, read=read) as seen:
             model()
-            assert not any(are_repeated(seen.calls))
+            assert not any(are_prepared(seen.calls))
     with regard.watch(model, read=STATISTICS, keep=True) as seen:
         model()
     for call, layer in zip(seen.calls, model.layers, strict=True):
@@ -277,7 +278,7 @@ def test_records_survive_pickling_and_inference_mode():
     model = Model(tensors())
     with regard.watch(model, read=STATISTICS) as seen, torch.inference_mode():
         model()
-    assert all(are_repeated(seen.calls))
+    assert all(are_prepared(seen.calls))
     copies = [pickle.loads(pickle.dumps(call)) for call in seen.calls]
     for call, layer in zip(copies, model.layers, strict=True):
         assert_exact(call, *layer.tensors[:2])
@@ -298,13 +299,12 @@ def test_gradients_are_the_same_bits():
 
 @pytest.mark.parametrize("mask", [None, torch.zeros(1, 1, 1, 1, dtype=torch.bool)], ids=["none", "padding"])
 def test_sizes_that_are_kept_are_few(monkeypatch, mask):
-    monkeypatch.setattr("regard.watching.call_reader.KNOWN_LIMIT", 4)
+    monkeypatch.setattr(prepared_launches, "LIMIT", 4)
     model = Model([tensors(1, keys=keys)[0] for keys in range(3, 23)], attn_mask=mask)
     with regard.watch(model, read=STATISTICS) as seen:
         model()
-        kept = KEPT.known if mask is None else seen._reader._known
-        assert 0 < len(kept) <= 4
-    assert len(KEPT.known) <= 4
+        assert 0 < len(seen._reader._known) <= 4
+    assert len(CACHE.readings) <= 4
     for call, layer in zip(seen.calls, model.layers, strict=True):
         hidden = () if mask is None else (~mask,)
         assert_exact(call, *layer.tensors[:2], *hidden)
@@ -314,7 +314,7 @@ def test_no_launch_is_kept_for_keys_that_are_transposed_a_few_heads_at_a_time(mo
     monkeypatch.setattr("regard.kernels.cpu.launch.TRANSPOSED_NUMBERS", 7)
     query = torch.randn(1, 3, 32, 4)
     problem = regard.attention.validation.validate(query, query, query)
-    kept = RepeatedReading.of(problem, WITH_TOP)
+    kept = PreparedReading.of(problem, WITH_TOP)
     assert kept is None or not kept.transposed
 
 
@@ -329,7 +329,7 @@ def test_a_row_that_is_not_finite_has_the_readings_of_the_specification(number, 
     model = Model([(query, key, value)] * 2, is_causal=causal)
     with regard.watch(model, read=read) as seen:
         model()
-    assert all(are_repeated(seen.calls))
+    assert all(are_prepared(seen.calls))
     mask = regard.masks.causal(align="start") if causal else None
     expected = regard.observe(query, key, value, mask=mask, read=read, backend="reference")
     for call in seen.calls:

@@ -8,10 +8,11 @@ from torch import nn
 
 import regard
 from regard import masks
-from regard.attention import register_backend, unregister_backend
-from regard.attention import usual_call as module
+from regard.attention import register_backend, shortcut, unregister_backend
+from regard.attention.backends.cpu import prepared_launches
+from regard.attention.backends.cpu.prepared_launches import CACHE, SEEN
 from regard.attention.backends.reference.backend import Reference
-from regard.attention.usual_call import usual_call
+from regard.attention.shortcut import attend_shortly
 from regard.errors import RegardError
 from regard.kernels.availability import is_slow_for_mkl, microkernel_is_faster, why_missing
 from regard.scores import Additive
@@ -21,7 +22,7 @@ pytestmark = pytest.mark.skipif(why_missing() is not None, reason=str(why_missin
 
 @pytest.fixture(autouse=True)
 def _nothing_is_kept(monkeypatch):
-    monkeypatch.setattr(module, "_REPEATED", {})
+    monkeypatch.setattr(CACHE, "calls", {})
 
 
 def tensors(query, key, value_dim=None, **options):
@@ -70,7 +71,7 @@ def test_a_later_call_is_an_earlier_one_with_other_numbers(name):
             score.weight.data.copy_(other.weight)
         options = {"score": score, "normalizer": normalizer}
         assert regard.plan(*given, **options).backend == "cpu"
-        output = usual_call(*given, None, score, normalizer)
+        output = attend_shortly(*given, None, score, normalizer)
         assert (output is None) == (number < kept_by)
         wanted = regard.attend(*given, **options, backend="cpu")
         assert output is None or torch.equal(output, wanted)
@@ -97,8 +98,8 @@ def test_a_growing_cache_of_keys(heads):
         for key, value in (parts, [part.contiguous() for part in parts]):
             output = regard.attend(query, key, value, mask=masks.causal())
             assert torch.equal(output, regard.attend(query, key, value, backend="cpu"))
-            assert number == 0 or usual_call(query, key, value) is not None
-    assert len(module._REPEATED) == 1
+            assert number == 0 or attend_shortly(query, key, value) is not None
+    assert len(CACHE.calls) == 1
 
 
 @pytest.mark.parametrize("heads", [15, 16, 17])
@@ -121,30 +122,30 @@ def test_keys_that_many_heads_share_by_a_stride_of_zero():
 
 
 def test_sizes_that_do_not_come_again_cost_no_plan(monkeypatch):
-    monkeypatch.setattr(module, "choose", lambda *given: pytest.fail("planned"))
+    monkeypatch.setattr(shortcut, "choose", lambda *given: pytest.fail("planned"))
     score = additive(32)
     for keys in range(40, 50):
-        assert usual_call(*tensors((2, 4, 16, 32), (2, 4, keys, 32)), None, score) is None
+        assert attend_shortly(*tensors((2, 4, 16, 32), (2, 4, keys, 32)), None, score) is None
 
 
 def given_additive(**options):
     return tensors((2, 4, 16, 32), (2, 4, 16, 32), **options)
 
 
-def repeats(given, score, normalizer="softmax", mask=None):
+def is_prepared(given, score, normalizer="softmax", mask=None):
     """Whether the third call is one that was kept."""
-    outputs = [usual_call(*given, mask, score, normalizer) for _ in range(3)]
+    outputs = [attend_shortly(*given, mask, score, normalizer) for _ in range(3)]
     return outputs[2] is not None
 
 
 def test_what_wants_a_gradient_is_left_alone():
     score = additive(32)
-    assert repeats(given_additive(), score)
-    assert not repeats(given_additive(requires_grad=True), score)
+    assert is_prepared(given_additive(), score)
+    assert not is_prepared(given_additive(requires_grad=True), score)
     trained = Additive(nn.Parameter(score.weight.detach()))
-    assert not repeats(given_additive(), trained)
+    assert not is_prepared(given_additive(), trained)
     with torch.no_grad():
-        assert repeats(given_additive(requires_grad=True), trained)
+        assert is_prepared(given_additive(requires_grad=True), trained)
     query, key, value = given_additive()
     output = regard.attend(query, key, value, score=trained)
     output.sum().backward()
@@ -159,10 +160,10 @@ def test_other_scores_and_masks_are_left_alone():
             return super().prepare(2 * query, key)
 
     score = additive(32)
-    assert not repeats(given, Additive.create(32, 32, 32).requires_grad_(False))
-    assert not repeats(given, score, mask=masks.causal())
-    assert not repeats(given, score, mask=masks.lengths([3, 16]))
-    assert not repeats(given, Additive(score.weight.double()))
+    assert not is_prepared(given, Additive.create(32, 32, 32).requires_grad_(False))
+    assert not is_prepared(given, score, mask=masks.causal())
+    assert not is_prepared(given, score, mask=masks.lengths([3, 16]))
+    assert not is_prepared(given, Additive(score.weight.double()))
     twice = regard.attend(*given, score=Twice(score.weight))
     assert not torch.equal(twice, regard.attend(*given, score=score))
     assert torch.equal(twice, regard.attend(*given, score=Twice(score.weight)))
@@ -170,20 +171,20 @@ def test_other_scores_and_masks_are_left_alone():
 
 def test_what_another_backend_runs_is_left_alone():
     few = tensors((1, 1, 4, 8), (1, 1, 4, 8))
-    assert not repeats(few, additive(8))
-    assert [*module._REPEATED.values()] == [None]
+    assert not is_prepared(few, additive(8))
+    assert [*CACHE.calls.values()] == [None]
     score = additive(32)
-    assert repeats(given_additive(), score)
+    assert is_prepared(given_additive(), score)
 
     class Own(Reference):
         name = "own"
 
     register_backend(Own(), before="sdpa")
     try:
-        assert not repeats(given_additive(), score)
+        assert not is_prepared(given_additive(), score)
     finally:
         unregister_backend("own")
-    assert repeats(given_additive(), score)
+    assert is_prepared(given_additive(), score)
 
 
 def test_mistakes_are_those_of_the_longer_way():
@@ -203,21 +204,21 @@ def test_mistakes_are_those_of_the_longer_way():
                 regard.attend(*given, **options)
             messages.append(str(told.value))
         assert messages[0] == messages[1] == messages[2]
-    assert not any(kept.launches for kept in module._REPEATED.values())
+    assert all(kept is SEEN for kept in CACHE.calls.values())
 
 
 def test_few_kinds_of_calls_are_kept(monkeypatch):
-    monkeypatch.setattr(module, "REPEATED_LIMIT", 3)
+    monkeypatch.setattr(prepared_launches, "LIMIT", 3)
     score = additive(32)
     for keys in range(40, 48):
-        assert repeats(tensors((2, 4, 16, 32), (2, 4, keys, 32)), score)
-        assert len(module._REPEATED) <= 3
+        assert is_prepared(tensors((2, 4, 16, 32), (2, 4, keys, 32)), score)
+        assert len(CACHE.calls) <= 3
 
 
 def test_threads_of_python_do_not_share_a_record():
     score, given = additive(32), [given_additive() for _ in range(4)]
     wanted = [regard.attend(*each, score=score, backend="cpu") for each in given]
-    assert repeats(given[0], score)
+    assert is_prepared(given[0], score)
     wrong = []
 
     def work(place):
@@ -248,5 +249,5 @@ def test_one_query_over_many_keys_is_planned_by_the_processor():
     assert regard.plan(*given).backend == ("cpu" if is_slow_for_mkl() else "sdpa")
     output = regard.attend(*given)
     assert torch.equal(regard.attend(*given), output)
-    assert (usual_call(*given) is None) == (why_missing() is not None)
+    assert (attend_shortly(*given) is None) == (why_missing() is not None)
     assert torch.equal(regard.attend(*given, mask=masks.causal()), output)

@@ -1,4 +1,4 @@
-"""Calls that are read together have the readings that each has alone, and change nothing."""
+"""Readings that no prepared launch takes: those of pairs, and those of scores and weights that a model made."""
 
 import copy
 import pickle
@@ -10,7 +10,6 @@ from torch.nn import functional as F
 
 import regard
 from regard.errors import ArgumentError
-from regard.watching import call_reader, joined_calls
 
 EVERYTHING = regard.Readings(
     entropy=True, peak=True, top_k=3, received=True, distance=True, pooled=(2, 3), rows=[1, 0],
@@ -45,18 +44,20 @@ def masks():
 
 
 @pytest.mark.parametrize("options", masks(), ids=["none", "causal", "padding", "dense", "bias"])
-def test_readings_are_those_of_each_call_alone(options, monkeypatch):
+def test_readings_are_those_of_the_specification(options):
     model = Heads(tensors(), **options)
-    with regard.watch(model, read=EVERYTHING) as together:
+    with regard.watch(model, read=EVERYTHING) as seen:
         model()
-    monkeypatch.setattr(joined_calls, "CALL_NUMBERS", 0)
-    with regard.watch(model, read=EVERYTHING) as alone:
-        model()
-    assert len(together.calls) == 3
-    for one, other in zip(together.calls, alone.calls, strict=True):
-        assert (one.mask, one.shape, one.kind, one.layer) == (other.mask, other.shape, other.kind, other.layer)
+    assert len(seen.calls) == 3
+    given = {"mask": options.get("attn_mask")} if "attn_mask" in options else {}
+    if "is_causal" in options:
+        given["mask"] = regard.masks.causal(align="start")
+    elif given and given["mask"].is_floating_point():
+        given["bias"] = given.pop("mask")
+    for call, (query, key, value) in zip(seen.calls, model.inputs, strict=True):
+        expected = regard.observe(query, key, value, **given, read=EVERYTHING, backend="reference")
         for name in FIELDS:
-            torch.testing.assert_close(getattr(one, name), getattr(other, name), equal_nan=True)
+            torch.testing.assert_close(getattr(call, name), getattr(expected, name), equal_nan=True)
 
 
 def test_numbers_that_change_after_the_call_are_read_as_they_were():
@@ -86,32 +87,6 @@ def test_a_reading_that_is_asked_for_within_the_context_is_there():
     torch.testing.assert_close(kept[3].peak, kept[1].peak)
 
 
-def test_memory_of_copies_grows_and_is_used_again():
-    model = Heads(tensors(3 * joined_calls.FIRST_CALLS))
-    with regard.watch(model, read=EVERYTHING) as together:
-        model()
-        together.calls[-1].settle()
-        (joined,) = together._reader._groups.values()
-        memory = [copies.data_ptr() for copies in joined.copies]
-        model()  # written to where the first calls' numbers were
-        together.calls[-1].settle()
-        assert memory == [copies.data_ptr() for copies in joined.copies]
-    for place, (query, key, _) in enumerate(model.inputs):
-        expected = ((query @ key.transpose(-1, -2)) / 11**0.5).softmax(-1)
-        for number in (place, place + len(model.inputs)):
-            torch.testing.assert_close(together.calls[number].weights, expected)
-
-
-def test_many_sizes_keep_no_memory(monkeypatch):
-    monkeypatch.setattr(call_reader, "KEPT_NUMBERS", 2000)
-    model = Heads([each for keys in range(5, 13) for each in tensors(2, keys=keys)])
-    with regard.watch(model, read=EVERYTHING) as seen:
-        model()
-        groups = seen._reader._groups
-        assert sum(len(joined.copies) > 0 for joined in groups.values()) < 6
-        assert len(groups) == 8
-
-
 def test_copies_of_a_call_have_its_readings():
     model = Heads(tensors(2))
     with regard.watch(model) as seen:
@@ -133,30 +108,6 @@ def test_numbers_of_one_call_do_not_reach_another():
     assert third.isfinite().all()
     assert second[0, 0, 2].isnan().all()
     assert second[0, 1:].isfinite().all()
-
-
-def test_copies_of_numbers_stay_below_a_limit(monkeypatch):
-    monkeypatch.setattr(call_reader, "KEPT_NUMBERS", 2000)
-    model = Heads(tensors(11))
-    with regard.watch(model, read=EVERYTHING) as seen:
-        model()
-        waiting = sum("_postponed" in vars(call) for call in seen.calls)
-    assert 0 < waiting < 4
-    assert not any("_postponed" in vars(call) for call in seen.calls)
-
-
-def test_tensors_of_the_model_are_not_kept():
-    model = Heads(tensors(2))
-    with regard.watch(model, read=EVERYTHING) as seen:
-        model()
-        seen.calls[0].settle()
-        (joined,) = seen._reader._groups.values()
-        assert not joined.calls
-        own = {tensor.data_ptr() for tensors in model.inputs for tensor in tensors}
-        assert not own & {copies.data_ptr() for copies in joined.copies}
-        problem = joined.found.problem
-        for tensor in (problem.query, problem.key, problem.value, joined.found.value):
-            assert tensor.untyped_storage().nbytes() == tensor.element_size()
 
 
 def test_readings_that_a_call_does_not_have_are_told_in_the_call():

@@ -1,4 +1,8 @@
-"""The usual calls by the shortest way: validating and planning them would take as long as the calculation."""
+"""The most usual calls of `attend` by the shortest way: validating and planning them would take as long as they do.
+
+What is given here is what the chosen backend gives, bit for bit. All else, wrong arguments included, is left to the
+longer way.
+"""
 
 from math import sqrt
 
@@ -7,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from regard.attention.backends.cpu.backend import Fused
-from regard.attention.backends.cpu.repeated_call import RepeatedCall
+from regard.attention.backends.cpu.prepared_launches import CACHE, SEEN, PreparedCall, keep
 from regard.attention.backends.sdpa.backend import SHORT
 from regard.attention.isolation import is_finite
 from regard.attention.listeners import LISTENERS
@@ -25,29 +29,20 @@ from regard.transforms import has_plain_memory, reverse_mode_only
 OWN_BACKENDS = tuple(BACKENDS)
 """The registry as it is before a backend is registered."""
 
-REPEATED_LIMIT = 256
-"""Kinds of calls that are kept."""
-
-_REPEATED: dict[object, RepeatedCall | None] = {}
-"""What is kept of a kind of calls; None where it is left to the longer way."""
-
-_NEW, _SEEN = RepeatedCall((), (), {}), RepeatedCall((), (), {})
-"""A kind of calls that was not made yet, and one that was made once."""
-
 
 def has_own_backends() -> bool:
     """Whether no backend was registered that is considered before ours."""
     return tuple(BACKENDS)[: len(OWN_BACKENDS)] == OWN_BACKENDS
 
 
-def are_usual(score: object, normalizer: object, dropout: object, backend: object) -> bool:
+def has_usual_options(score: object, normalizer: object, dropout: object, backend: object) -> bool:
     """Whether a call of `attend` with these options can be a usual one."""
     if type(normalizer) is not str or type(dropout) is not float or dropout != 0.0 or backend != "auto":
         return False
     return type(score) is str or type(score) is Additive
 
 
-def usual_call(
+def attend_shortly(
     query: Tensor,
     key: Tensor,
     value: Tensor,
@@ -55,7 +50,7 @@ def usual_call(
     score: Scoring = "scaled_dot",
     normalizer: object = "softmax",
 ) -> Tensor | None:
-    """What the chosen backend gives, bit for bit; None for what is not a usual call.
+    """The output of a usual call; None for any other.
 
     Usual are plain float32 tensors of four axes on a CPU, without a gradient, with one of these:
 
@@ -65,8 +60,6 @@ def usual_call(
     - the same without a mask, of a few queries with so many keys that it chooses `cpu`: from the second call on;
     - a score by its name or an additive one without projections, and a normalizer by its name, without a mask, where
       the planner chooses `cpu`: from the third call of the same sizes on.
-
-    All else, what is wrong with it included, is left to the longer way.
     """
     if not (type(query) is type(key) is type(value) is Tensor and reverse_mode_only(query)):
         return None
@@ -115,7 +108,7 @@ def _scaled_dot(query: Tensor, key: Tensor, value: Tensor, mask: object, shows_a
 
 
 def _masked(query: Tensor, key: Tensor, value: Tensor, added: Tensor) -> Tensor | None:
-    """The lines of `regard.attention.steps` in fewer operations; None if a number is not finite, as hidden ones may be.
+    """The lines of `regard.attention.steps` in fewer operations; None if the output is not finite.
 
     Scaled scores plus 0 are rounded as scaled scores are, and a batched product is what ``@`` comes to.
     """
@@ -136,7 +129,7 @@ def _few_rows(query: Tensor, key: Tensor, value: Tensor) -> Tensor | None:
     # Kernels read features side by side, and rows apart.
     if value.shape[:3] != key.shape[:3] or key.stride(2) < sizes[1] or value.stride(2) < sizes[2]:
         return None
-    return _repeated((query.shape, query.stride(), *sizes), query, key, value, any_keys=True)
+    return _prepared((query.shape, query.stride(), *sizes), query, key, value, any_keys=True)
 
 
 def _same_sizes(query: Tensor, key: Tensor, value: Tensor, score: Scoring, normalizer: object) -> Tensor | None:
@@ -147,11 +140,11 @@ def _same_sizes(query: Tensor, key: Tensor, value: Tensor, score: Scoring, norma
             return None
         kind = score.weight.shape, score.weight.stride()
     sizes = query.shape, query.stride(), key.shape, key.stride(), value.shape, value.stride()
-    return _repeated((kind, normalizer, *sizes), query, key, value, score, normalizer)
+    return _prepared((kind, normalizer, *sizes), query, key, value, score, normalizer)
 
 
-def _repeated(
-    call: object,
+def _prepared(
+    identity: object,
     query: Tensor,
     key: Tensor,
     value: Tensor,
@@ -159,32 +152,26 @@ def _repeated(
     normalizer: object = "softmax",
     any_keys: bool = False,
 ) -> Tensor | None:
-    """A call whose kind was kept; None where it was not, or is left to the longer way.
+    """A call whose launches were prepared by an earlier one; None where they were not, or are none.
 
-    Sizes that never come again, as those of a growing cache, are planned once only: a kind is kept when it comes for
-    the second time, one of any number of keys at once.
+    A kind of calls is prepared when it comes for the second time, one of any number of keys at once.
     """
-    kept = _REPEATED.get(call, _SEEN if any_keys else _NEW)
-    if kept is _NEW:
-        _remember(call, _SEEN)
-    elif kept is _SEEN:
+    if identity not in CACHE.calls and not any_keys:
+        keep(CACHE.calls, identity, SEEN)
+        return None
+    prepared = CACHE.calls.get(identity, SEEN)
+    if prepared is SEEN:
         try:
             problem = validate(query, key, value, score=score, normalizer=normalizer)
         except RegardError:
             return None  # the longer way says what is wrong
         if type(choose(problem, "auto")) is Fused:
-            _remember(call, RepeatedCall.of(problem, any_keys))
+            keep(CACHE.calls, identity, PreparedCall.of(problem, any_keys))
         elif BACKENDS["cpu"].declines(problem) is not None or BACKENDS["cpu"].delay(problem) is None:
-            _remember(call, None)  # else the kernels are being compiled
-    elif kept is not None:
-        return kept.run(query, key, value, score.weight if isinstance(score, Additive) else None)
+            keep(CACHE.calls, identity, None)  # else the kernels are being compiled
+    elif prepared is not None:
+        return prepared.run(query, key, value, score.weight if isinstance(score, Additive) else None)
     return None
-
-
-def _remember(call: object, kept: RepeatedCall | None) -> None:
-    if len(_REPEATED) >= REPEATED_LIMIT:
-        _REPEATED.clear()
-    _REPEATED[call] = kept
 
 
 def _is_plain(score: Additive) -> bool:
