@@ -4,6 +4,7 @@ Compilers, exporters, fake and meta tensors have no numbers; ``torch.func`` tran
 gradients need calculations made of differentiable operations, whose course depends on no number.
 """
 
+from math import isfinite
 from typing import TypeVar
 
 import torch
@@ -92,6 +93,21 @@ def has_plain_memory(tensor: Tensor) -> bool:
 def in_memory(tensor: Tensor) -> Tensor:
     """The tensor, or a copy if a view changes the signs of its memory's numbers or if it is zeros without memory."""
     return tensor if has_plain_memory(tensor) else tensor.clone()
+
+
+def is_finite(*tensors: Tensor) -> bool:
+    """Whether all numbers are finite; a sum of huge finite numbers that overflows counts as not finite.
+
+    One sum of each tensor tells, at the speed of memory: a sum with NaN or an infinity in it is never finite.
+    """
+    for tensor in tensors:
+        numbers = tensor.detach() if tensor.requires_grad else tensor
+        # Sums in float16 would overflow.
+        if numbers.dtype is torch.float16:
+            numbers = numbers.float()
+        if not isfinite(numbers.sum()):
+            return False
+    return True
 
 
 def reverse_mode_only(tensor: Tensor) -> bool:

@@ -6,9 +6,9 @@ from torch import nn
 
 import regard
 from regard import masks, normalizers, scores
-from regard.attention import Backend, register_backend, rules, shortcut, unregister_backend
+from regard.attention import Backend, planner, register_backend, shortcut, unregister_backend, verbs
 from regard.attention.recording import recorded_calls
-from regard.attention.shortcut import attend_shortly, has_usual_options
+from regard.attention.shortcut import attend_shortly
 from regard.errors import ArgumentError, ShapeError
 from regard.kernels.availability import why_missing
 
@@ -41,7 +41,7 @@ def test_it_is_what_the_planner_would_choose(size):
 @pytest.mark.parametrize("wide", [False, True])
 def test_many_pairs_are_left_to_wide_products(monkeypatch, wide):
     monkeypatch.setattr(shortcut, "microkernel_is_faster", lambda: wide)
-    monkeypatch.setattr(rules, "microkernel_is_faster", lambda: wide)
+    monkeypatch.setattr(planner, "microkernel_is_faster", lambda: wide)
     given = inputs(4, 8, 128, 128)
     assert regard.plan(*given).backend == ("cpu" if wide and why_missing() is None else "sdpa")
     output = attend_shortly(*given)
@@ -154,18 +154,13 @@ def test_what_is_not_usual_is_left_alone(given):
     assert attend_shortly(*given) is None
 
 
-def test_other_options_are_not_usual():
-    usual = {"score": "scaled_dot", "normalizer": "softmax", "dropout": 0.0, "backend": "auto"}
-    assert has_usual_options(**usual)
-    others = {
-        "score": [scores.Dot(), len],
-        "normalizer": [normalizers.as_normalizer("hard"), torch.ones(2)],
-        "dropout": [0.1, 0, False],
-        "backend": [1, "cpu"],
-    }
-    for name, values in others.items():
-        for value in values:
-            assert not has_usual_options(**usual | {name: value})
+def test_other_options_are_not_usual(monkeypatch):
+    given = inputs()
+    for options in ({"score": scores.Dot()}, {"score": len}, {"normalizer": normalizers.as_normalizer("hard")}):
+        assert attend_shortly(*given, **options) is None
+    monkeypatch.setattr(verbs, "attend_shortly", lambda *_: pytest.fail("not a usual call"))
+    for options in ({"dropout": 0.1}, {"dropout": 0}, {"backend": "reference"}, {"bias": torch.zeros(1)}):
+        regard.attend(*given, **options)
 
 
 def test_it_stays_out_of_the_way_of_those_who_look():

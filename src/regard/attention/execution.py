@@ -9,13 +9,13 @@ import torch
 from torch import Tensor
 
 from regard.attention.backends.backend import Backend
-from regard.attention.isolation import attend_isolated, cleaned, empty_rows, is_finite
+from regard.attention.isolation import attend_isolated, cleaned, empty_rows
 from regard.attention.planner import choose, choose_reader
 from regard.attention.problem import Problem
 from regard.attention.readings import Gatherer
 from regard.attention.result import Attended
 from regard.kernels.availability import must_wait
-from regard.transforms import active_transform, can_branch_on
+from regard.transforms import active_transform, can_branch_on, is_finite
 from regard.versions import Versions
 
 

@@ -16,7 +16,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._C import _len_torch_dispatch_stack
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 import regard.attention.operators  # noqa: F401 (defines the operators)
@@ -27,7 +26,7 @@ COUNTER = "torch.utils.flop_counter"
 
 def counts_operations() -> bool:
     """Whether a counter of operations is active."""
-    if not _len_torch_dispatch_stack() or COUNTER not in sys.modules:
+    if COUNTER not in sys.modules:
         return False
     kind = sys.modules[COUNTER]._FlopCounterMode
     modes: list[Any] = _get_current_dispatch_mode_stack()

@@ -13,33 +13,16 @@ from torch.nn import functional as F
 from regard.attention.backends.cpu.backend import Fused
 from regard.attention.backends.cpu.prepared_launches import CACHE, SEEN, PreparedCall, keep
 from regard.attention.backends.sdpa.backend import SHORT
-from regard.attention.isolation import is_finite
 from regard.attention.listeners import LISTENERS
-from regard.attention.planner import BACKENDS, choose
+from regard.attention.planner import BACKENDS, FUSED_ELEMENTS, WIDE_PAIRS, are_few_rows, choose, has_own_backends
 from regard.attention.recording import recording
-from regard.attention.rules import FUSED_ELEMENTS, WIDE_PAIRS, are_few_rows
 from regard.attention.validation import validate
 from regard.errors import RegardError
 from regard.kernels.availability import microkernel_is_faster
 from regard.kernels.cpu.kernel_inputs import FEW_ROWS
 from regard.masks import Band, Lengths
 from regard.scores import Additive, Scoring
-from regard.transforms import has_plain_memory, reverse_mode_only
-
-OWN_BACKENDS = tuple(BACKENDS)
-"""The registry as it is before a backend is registered."""
-
-
-def has_own_backends() -> bool:
-    """Whether no backend was registered that is considered before ours."""
-    return tuple(BACKENDS)[: len(OWN_BACKENDS)] == OWN_BACKENDS
-
-
-def has_usual_options(score: object, normalizer: object, dropout: object, backend: object) -> bool:
-    """Whether a call of `attend` with these options can be a usual one."""
-    if type(normalizer) is not str or type(dropout) is not float or dropout != 0.0 or backend != "auto":
-        return False
-    return type(score) is str or type(score) is Additive
+from regard.transforms import has_plain_memory, is_finite, reverse_mode_only
 
 
 def attend_shortly(
@@ -61,6 +44,8 @@ def attend_shortly(
     - a score by its name or an additive one without projections, and a normalizer by its name, without a mask, where
       the planner chooses `cpu`: from the third call of the same sizes on.
     """
+    if type(normalizer) is not str or not (type(score) is str or type(score) is Additive):
+        return None
     if not (type(query) is type(key) is type(value) is Tensor and reverse_mode_only(query)):
         return None
     if not (query.dim() == key.dim() == value.dim() == 4 and query.is_cpu and key.is_cpu and value.is_cpu):

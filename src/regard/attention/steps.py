@@ -109,7 +109,7 @@ def mix(
     problem: Problem, inputs: Inputs, weights: Float[Tensor, "batch heads queries keys"]
 ) -> Float[Tensor, "batch heads queries value_dim"]:
     """The output of one tile, ``[batch, heads, queries, value_dim]``, in the value's dtype."""
-    dropped = dropout(weights, problem.dropout)
+    dropped = dropout(weights, problem.dropout) if problem.dropout else weights
     value = spread_heads(inputs.value, inputs.grid.heads)
     return (dropped @ accurate(value)).to(value.dtype)
 

@@ -8,7 +8,7 @@ from torch import Tensor
 from regard.attention.problem import Problem
 from regard.biases import as_bias
 from regard.errors import ArgumentError, KindError, ShapeError
-from regard.masks import as_mask
+from regard.masks import Mask, as_mask
 from regard.normalizers import as_normalizer
 from regard.scores import Scoring, as_score
 from regard.shapes import check_floating, kind_of
@@ -63,7 +63,9 @@ def validate(
     checked_score = as_score(score)
     checked_score.check(query, key)
     checked_normalizer = as_normalizer(normalizer)
-    parts = as_mask(mask), as_bias(bias), check_dropout(dropout)
+    checked_mask = mask if mask is None or isinstance(mask, Mask) else as_mask(mask)
+    checked_bias = None if bias is None else as_bias(bias)
+    parts = checked_mask, checked_bias, check_dropout(dropout)
     problem = Problem(query, key, value, checked_score, checked_normalizer, *parts, rank)
     if problem.mask is not None:
         problem.mask.check(problem.grid)

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from functools import partial
 
 from torch import Tensor
+from torch._C import _len_torch_dispatch_stack
 
 from regard.attention.execution import execute, full_precision
 from regard.attention.listeners import LISTENERS
@@ -14,7 +15,7 @@ from regard.attention.problem import Problem
 from regard.attention.readings import Gatherer, Observed, Readings
 from regard.attention.recording import execute_recorded, recording
 from regard.attention.result import Attended
-from regard.attention.shortcut import attend_shortly, has_usual_options
+from regard.attention.shortcut import attend_shortly
 from regard.attention.validation import validate
 from regard.biases import Bias
 from regard.masks.mask import Mask
@@ -72,7 +73,7 @@ def attend(
 
     Half-precision inputs are scored, normalized and accumulated in float32.
     """
-    if bias is None and has_usual_options(score, normalizer, dropout, backend):
+    if bias is None and backend == "auto" and type(dropout) is float and dropout == 0.0:
         output = attend_shortly(query, key, value, mask, score, normalizer)
         if output is not None:
             return output
@@ -182,7 +183,7 @@ def run(
     if is_traced(problem.query):
         return attend_traced(problem, backend, gatherer, need_weights)
     calls = recording()
-    run_problem = execute_counted if counts_operations() else execute
+    run_problem = execute_counted if _len_torch_dispatch_stack() and counts_operations() else execute
     execution = run_problem if calls is None else partial(execute_recorded, calls)
     if LISTENERS:
         return LISTENERS[0](execution, problem, backend, gatherer, need_weights)

@@ -7,7 +7,6 @@ from torch import Tensor
 
 from regard.attention import steps
 from regard.attention.execution import execute, full_precision
-from regard.attention.isolation import is_finite
 from regard.attention.planner import choose
 from regard.attention.problem import Problem
 from regard.attention.validation import validate
@@ -17,7 +16,7 @@ from regard.errors import BackendError
 from regard.explanations.explanation import Explanation
 from regard.masks import Mask
 from regard.scores import Scoring
-from regard.transforms import has_data
+from regard.transforms import has_data, is_finite
 
 
 def explain(

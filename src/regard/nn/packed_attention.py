@@ -8,10 +8,9 @@ import torch
 from torch import Tensor
 
 from regard.attention.backends.cpu.packed_rows import PackedRows, attend_rows
-from regard.attention.isolation import is_finite
 from regard.attention.listeners import LISTENERS
+from regard.attention.planner import has_own_backends
 from regard.attention.recording import recording
-from regard.attention.shortcut import has_own_backends
 from regard.attention.validation import validate
 from regard.attention.verbs import run
 from regard.kernels.cpu.packed_call import PackedCall, runs
@@ -21,7 +20,7 @@ from regard.nn.packing import Packing
 from regard.normalizers import Softmax
 from regard.scores import ScaledDot
 from regard.shapes import accurate, side_by_side
-from regard.transforms import lie_in_memory, reverse_mode_only
+from regard.transforms import is_finite, lie_in_memory, reverse_mode_only
 
 ALL = 1 << 40
 """More keys before or after a query's own than there are."""

@@ -6,8 +6,7 @@ import torch
 from torch import Tensor
 
 from regard.attention.blocks import block_shape, blocks
-from regard.attention.memory import CachedMemory
-from regard.attention.problem import Problem
+from regard.attention.problem import CachedMemory, Problem
 from regard.attention.readings import Gatherer, Readings
 from regard.attention.result import Attended
 from regard.attention.steps import weigh, whole

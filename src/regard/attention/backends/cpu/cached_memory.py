@@ -16,8 +16,7 @@ import torch
 from torch import Tensor
 
 from regard.attention.backends.cpu.lowering import row_normalizer
-from regard.attention.memory import CachedMemory
-from regard.attention.problem import Problem
+from regard.attention.problem import CachedMemory, Problem
 from regard.attention.result import Attended
 from regard.kernels.cpu.kernel_inputs import KernelInputs
 from regard.kernels.cpu.second_derivative import refuse_batched_gradients, refuse_second_derivative

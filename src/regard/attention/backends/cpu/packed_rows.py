@@ -11,8 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from regard.attention.memory import CachedMemory
-from regard.attention.problem import Problem
+from regard.attention.problem import CachedMemory, Problem
 from regard.kernels.cpu.packed_call import PackedCall, Sequences
 from regard.kernels.cpu.second_derivative import refuse_batched_gradients, refuse_second_derivative
 from regard.normalizers.softmax import safe_softmax

@@ -14,16 +14,14 @@ from torch.nn import functional as F
 
 from regard.attention.backends.backend import Backend
 from regard.attention.blocks import attend_in_blocks, blocks
-from regard.attention.isolation import is_finite
-from regard.attention.lowered import Capabilities, Lowered
-from regard.attention.problem import Problem
+from regard.attention.problem import Capabilities, Lowered, Problem
 from regard.attention.readings import Gatherer
 from regard.attention.steps import Inputs, nothing
 from regard.errors import BackendError
 from regard.masks.mask import Visibility
 from regard.scores.score import InnerProduct, Prepared
 from regard.shapes import accurate, span_length, spread_heads
-from regard.transforms import active_transform, in_memory
+from regard.transforms import active_transform, in_memory, is_finite
 
 ROWS = 512
 """Query rows for which a mask is made dense at a time: memory stays linear, and tiles that it empties are skipped."""
