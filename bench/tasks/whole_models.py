@@ -14,7 +14,7 @@ from bench.plain.transformer import PlainTransformer
 from bench.plain.translator import SMOOTHING, PlainTranslator
 from bench.requirement import Requirement
 from bench.task import Implementation, Inputs, Outputs, PreparedCall, Sizes, Task, Work
-from regard.attention.listeners import LISTENERS
+from regard.attention.execution import LISTENERS
 from regard.data.text.batches import PairBatch
 from regard.models import TransformerConfig, TransformerTranslator
 from regard.models.recurrent_translator import RecurrentTranslator, TranslatorConfig

@@ -8,8 +8,8 @@ from backends import EVERY, READ_ALL, accepts, assert_same
 from cases import NORMALIZERS, B, D, H, K, Q, problem
 from regard import masks
 from regard.attention.planner import BACKENDS, choose_reader
+from regard.attention.problem import validate
 from regard.attention.readings import Gatherer
-from regard.attention.validation import validate
 
 INF, NAN = torch.inf, torch.nan
 ROW = (0, 1, 3)

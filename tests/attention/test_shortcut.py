@@ -7,7 +7,7 @@ from torch import nn
 import regard
 from regard import masks, normalizers, scores
 from regard.attention import Backend, planner, register_backend, shortcut, unregister_backend, verbs
-from regard.attention.recording import recorded_calls
+from regard.attention.execution import recorded_calls
 from regard.attention.shortcut import attend_shortly
 from regard.errors import ArgumentError, ShapeError
 from regard.kernels.availability import why_missing

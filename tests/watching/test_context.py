@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import regard
-from regard.attention.listeners import LISTENERS
+from regard.attention.execution import LISTENERS
 from regard.errors import ArgumentError, KindError, UnseenError
 from regard.watching import UnseenAttentionWarning
 from watching.models import HAND_WRITTEN, WEIGHTS, Heads, captured

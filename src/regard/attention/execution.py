@@ -1,7 +1,12 @@
-"""Running a problem on a backend, so that what a mask hides cannot reach the result (contract 10)."""
+"""Running a problem on a backend, so that what a mask hides cannot reach the result (contract 10).
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+`LISTENERS` and `recorded_calls` show what is run: to `regard.watch`, and to worked steps and pictures.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import ContextVar
+from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
@@ -17,6 +22,15 @@ from regard.attention.result import Attended
 from regard.kernels.availability import must_wait
 from regard.transforms import active_transform, can_branch_on, is_finite
 from regard.versions import Versions
+
+Execution = Callable[[Problem, str, Gatherer | None, bool], Attended]
+"""``(problem, backend, gatherer, need_weights) -> Attended``, as `execute`."""
+
+Listener = Callable[[Execution, Problem, str, Gatherer | None, bool], Attended]
+"""Gets the execution and its arguments, and gives what the execution gives."""
+
+LISTENERS: list[Listener] = []
+"""Empty, or one listener."""
 
 
 class _Chosen(NamedTuple):
@@ -139,3 +153,57 @@ def autocasts(query: Tensor) -> bool:
     device = query.device.type
     # PyTorch raises for devices that have no autocast, as meta.
     return torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
+
+
+class RecordedCall(NamedTuple):
+    """One attention that was run.
+
+    Attributes:
+        problem: what was asked.
+        weights: ``[batch, heads, queries, keys]``, before dropout, as the backend that ran computed them.
+    """
+
+    problem: Problem
+    weights: Tensor
+
+
+_calls: ContextVar[list[RecordedCall] | None] = ContextVar("recorded calls", default=None)
+
+
+@contextmanager
+def recorded_calls() -> Iterator[list[RecordedCall]]:
+    """In this context, each attention of `attend` and of the modules of `regard.nn` is recorded, in their order.
+
+    No output changes by a bit. Memory is quadratic: for texts of a length that a person reads. Calls of other threads,
+    and calls that a compiler traces, are not recorded.
+    """
+    calls: list[RecordedCall] = []
+    outer = _calls.set(calls)
+    try:
+        yield calls
+    finally:
+        _calls.reset(outer)
+
+
+def recording() -> list[RecordedCall] | None:
+    """The calls recorded so far, to append to; None outside of `recorded_calls`."""
+    return _calls.get()
+
+
+def execute_recorded(
+    calls: list[RecordedCall],
+    problem: Problem,
+    backend: str,
+    gatherer: Gatherer | None = None,
+    need_weights: bool = False,
+) -> Attended:
+    """`execute`, and the call is appended to ``calls``."""
+    if gatherer is not None:  # a run with readings gives no weights
+        weights = execute(replace(problem, dropout=0.0), backend, need_weights=True).weights
+        attended = execute(problem, backend, gatherer)
+    else:
+        attended = execute(problem, backend, need_weights=True)
+        weights = attended.weights
+    assert weights is not None
+    calls.append(RecordedCall(problem, weights.detach()))
+    return attended if need_weights else Attended(attended.output, None)

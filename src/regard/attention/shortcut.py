@@ -13,10 +13,9 @@ from torch.nn import functional as F
 from regard.attention.backends.cpu.backend import Fused
 from regard.attention.backends.cpu.prepared_launches import CACHE, SEEN, PreparedCall, keep
 from regard.attention.backends.sdpa.backend import SHORT
-from regard.attention.listeners import LISTENERS
+from regard.attention.execution import LISTENERS, recording
 from regard.attention.planner import BACKENDS, FUSED_ELEMENTS, WIDE_PAIRS, are_few_rows, choose, has_own_backends
-from regard.attention.recording import recording
-from regard.attention.validation import validate
+from regard.attention.problem import validate
 from regard.errors import RegardError
 from regard.kernels.availability import microkernel_is_faster
 from regard.kernels.cpu.kernel_inputs import FEW_ROWS

@@ -6,17 +6,13 @@ from functools import partial
 from torch import Tensor
 from torch._C import _len_torch_dispatch_stack
 
-from regard.attention.execution import execute, full_precision
-from regard.attention.listeners import LISTENERS
-from regard.attention.operation_counts import counts_operations
-from regard.attention.operators import attend_traced, execute_counted
+from regard.attention.execution import LISTENERS, execute, execute_recorded, full_precision, recording
+from regard.attention.operators import attend_traced, counts_operations, execute_counted
 from regard.attention.planner import Plan, make_plan
-from regard.attention.problem import Problem
+from regard.attention.problem import Problem, validate
 from regard.attention.readings import Gatherer, Observed, Readings
-from regard.attention.recording import execute_recorded, recording
 from regard.attention.result import Attended
 from regard.attention.shortcut import attend_shortly
-from regard.attention.validation import validate
 from regard.biases import Bias
 from regard.masks.mask import Mask
 from regard.normalizers.normalizer import Normalizer

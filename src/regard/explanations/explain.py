@@ -8,8 +8,7 @@ from torch import Tensor
 from regard.attention import steps
 from regard.attention.execution import execute, full_precision
 from regard.attention.planner import choose
-from regard.attention.problem import Problem
-from regard.attention.validation import validate
+from regard.attention.problem import Problem, validate
 from regard.attention.verbs import BackendName, Normalizing
 from regard.biases import Bias
 from regard.errors import BackendError
@@ -51,7 +50,7 @@ def explain(
 
 
 def explain_problem(problem: Problem) -> Explanation:
-    """`explain` for a problem that is validated, as those of `regard.attention.recording`."""
+    """`explain` for a problem that is validated, as those of `regard.attention.execution`."""
     with full_precision(problem.query):
         inputs = steps.whole(problem)
         taken = steps.weigh(problem, inputs)

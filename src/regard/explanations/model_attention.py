@@ -7,8 +7,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from regard.attention.execution import RecordedCall
 from regard.attention.problem import Problem
-from regard.attention.recording import RecordedCall
 from regard.errors import ArgumentError
 from regard.explanations.explain import explain_problem
 from regard.explanations.explanation import Explanation

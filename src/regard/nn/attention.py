@@ -8,8 +8,7 @@ from torch import Tensor, nn
 from regard import masks
 from regard.attention import Attended, Plan, Problem
 from regard.attention.planner import BACKENDS, check_backend, make_plan
-from regard.attention.problem import CachedMemory
-from regard.attention.validation import check_dropout
+from regard.attention.problem import CachedMemory, check_dropout
 from regard.attention.verbs import BackendName, Normalizing, run
 from regard.biases import Bias, as_bias
 from regard.errors import ArgumentError, KindError, ShapeError

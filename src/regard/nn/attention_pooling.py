@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from regard import masks, scores
 from regard.attention.execution import autocasts
 from regard.attention.planner import check_backend
-from regard.attention.validation import check_dropout, validate
+from regard.attention.problem import check_dropout, validate
 from regard.attention.verbs import BackendName, Normalizing, run
 from regard.errors import ArgumentError, ShapeError, UnknownNameError
 from regard.nn.fx_leaf import fx_leaf

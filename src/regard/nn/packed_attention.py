@@ -8,10 +8,9 @@ import torch
 from torch import Tensor
 
 from regard.attention.backends.cpu.packed_rows import PackedRows, attend_rows
-from regard.attention.listeners import LISTENERS
+from regard.attention.execution import LISTENERS, recording
 from regard.attention.planner import has_own_backends
-from regard.attention.recording import recording
-from regard.attention.validation import validate
+from regard.attention.problem import validate
 from regard.attention.verbs import run
 from regard.kernels.cpu.packed_call import PackedCall, runs
 from regard.masks import And, Band, Lengths, Mask

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from regard import masks
-from regard.attention.validation import check_dropout
+from regard.attention.problem import check_dropout
 from regard.errors import ArgumentError, KindError
 from regard.masks import Mask
 from regard.module_calls import runs

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from regard.attention import Readings
-from regard.attention.recording import RecordedCall
+from regard.attention.execution import RecordedCall
 from regard.errors import ArgumentError, RunError
 from regard.explanations.model_attention import ModelAttention
 from regard.page.kept_problems import KeptProblems

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from regard.attention.validation import validate
+from regard.attention.problem import validate
 from regard.masks import Mask, where
 from regard.scores import Modified, ScaledDot, Score
 from regard.watching.intercepted import Intercepted

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from regard.attention.listeners import LISTENERS
+from regard.attention.execution import LISTENERS
 from regard.fork_lock import ForkLock
 from regard.module_calls import OWN_HOOKS
 from regard.nn.key_values import KeyValueCache

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, cast
 import torch
 from torch import Tensor
 
-from regard.attention.validation import validate
+from regard.attention.problem import validate
 from regard.errors import KindError
 from regard.masks import And, Mask, causal, lengths
 from regard.scores import ScaledDot

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from regard.attention.validation import validate
+from regard.attention.problem import validate
 from regard.masks import And, Mask, lengths
 from regard.scores import ScaledDot
 from regard.watching.intercepted import Intercepted

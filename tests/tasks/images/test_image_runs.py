@@ -10,7 +10,7 @@ from safetensors.torch import load_file
 import regard
 from image_files import colours, encoded
 from image_runs import CLASSIFIERS, config_of, train_run
-from regard.attention.recording import recorded_calls
+from regard.attention.execution import recorded_calls
 from regard.errors import ArgumentError, DataError
 from regard.records import GridAxis
 from regard.tasks.images.config import DataConfig, ModelConfig
