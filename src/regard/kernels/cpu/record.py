@@ -66,49 +66,6 @@ PRODUCT = np.dtype(
 )
 """What the kernel is told that multiplies: ``c = factor · a b + keep · c``, as `bodies.wide_product` has it."""
 
-MATRICES = np.dtype(
-    [
-        *((name, np.int64) for name in ("counter", "blocks", "rows", "columns", "depth", "block_rows", "keep", "bias")),
-        *((name, np.int64) for name in ("multiply", "packs_a", "packs_b", "a", "a_row", "a_column")),
-        *((name, np.int64) for name in ("b", "b_row", "b_column", "c", "c_row")),
-    ]
-)
-"""What the kernel of large products is told, as `matrix_product` has it."""
-
-CELL_MATRICES = tuple(
-    name + part
-    for name in ("gates", "cell", "after", "tanh_after", "hidden", "grad_hidden", "grad_cell", "grad_gates")
-    for part in ("", "_row")
-)
-"""Of each matrix its address, and how many numbers lie between its rows."""
-
-CELL = np.dtype([(name, np.int64) for name in ("counter", "rows", "size", *CELL_MATRICES)])
-"""What kernels of one LSTM step are told, as `lstm_cell` has it."""
-
-SEQUENCE_MATRICES = (
-    "gates", "cells", "tanh_cells", "hidden", "grad_outputs", "grad_hidden", "grad_cell", "grad_gates", "short",
-)  # fmt: skip
-
-SEQUENCE = np.dtype(
-    [
-        *((name, np.int64) for name in ("counter", "sequences", "steps", "units", "starts", "counts")),
-        *((name, np.int64) for name in ("zeros", "weight", "weight_row", "multiply", "grad_outputs_row")),
-        *((name, np.int64) for name in SEQUENCE_MATRICES),
-    ]
-)
-"""What kernels of all LSTM steps are told, as `lstm_sequence` has it: addresses of matrices, whose rows lie side by
-side but for those of ``grad_outputs``, and of ``zeros``, as many as there are units. Where products are of bfloat16,
-``weight`` holds pairs, which ``weight_row`` counts, and ``short`` is what they multiply: it receives the hidden states,
-or the gradients of gates, in bfloat16."""
-
-CLASSES = np.dtype(
-    [
-        *((name, np.int64) for name in ("counter", "rows", "classes", "logits", "bias", "target", "statistics")),
-        ("slope", np.float64),
-    ]
-)
-"""What the kernel of cross-entropy is told, as `cross_entropy.exponentials` has it."""
-
 PACKED_MATRICES = ("query", "key", "value", "output", "grad_output", "grad_query", "grad_key", "grad_value")
 
 PACKED = np.dtype(

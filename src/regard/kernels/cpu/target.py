@@ -73,22 +73,6 @@ def is_made_by_amd() -> bool:
     return any(line == "vendor_id: AuthenticAMD" or line.startswith("znver") for line in processor())
 
 
-def multiplies_bfloat16() -> bool:
-    """Whether it has products of pairs of bfloat16 in vectors of 512 bits, and the compiler is not told otherwise."""
-    # As Linux and the compiler name it.
-    names = {"avx512_bf16", "+avx512bf16"}
-    return not _is_told_of_another() and any(names & set(line.replace(",", " ").split()) for line in processor())
-
-
-def _is_told_of_another() -> bool:
-    """Whether Numba is told what processor to compile for."""
-    settings = getattr(sys.modules.get("numba"), "config", None)
-    if settings is not None:
-        return bool(settings.CPU_NAME or settings.CPU_FEATURES) or not settings.ENABLE_AVX
-    told = any(os.environ.get(f"NUMBA_{name}") for name in ("CPU_NAME", "CPU_FEATURES", "ENABLE_AVX"))
-    return told or Path(_SETTINGS_FILE).exists()
-
-
 def _sources() -> bytes:
     kernels = Path(__file__).parents[1]
     digest = hashlib.sha256()
