@@ -84,15 +84,6 @@ def _poisoning(function):
     return poisoned
 
 
-@pytest.fixture(params=["bfloat16 instructions", "no bfloat16 instructions"])
-def processor(request, monkeypatch):
-    """Products are made as on both kinds of processors."""
-    from regard.nn import matrix_products  # here, since only the tests of products need it
-
-    monkeypatch.setattr(matrix_products, "_has_no_bfloat16", lambda: request.param.startswith("no"))
-    return request.param
-
-
 @pytest.fixture
 def run_command(capsys, monkeypatch):
     """Calls ``regard`` as a shell would; gives its exit code, standard output and standard error."""

@@ -7,7 +7,7 @@ pytest.importorskip("numba", reason="kernels are compiled by Numba")
 
 from regard import normalizers
 from regard.errors import BackendError
-from regard.kernels.cpu import threads as kernel_threads
+from regard.kernels.cpu import launch as launch_module
 from regard.nn import Attention
 
 BATCH, KEYS, DIM, VALUE_DIM, STEPS = 3, 97, 11, 13, 5
@@ -210,7 +210,7 @@ def test_dropped_weights():
 
 
 def test_threads_change_no_bit(monkeypatch):
-    monkeypatch.setattr(kernel_threads, "SERIAL_WORK", 0)
+    monkeypatch.setattr(launch_module, "SERIAL_WORK", 0)
     decoder = Decoder("auto").float()
     threads = torch.get_num_threads()
     results = []

@@ -14,8 +14,7 @@ import torch
 import regard as package
 from regard.cli import cache as command
 from regard.kernels import availability
-from regard.kernels.cpu import cache, kernel, kernels, lstm_sequence, packed_call
-from regard.nn import matrix_products
+from regard.kernels.cpu import cache, kernel, kernels, packed_call
 
 
 @pytest.fixture(autouse=True)
@@ -157,16 +156,10 @@ def test_compiling_in_advance_goes_on_where_it_was_interrupted(regard, monkeypat
     assert all(path.stat().st_mtime_ns == time for path, time in before.items())
 
 
-@pytest.mark.parametrize("one_kernel", [True, False])
-@pytest.mark.parametrize("short", [True, False])
-def test_training_has_its_kernels_warmed(monkeypatch, one_kernel, short):
+@pytest.mark.parametrize("packed", [True, False])
+def test_training_has_its_kernels_warmed(monkeypatch, packed):
     asked, kernel = set(), kernels._kernel
-    if short and one_kernel and not availability.multiplies_bfloat16():
-        pytest.skip("this processor does not multiply bfloat16")
-    for module in (lstm_sequence, matrix_products, packed_call):
-        monkeypatch.setattr(module, "microkernel_is_faster", lambda: one_kernel)
-    monkeypatch.setattr(lstm_sequence, "multiplies_bfloat16", lambda: short)
-    monkeypatch.setattr(matrix_products, "_has_no_bfloat16", lambda: not short)
+    monkeypatch.setattr(packed_call, "microkernel_is_faster", lambda: packed)
 
     def ask(module, maker, *words):
         asked.add("_".join((maker, *words)).removesuffix("_float32"))
@@ -176,15 +169,7 @@ def test_training_has_its_kernels_warmed(monkeypatch, one_kernel, short):
     *_, (name, run) = command.problems("float32")
     run()
     assert name == "float32 training"
-    dropping = {"drop_numbers_float32_plain", "drop_numbers_float32_relu", "drop_numbers_float32_residual"}
-    expected = {*dropping, "gate_numbers", "class_exponentials", "lstm_step", "lstm_step_gradients"}
-    sequence = {"lstm_sequence", "lstm_sequence_gradients"}
-    if one_kernel:
-        expected |= {*sequence, "transpose_keys", "multiply", "matrix_product"}
-        expected |= {"packed_attention", "packed_attention_gradients"}
-    if one_kernel and short:
-        expected |= {f"{name}_float32_bfloat16" for name in sequence} | {"multiply_bfloat16"}
-    assert asked == expected
+    assert asked == ({"multiply", "packed_attention", "packed_attention_gradients"} if packed else set())
 
 
 def test_dtypes_are_compiled_as_asked(regard, monkeypatch):

@@ -1,5 +1,3 @@
-from importlib import import_module
-
 import pytest
 import torch
 from hypothesis import given, settings
@@ -9,16 +7,6 @@ from torch.nn import functional as F
 
 from regard.errors import ArgumentError, ShapeError
 from regard.models import vocabulary_loss
-
-MODULE = import_module("regard.models.vocabulary_loss")  # its name in the package is that of the function
-
-
-@pytest.fixture(params=["operations", "kernel"], autouse=True)
-def _kernel(request, monkeypatch):
-    """All tests, with PyTorch's operations and with the kernel."""
-    if request.param == "kernel":
-        pytest.importorskip("numba", reason="kernels are compiled by Numba")
-    monkeypatch.setattr(MODULE, "COMPILED", 0 if request.param == "kernel" else 1 << 60)
 
 
 def problem(rows=7, dim=3, vocabulary=11, seed=0):
@@ -144,7 +132,6 @@ def test_without_gradient_the_value_is_the_same():
     assert not quiet.total.requires_grad
 
 
-@pytest.mark.usefixtures("processor")
 def test_autocast_computes_in_half_precision_and_gives_full_gradients():
     features, weight, bias, target = problem(rows=17, vocabulary=29)
     inputs = [tensor.detach().float().requires_grad_() for tensor in (features, weight, bias)]

@@ -18,7 +18,7 @@ from regard.attention.planner import BACKENDS, FUSED_ELEMENTS, WIDE_PAIRS, are_f
 from regard.attention.problem import validate
 from regard.errors import RegardError
 from regard.kernels.availability import microkernel_is_faster
-from regard.kernels.cpu.kernel_inputs import FEW_ROWS
+from regard.kernels.cpu.kernel_arguments import FEW_ROWS
 from regard.masks import Band, Lengths
 from regard.scores import Additive, Scoring
 from regard.transforms import has_plain_memory, is_finite, reverse_mode_only

@@ -192,22 +192,6 @@ def problems(dtype: Precision) -> Iterator[tuple[str, Callable[[], None]]]:
             regard.normalizers.entmax(alpha)(scores).sum().backward()
 
     def train() -> None:
-        # Fewer numbers, logits and gates are looked at without a kernel.
-        from regard.models import vocabulary_loss
-        from regard.models.packed_recurrence import run_packed
-
-        numbers = torch.zeros(256, 256, dtype=kind).requires_grad_()
-        dropout = regard.nn.Dropout(0.5)
-        for output in (dropout(numbers), dropout(numbers, relu=True), dropout(numbers, residual=numbers)):
-            output.sum().backward()
-        target = torch.zeros(len(numbers), dtype=torch.int64)
-        vocabulary_loss(numbers, numbers, None, target).total.backward()
-        rnn = torch.nn.LSTM(dim, 1024, batch_first=True, dtype=kind)
-        # Each step by itself, all in one kernel, and so in bfloat16.
-        for steps, short in ((2, False), (4, False), (4, dtype == "float32")):
-            packed = torch.nn.utils.rnn.pack_sequence([torch.zeros(steps, dim, dtype=kind)], enforce_sorted=False)
-            with torch.autocast("cpu", torch.bfloat16, enabled=short):
-                run_packed(rnn, packed)[0].data.sum().backward()
         encoder = regard.nn.TransformerEncoder.create(1, regard.nn.LayerConfig(8, 2, 8)).to(kind)
         encoder(torch.zeros(1, 3, 8, dtype=kind)).sum().backward()
 

@@ -13,7 +13,7 @@ from regard.masks import Mask
 from regard.models.encoders import RecurrentEncoder
 from regard.models.token_input import POSITIONS, TokenInput, relative_position
 from regard.models.translator import token_embedding
-from regard.nn import AttentionPooling, Dropout, LayerConfig, TransformerEncoder
+from regard.nn import AttentionPooling, LayerConfig, TransformerEncoder
 from regard.transforms import exportable
 
 ENCODERS = ("none", "lstm", "gru", "transformer")
@@ -159,7 +159,7 @@ class TextClassifier(nn.Module):
         if config.pooling == "attention":
             self.pooling = AttentionPooling(dim, config.pooling_heads, score=config.score, normalizer=config.normalizer)
             dim *= config.pooling_heads
-        self.dropout = Dropout(config.dropout)
+        self.dropout = nn.Dropout(config.dropout)
         self.output = nn.Linear(dim, config.labels)
         nn.init.normal_(self.output.weight, std=1 / math.sqrt(dim))
         nn.init.zeros_(self.output.bias)

@@ -5,7 +5,6 @@ from regard.nn.attention import Attention
 from regard.nn.attention_pooling import AttentionPooling, Pooled
 from regard.nn.batch_norm import BatchNorm2d
 from regard.nn.cbam import CBAM, ChannelGate, SpatialGate
-from regard.nn.dropout import Dropout
 from regard.nn.dual_attention import ChannelAttention, DualAttention, PositionAttention
 from regard.nn.feature_fusion import AFF, IAFF, MSCAM
 from regard.nn.key_values import KeyValueCache, KeyValues
@@ -22,7 +21,6 @@ __all__ = [
     "AFF",
     "Attended",
     "Attention",
-    "Dropout",
     "AttentionPooling",
     "BatchNorm2d",
     "CBAM",

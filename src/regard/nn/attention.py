@@ -150,7 +150,6 @@ class Attention(nn.Module):
         previous_weights: Tensor | None = None,
         normalizer: Normalizing | None = None,
         need_weights: bool = True,
-        projected: bool = False,
     ) -> Attended:
         """Attend once.
 
@@ -165,8 +164,6 @@ class Attention(nn.Module):
             normalizer: instead of the module's; for one that depends on the step, as Luong's local-p.
             need_weights: whether to return the weights, which carry a gradient; without, no matrix of them is made on
                 backends that can do without. The context is the same, bit for bit.
-            projected: whether the query has been through ``score.project_query`` already; then its features are those
-                of the memory's keys.
 
         Returns:
             `Attended`. A batch row with nothing to see has context 0 and weights 0.
@@ -176,7 +173,7 @@ class Attention(nn.Module):
             ArgumentError: previous weights for a score that takes none.
             BackendError: the named backend cannot run this.
         """
-        problem = self._problem(query, memory, mask, bias, previous_weights, normalizer, projected)
+        problem = self._problem(query, memory, mask, bias, previous_weights, normalizer)
         output, weights = run(problem, self.backend, need_weights=need_weights)
         # The axis of heads, and that of queries if there is one query.
         added = 1 if query.dim() == 3 else (1, 2)
@@ -191,13 +188,12 @@ class Attention(nn.Module):
         bias: Bias | Tensor | None = None,
         previous_weights: Tensor | None = None,
         normalizer: Normalizing | None = None,
-        projected: bool = False,
     ) -> Plan:
         """Which backend a call with these arguments would run, and why each other one would not.
 
         Args and Raises: as for `forward`.
         """
-        problem = self._problem(query, memory, mask, bias, previous_weights, normalizer, projected)
+        problem = self._problem(query, memory, mask, bias, previous_weights, normalizer)
         return make_plan(problem, self.backend)
 
     def _problem(
@@ -208,7 +204,6 @@ class Attention(nn.Module):
         bias: Bias | Tensor | None,
         previous_weights: Tensor | None,
         normalizer: Normalizing | None,
-        projected: bool,
     ) -> Problem:
         """What a call asks for, checked."""
         memory = memory if isinstance(memory, Memory) else self.remember(memory)
@@ -229,7 +224,7 @@ class Attention(nn.Module):
             score = score.given(previous_weights)
         rows = (query.unsqueeze(1) if single else query).unsqueeze(1)
         problem = Problem(
-            query=accurate(rows if projected else self.score.project_query(rows)),
+            query=accurate(self.score.project_query(rows)),
             key=memory.key.unsqueeze(1),
             value=memory.value.unsqueeze(1),
             score=score,

@@ -14,7 +14,6 @@ from regard.attention.verbs import BackendName, run
 from regard.biases import AppendedBias, Bias
 from regard.errors import ArgumentError
 from regard.masks import AppendedMask, Mask
-from regard.nn.linear import linear
 from regard.normalizers import Normalizer
 from regard.positions import Rotary
 from regard.scores import Score
@@ -96,14 +95,14 @@ class AttentionHeads(nn.MultiheadAttention):
         """
         weights = self._input_weights()
         if len(weights) == 1 and query is key and key is value:
-            return (linear(query, weights[0], self.in_proj_bias),)
+            return (F.linear(query, weights[0], self.in_proj_bias),)
         return self.project_query(query), *self.memory_products(key, value)
 
     def project_query(self, query: Tensor) -> Tensor:
         """The projection of the query alone, as `project` gives it."""
         weights = self._input_weights()
         bias = None if self.in_proj_bias is None else self.in_proj_bias[: self.embed_dim]
-        return linear(query, weights[0][: self.embed_dim], bias)
+        return F.linear(query, weights[0][: self.embed_dim], bias)
 
     def memory_products(self, key: Tensor, value: Tensor) -> tuple[Tensor, ...]:
         """The projections of key and value, as `products` gives them."""
@@ -112,12 +111,12 @@ class AttentionHeads(nn.MultiheadAttention):
         if len(weights) == 1:
             weight = weights[0][self.embed_dim :]
             if key is value:
-                return (linear(key, weight, bias),)
+                return (F.linear(key, weight, bias),)
             key_weight, value_weight = weight.chunk(2)
         else:
             _, key_weight, value_weight = weights
         key_bias, value_bias = (None, None) if bias is None else bias.chunk(2)
-        return linear(key, key_weight, key_bias), linear(value, value_weight, value_bias)
+        return F.linear(key, key_weight, key_bias), F.linear(value, value_weight, value_bias)
 
     def split(self, projected: Tensor, batch_first: bool = True) -> Tensor:
         """Heads ``[batch, heads, length, head_dim]`` of what `project` gives for a batch.

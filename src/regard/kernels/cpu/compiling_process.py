@@ -115,7 +115,7 @@ class CompilingProcess:
                 if failure is not None:
                     self._fail(name, failure)
                 else:
-                    LOG.info("compiled the CPU kernel %r in %.1f s", name, seconds)
+                    LOG.debug("compiled the CPU kernel %r in %.1f s", name, seconds)
                 self._answer(name)
         code = process.wait()
         assert process.stdin is not None

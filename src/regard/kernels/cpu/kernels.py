@@ -8,11 +8,9 @@ from functools import cache
 import torch
 
 from regard.kernels.availability import microkernel_is_faster
-from regard.kernels.cpu.blas import gemm_address
 from regard.kernels.cpu.kernel import Kernel
-from regard.kernels.cpu.kernel_inputs import FEW_ROWS, KernelInputs
-from regard.kernels.cpu.reading_options import ReadingOptions
-from regard.kernels.cpu.record import BLAS, PLAIN, WIDE
+from regard.kernels.cpu.kernel_arguments import BLAS, FEW_ROWS, PLAIN, WIDE, KernelInputs, ReadingOptions
+from regard.kernels.cpu.libraries import gemm_address
 from regard.kernels.cpu.sizes import ceil_div
 from regard.kernels.kinds import NORMALIZERS, SOFTMAX
 
@@ -97,45 +95,6 @@ def rows(dtype: torch.dtype, normalizer: int, backward: bool) -> Kernel:
     return _kernel("rows", "entmax_rows_backward" if backward else "entmax_rows", _name(dtype), NORMALIZERS[normalizer])
 
 
-def drop(dtype: torch.dtype, before_or_after: str) -> Kernel:
-    """Of dropout with what stands beside it: ``plain``, ``relu`` or ``residual``."""
-    return _kernel("dropping", "drop_numbers", _name(dtype), before_or_after)
-
-
-def gate(dtype: torch.dtype) -> Kernel:
-    """Of the gradient of a ReLU and dropout."""
-    return _kernel("dropping", "gate_numbers", _name(dtype))
-
-
-def lstm_step(dtype: torch.dtype) -> Kernel:
-    """Of one LSTM step, a row for each task."""
-    return _kernel("lstm_cell", "lstm_step", _name(dtype))
-
-
-def lstm_step_gradients(dtype: torch.dtype) -> Kernel:
-    """Of one LSTM step's gradients, a row for each task."""
-    return _kernel("lstm_cell", "lstm_step_gradients", _name(dtype))
-
-
-def lstm_sequence(products: torch.dtype) -> Kernel:
-    """Of all LSTM steps over packed rows, some sequences for each task; float32, with products of a dtype."""
-    return _kernel("lstm_sequence", "lstm_sequence", *_sequence_words(products))
-
-
-def lstm_sequence_gradients(products: torch.dtype) -> Kernel:
-    """Of their gradients, likewise."""
-    return _kernel("lstm_sequence", "lstm_sequence_gradients", *_sequence_words(products))
-
-
-def _sequence_words(products: torch.dtype) -> tuple[str, ...]:
-    return ("float32",) if products == torch.float32 else ("float32", _name(products))
-
-
-def class_exponentials(dtype: torch.dtype) -> Kernel:
-    """Of cross-entropy's rows, a row for each task."""
-    return _kernel("cross_entropy", "class_exponentials", _name(dtype))
-
-
 def packed_attention(dtype: torch.dtype) -> Kernel:
     """Of packed rows, a sequence and a head of keys for each task; float32."""
     return _kernel("packed_attention", "packed_attention", _name(dtype))
@@ -146,13 +105,8 @@ def packed_attention_gradients(dtype: torch.dtype) -> Kernel:
     return _kernel("packed_attention", "packed_attention_gradients", _name(dtype))
 
 
-def matrix_product(dtype: torch.dtype) -> Kernel:
-    """Of a large product, a block of the result for each task; float32."""
-    return _kernel("matrix_product", "matrix_product", _name(dtype))
-
-
 def multiply(dtype: torch.dtype) -> Kernel:
-    """Of one product, for other kernels; of bfloat16 on processors that multiply it."""
+    """Of one product, for other kernels."""
     return _kernel("multiply", "multiply", _name(dtype))
 
 

@@ -1,23 +1,31 @@
-"""Filling a kernel's record from its inputs, and running the kernel on it."""
+"""Filling a kernel's arguments from its inputs, and running the kernel on all threads that PyTorch would use.
+
+PyTorch keeps OpenMP threads, which go on spinning for a while after their work is done. Other threads beside them would
+share the processors with those spinning ones. So kernels run on PyTorch's own threads, entered through the C interface
+of the OpenMP library that PyTorch brought along; where that is not found, on plain Python threads.
+
+Every thread calls the kernel with the same arguments, among them a counter: each takes the next task until none is
+left. A task writes nothing that another one reads or writes, so results don't depend on who does what.
+"""
 
 import ctypes
 import struct
 import sys
+import threading
 from array import array
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from regard.kernels.cpu import kernels
-from regard.kernels.cpu.blas import limit_address
-from regard.kernels.cpu.fields import Writer, address_of
 from regard.kernels.cpu.kernel import Kernel
-from regard.kernels.cpu.kernel_inputs import KernelInputs
-from regard.kernels.cpu.record import FORMATS, POSITIONS, SIZES
+from regard.kernels.cpu.kernel_arguments import FORMATS, POSITIONS, SIZES, KernelInputs, Writer, address_of
+from regard.kernels.cpu.libraries import limit_address, openmp
 from regard.kernels.cpu.sizes import TILE, ceil_div, padded_length
-from regard.kernels.cpu.threads import run
 from regard.kernels.kinds import DENSE_BIAS, DIAGONAL_BIAS, SIGMOID, SOFTMAX
 from regard.transforms import in_memory
 
@@ -37,6 +45,9 @@ _BIAS_KIND, _INVERSE_TEMPERATURE, _KEPT, _THRESHOLD, _SINK, _SHIFT = (
     POSITIONS[name] for name in ("bias_kind", "inverse_temperature", "kept", "threshold", "sink", "shift")
 )
 
+
+SERIAL_WORK = 1 << 17
+"""Below this number of elementary operations, waking other threads costs more than it saves."""
 
 TRANSPOSED_NUMBERS = 1 << 18
 """Numbers of transposed keys that are held at once: 1 MiB of float32."""
@@ -183,10 +194,10 @@ def launch(kernel: Kernel, numbers: list[float], tasks: int, work: float, first:
     _run(kernel, packed(numbers), tasks, work, first)
 
 
-def _run(kernel: Kernel, record: "array[int]", tasks: int, work: float, first: int = 0) -> None:
-    run(kernel, record.buffer_info()[0], tasks - first, work)
+def _run(kernel: Kernel, arguments: "array[int]", tasks: int, work: float, first: int = 0) -> None:
+    run_on_threads(kernel, arguments.buffer_info()[0], tasks - first, work)
     # A thread without memory takes no task, and leaves all to the others.
-    if record[_COUNTER] < tasks:
+    if arguments[_COUNTER] < tasks:
         raise MemoryError(f"no thread got the memory that the CPU kernel {kernel.name!r} needs")
 
 
@@ -246,3 +257,61 @@ def check_inputs(inputs: KernelInputs) -> None:
     B, H, _Q, D = query.shape
     if key.shape[0] != B or H % key.shape[1] or key.shape[3] != D or value.shape[:3] != key.shape[:3]:
         raise ValueError(f"shapes do not fit: {list(query.shape)}, {list(key.shape)}, {list(value.shape)}")
+
+
+def run_on_threads(kernel: Kernel, arguments: int, tasks: int, work: float) -> None:
+    """Run a kernel and wait until its tasks are done; the interpreter is free meanwhile.
+
+    Args:
+        kernel: takes tasks from the counter in its arguments.
+        arguments: their address.
+        tasks: how many there are.
+        work: a rough number of elementary operations.
+    """
+    threads = min(torch.get_num_threads(), tasks) if work >= SERIAL_WORK else 1
+    if threads <= 1:
+        function_at(kernel.address)(arguments)
+        return
+    enter = openmp()
+    if enter is not None:
+        enter(kernel.address, arguments, threads, 0)
+        return
+    call = function_at(kernel.address)
+    others = [threading.Thread(target=call, args=(arguments,)) for _ in range(threads - 1)]
+    for thread in others:
+        thread.start()
+    call(arguments)
+    for thread in others:
+        thread.join()
+
+
+@cache
+def function_at(address: int) -> Callable[[int], None]:
+    """A kernel's machine code as a function; it runs without the interpreter's lock."""
+    return ctypes.CFUNCTYPE(None, ctypes.c_int64)(address)
+
+
+class KernelArguments:
+    """The arguments of a few kernels that do not have those of attention.
+
+    Args:
+        layout: of integers and float64 numbers; the first one is the counter of tasks.
+    """
+
+    def __init__(self, layout: np.dtype):
+        assert layout.fields is not None
+        self._names = tuple(layout.fields)
+        self._format = struct.Struct("".join("d" if kind == np.float64 else "q" for kind, *_ in layout.fields.values()))
+
+    def launch(self, kernel: Kernel, tasks: int, work: float, **numbers: float) -> None:
+        """Run a kernel.
+
+        Args:
+            kernel: what runs.
+            tasks: how many there are.
+            work: a rough number of elementary operations.
+            numbers: the arguments by name; all but the counter.
+        """
+        packed = self._format.pack(0, *(numbers[name] for name in self._names[1:]))
+        arguments = ctypes.create_string_buffer(packed, len(packed))
+        run_on_threads(kernel, ctypes.addressof(arguments), tasks, work)

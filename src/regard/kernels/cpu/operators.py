@@ -10,9 +10,20 @@ from torch import Tensor
 from torch.library import Library, register_autocast, register_autograd
 
 from regard.kernels.cpu import kernels
-from regard.kernels.cpu.fields import Writer, address_of, differentiable, fields_of, schema_of
 from regard.kernels.cpu.kernel import Kernel
-from regard.kernels.cpu.kernel_inputs import READING_ROWS, KernelInputs
+from regard.kernels.cpu.kernel_arguments import (
+    POSITIONS,
+    READING_ROWS,
+    READINGS,
+    KernelInputs,
+    ReadingOptions,
+    Writer,
+    address_of,
+    differentiable,
+    fields_of,
+    schema_of,
+    sum_of_chunks,
+)
 from regard.kernels.cpu.launch import (
     as_matrix,
     check_inputs,
@@ -22,8 +33,6 @@ from regard.kernels.cpu.launch import (
     transposed,
     write_named,
 )
-from regard.kernels.cpu.reading_options import READINGS, ReadingOptions, sum_of_chunks
-from regard.kernels.cpu.record import POSITIONS
 from regard.kernels.cpu.second_derivative import refuse_batched_gradients, refuse_second_derivative
 from regard.kernels.cpu.sizes import LANES, TILE, ceil_div, even_length, padded_length
 from regard.kernels.cpu.uncompiled import uncompiled

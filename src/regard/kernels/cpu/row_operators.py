@@ -7,8 +7,8 @@ from torch import Tensor
 from torch.library import Library, register_autograd
 
 from regard.kernels.cpu import kernels
-from regard.kernels.cpu.fields import address_of
 from regard.kernels.cpu.kernel import are_usable as kernels_are_usable
+from regard.kernels.cpu.kernel_arguments import address_of
 from regard.kernels.cpu.launch import launch, named_arguments
 from regard.kernels.cpu.second_derivative import refuse_second_derivative
 from regard.kernels.cpu.sizes import ceil_div

@@ -12,8 +12,7 @@ KERNELS = "regard.kernels"
 """The package whose kernels are told by their sources together; a kernel of another package counts by its own file."""
 
 SOURCES = (
-    "kinds.py", "cpu/fields.py", "cpu/kernel_inputs.py", "cpu/reading_options.py", "cpu/record.py", "cpu/sizes.py",
-    "cpu/bodies",
+    "kinds.py", "cpu/kernel_arguments.py", "cpu/sizes.py", "cpu/bodies",
 )  # fmt: skip
 """What bodies of kernels are made of. Launching and compiling may change without compiling anything again."""
 
@@ -77,22 +76,6 @@ def processor() -> tuple[str, ...]:
 def is_made_by_amd() -> bool:
     """By its vendor's name, or where there is only the compiler's description, by that of its design."""
     return any(line == "vendor_id: AuthenticAMD" or line.startswith("znver") for line in processor())
-
-
-def multiplies_bfloat16() -> bool:
-    """Whether it has products of pairs of bfloat16 in vectors of 512 bits, and the compiler is not told otherwise."""
-    # As Linux and the compiler name it.
-    names = {"avx512_bf16", "+avx512bf16"}
-    return not _is_told_of_another() and any(names & set(line.replace(",", " ").split()) for line in processor())
-
-
-def _is_told_of_another() -> bool:
-    """Whether Numba is told what processor to compile for."""
-    settings = getattr(sys.modules.get("numba"), "config", None)
-    if settings is not None:
-        return bool(settings.CPU_NAME or settings.CPU_FEATURES) or not settings.ENABLE_AVX
-    told = any(os.environ.get(f"NUMBA_{name}") for name in ("CPU_NAME", "CPU_FEATURES", "ENABLE_AVX"))
-    return told or Path(_SETTINGS_FILE).exists()
 
 
 def _sources() -> bytes:

@@ -9,11 +9,10 @@ from torch.nn import functional as F
 
 from regard.errors import ArgumentError, UnknownNameError
 from regard.models.encoders import Encoded
-from regard.models.packed_recurrence import run_sequences
-from regard.models.recurrence import CELLS, initialize_forget_bias
+from regard.models.recurrence import CELLS, initialize_forget_bias, run_sequences
 from regard.models.speech.feature_input import FeatureInput, SpecAugment, present_frames
 from regard.models.token_input import relative_position
-from regard.nn import Dropout, LayerConfig, TransformerEncoder
+from regard.nn import LayerConfig, TransformerEncoder
 from regard.positions import Sinusoidal
 
 ENCODERS = (*CELLS, "transformer")
@@ -185,10 +184,8 @@ class BidirectionalLayer(nn.Module):
             features = F.pad(features, (0, 0, 0, features.shape[1] % 2))
             features = features.unflatten(1, (-1, 2)).flatten(2)
             lengths = (lengths + 1) // 2
-        found, last = run_sequences(self.rnn, features, lengths)
-        # An empty row was given a step.
-        found = found.masked_fill((lengths == 0)[:, None, None], 0.0)
-        return Frames(found, lengths), tuple(torch.cat(tensor.unbind(0), dim=-1) for tensor in last)
+        outputs, last = run_sequences(self.rnn, features, lengths)
+        return Frames(outputs, lengths), tuple(torch.cat(tensor.unbind(0), dim=-1) for tensor in last)
 
 
 class SpeechEncoder(nn.Module):
@@ -214,7 +211,7 @@ class SpeechEncoder(nn.Module):
         for _ in range(config.convolutions):
             self.convolutions.append(HalvingConvolution(channels, config.channels, width))
             channels, width = config.channels, -(-width // 2)
-        self.dropout = Dropout(config.dropout)
+        self.dropout = nn.Dropout(config.dropout)
         self.layers = nn.ModuleList()
         self.transformer: TransformerEncoder | None = None
         dim = channels * width

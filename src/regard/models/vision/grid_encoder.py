@@ -12,7 +12,6 @@ from regard.models.vision.backbones import Backbone, backbone_name
 from regard.models.vision.convolutional_grid import ConvolutionalGrid
 from regard.models.vision.pixels import PixelInput
 from regard.models.vision.weighing import WEIGHINGS, weighing
-from regard.nn import Dropout
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +90,7 @@ class GridEncoder(nn.Module):
             self.network = ConvolutionalGrid(config.channels, config.blocks, config.patch, weighing(config.weigh))
             self.rows, self.columns = (side // self.network.stride for side in self.size)
         self.dim = self.network.dim
-        self.dropout = Dropout(dropout)
+        self.dropout = nn.Dropout(dropout)
 
     def load_backbone(self, path: str | Path) -> None:
         """Load the weights of the backbone from a file, see `Backbone.load`.

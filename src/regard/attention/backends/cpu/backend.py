@@ -22,7 +22,7 @@ from regard.attention.problem import Problem
 from regard.attention.readings import Gatherer
 from regard.attention.result import Attended
 from regard.kernels.availability import why_missing
-from regard.kernels.cpu.kernel_inputs import KernelInputs
+from regard.kernels.cpu.kernel_arguments import KernelInputs
 from regard.scores import Score
 from regard.scores.score import InnerProduct, ReluSum
 from regard.transforms import can_branch_on

@@ -18,7 +18,7 @@ from torch import Tensor
 from regard.attention.backends.cpu.lowering import row_normalizer
 from regard.attention.problem import CachedMemory, Problem
 from regard.attention.result import Attended
-from regard.kernels.cpu.kernel_inputs import KernelInputs
+from regard.kernels.cpu.kernel_arguments import KernelInputs
 from regard.kernels.cpu.second_derivative import refuse_batched_gradients, refuse_second_derivative
 from regard.masks import Keep
 from regard.normalizers import RowPrimitive

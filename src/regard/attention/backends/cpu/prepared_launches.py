@@ -18,8 +18,7 @@ from regard.attention.backends.cpu.lowering import kernel_inputs, obstacle, with
 from regard.attention.problem import Problem
 from regard.attention.readings import Readings
 from regard.kernels.availability import why_missing
-from regard.kernels.cpu.fields import address_of
-from regard.kernels.cpu.reading_options import READINGS, ReadingOptions, sum_of_chunks
+from regard.kernels.cpu.kernel_arguments import READINGS, ReadingOptions, address_of, sum_of_chunks
 from regard.kernels.cpu.sizes import ceil_div
 from regard.masks import Band
 from regard.normalizers.softmax import softmax
@@ -80,7 +79,7 @@ class PreparedCall(NamedTuple):
             any_keys: whether it is made again with other numbers of keys, and other strides.
         """
         from regard.kernels.cpu import kernels, operators
-        from regard.kernels.cpu.kernel_inputs import KernelInputs
+        from regard.kernels.cpu.kernel_arguments import KernelInputs
         from regard.kernels.cpu.launch import TRANSPOSED_NUMBERS, PreparedLaunch, Transposition, fill_arguments
 
         inputs, primitive = kernel_inputs(problem), problem.prepared.primitive

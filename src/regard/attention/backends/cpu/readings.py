@@ -7,8 +7,7 @@ from torch import Tensor
 
 from regard.attention.backends.cpu.dense_rows import row_slices
 from regard.attention.readings import Gatherer
-from regard.kernels.cpu.kernel_inputs import KernelInputs
-from regard.kernels.cpu.reading_options import READINGS, ReadingOptions
+from regard.kernels.cpu.kernel_arguments import READINGS, KernelInputs, ReadingOptions
 from regard.masks import Mask
 
 _OF_ROWS = ("lse", "entropy", "peak", "top_weights", "top_indices", "distance")

@@ -37,8 +37,7 @@ from regard.kernels.cpu.bodies.row_normalizers import beyond_finite, normalize, 
 from regard.kernels.cpu.bodies.sparse_mixture import SPARSE, are_few, are_finite, mix_sparsely
 from regard.kernels.cpu.bodies.visible_keys import KeyRange, clear_hidden, find_runs, range_at
 from regard.kernels.cpu.bodies.wide_product import Matrix, Size
-from regard.kernels.cpu.kernel_inputs import FEW_ROWS
-from regard.kernels.cpu.record import WIDE
+from regard.kernels.cpu.kernel_arguments import FEW_ROWS, WIDE
 from regard.kernels.cpu.sizes import LANES, ceil_div
 
 
