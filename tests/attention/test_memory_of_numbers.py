@@ -13,8 +13,8 @@ from cases import D, H, K, Q, problem
 from regard import masks, nn, normalizers, scores
 from regard.errors import BackendError, KindError, RegardError
 from regard.kernels.cpu.fields import address_of
+from regard.models.chunked_loss import vocabulary_loss
 from regard.models.packed_recurrence import run_packed
-from regard.models.vocabulary_loss import vocabulary_loss
 from regard.nn.fused_dropout import dropout
 
 SOURCE = Path(regard.__file__).parent
