@@ -38,7 +38,8 @@ import sys
 from regard.models import TransformerConfig, TransformerTranslator, load_model, save_model
 from regard.models.checkpoint import MODELS
 
-save_model({str(tmp_path)!r}, TransformerTranslator(TransformerConfig(7, 7, dim=4, heads=1, encoder_layers=1, decoder_layers=1)))
+config = TransformerConfig(7, 7, dim=4, heads=1, encoder_layers=1, decoder_layers=1)
+save_model({str(tmp_path)!r}, TransformerTranslator(config))
 load_model({str(tmp_path)!r})
 others = {{f"regard.models.{{module}}" for name, (module, *_) in MODELS.items() if name != "transformer_translator"}}
 assert not others & sys.modules.keys(), others & sys.modules.keys()

@@ -12,10 +12,9 @@ from torch import Tensor
 
 from regard.biases import Bias
 from regard.masks import Band, Mask, Spans
-from regard.normalizers.normalizer import Normalizer
-from regard.normalizers.row_primitive import RowPrimitive
+from regard.normalizers.normalizer import Normalizer, RowPrimitive
 from regard.scores.score import Prepared, Primitive
-from regard.shapes import Grid, accurate
+from regard.shapes import Grid, upcast
 
 
 @dataclass(eq=False)
@@ -71,13 +70,13 @@ class Lowered:
     @cached_property
     def diagonals(self) -> Tensor | None:
         """The bias by its diagonals ``[heads or 1, queries + keys − 1]``, if it is a function of distance alone."""
-        return None if self.bias is None else self.bias.diagonals(self.grid, accurate(self.score.query).dtype)
+        return None if self.bias is None else self.bias.diagonals(self.grid, upcast(self.score.query).dtype)
 
     def dense_bias(self) -> Tensor | None:
         """The bias as a tensor of four axes that broadcasts to all pairs; None where there is none."""
         if self.bias is None:
             return None
-        bias = self.bias(self.query, self.grid).to(accurate(self.score.query).dtype)
+        bias = self.bias(self.query, self.grid).to(upcast(self.score.query).dtype)
         return bias[(None,) * (4 - bias.dim())]
 
 

@@ -10,8 +10,7 @@ from regard.attention.lowered import Lowered
 from regard.axes import Float
 from regard.biases import Bias
 from regard.masks import Mask
-from regard.normalizers.normalizer import Normalizer
-from regard.normalizers.row_primitive import RowPrimitive
+from regard.normalizers.normalizer import Normalizer, RowPrimitive
 from regard.scores.score import Prepared, Score
 from regard.shapes import Grid, is_open
 from regard.summaries import record_summary

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from regard.biases.diagonals import dense_from_diagonals
 from regard.errors import ArgumentError, KindError
-from regard.shapes import Grid, accurate, check_broadcast, check_device, check_floating
+from regard.shapes import Grid, check_broadcast, check_device, check_floating, upcast
 from regard.summaries import tensor_summary
 
 
@@ -149,7 +149,7 @@ class SummedBias(Bias):
         return reduce(add, given) if given else None
 
     def forward(self, query: Tensor, grid: Grid) -> Tensor:
-        dtype = accurate(query).dtype
+        dtype = upcast(query).dtype
         diagonals = self.diagonals(grid, dtype)
         if diagonals is not None:
             return dense_from_diagonals(diagonals, grid)

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from regard.biases.bias import Bias
 from regard.biases.diagonals import dense_from_diagonals
-from regard.shapes import Grid, accurate
+from regard.shapes import Grid, upcast
 
 
 class DiagonalBias(Bias):
@@ -24,4 +24,4 @@ class DiagonalBias(Bias):
     def diagonals(self, grid: Grid, dtype: torch.dtype) -> Tensor: ...
 
     def forward(self, query: Tensor, grid: Grid) -> Tensor:
-        return dense_from_diagonals(self.diagonals(grid, accurate(query).dtype), grid)
+        return dense_from_diagonals(self.diagonals(grid, upcast(query).dtype), grid)

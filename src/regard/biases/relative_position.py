@@ -5,7 +5,7 @@ from torch import Tensor, nn
 
 from regard.biases.bias import Bias
 from regard.errors import ShapeError
-from regard.shapes import Grid, accurate, check_device, positive_number, whole_number
+from regard.shapes import Grid, check_device, positive_number, upcast, whole_number
 
 
 class RelativePosition(Bias):
@@ -66,8 +66,8 @@ class RelativePosition(Bias):
         return query.requires_grad or super().needs_gradient(query)
 
     def forward(self, query: Tensor, grid: Grid) -> Tensor:
-        query, query_trace = _finite_part(accurate(query) * self.scale)
-        weight, weight_trace = _finite_part(accurate(self.weight).to(query.dtype))
+        query, query_trace = _finite_part(upcast(query) * self.scale)
+        weight, weight_trace = _finite_part(upcast(self.weight).to(query.dtype))
         compared = query @ weight.transpose(-1, -2)  # B H Q 2m+1
         compared = compared + query_trace[..., :, None] + weight_trace[..., None, :]
         relative = grid.key_index - grid.query_index - grid.offset  # Q K

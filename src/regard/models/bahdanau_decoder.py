@@ -12,7 +12,7 @@ from regard.models.recurrent_decoder import Decoded, DecoderState, RecurrentDeco
 from regard.models.step_products import StepLinear, compute_dtype
 from regard.module_calls import has_hooks, runs
 from regard.nn import Attention, Memory
-from regard.shapes import accurate
+from regard.shapes import upcast
 
 LINEAR = nn.Linear.forward
 
@@ -87,7 +87,7 @@ class BahdanauDecoder(RecurrentDecoder):
         projection = getattr(self.attention.score, "query_projection", None)
         projected = None
         if tokens.shape[1] > 1 and projection is not None and runs(projection, LINEAR) and not has_hooks(projection):
-            projected = StepLinear(projection, tokens.shape[1], compute_dtype(accurate(hidden[:0])))
+            projected = StepLinear(projection, tokens.shape[1], compute_dtype(upcast(hidden[:0])))
         outputs, contexts, weights, choices = [], [], [], []
         for time in range(tokens.shape[1]):
             query = torch.cat([hidden.to(embedded.dtype), embedded[:, time]], -1) if self.query_token else hidden

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from regard.kernels.availability import why_missing
-from regard.transforms import lie_in_memory
+from regard.transforms import has_dense_cpu_storage
 
 COMPILED = 1 << 11
 """Gates from which on a compiled kernel runs; for less it need not be compiled."""
@@ -102,7 +102,7 @@ def _is_compiled(wide: tuple[Tensor, ...], narrow: tuple[Tensor, ...]) -> bool:
     fits = all(matrix.shape == size for matrix in wide) and all(matrix.shape == own for matrix in narrow)
     matrices = (*wide, *narrow)
     fits = fits and all(matrix.dtype == dtype and matrix.stride(1) == 1 for matrix in matrices)
-    return fits and lie_in_memory(*matrices)
+    return fits and has_dense_cpu_storage(*matrices)
 
 
 def gru_step(gates: Tensor, recurrent: Tensor, before: Tensor, hidden: Tensor) -> None:

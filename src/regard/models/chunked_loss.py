@@ -17,7 +17,7 @@ from regard.kernels.availability import why_missing
 from regard.models.step_products import compute_dtype
 from regard.module_calls import call_with, is_observed, runs
 from regard.nn.matrix_products import add_grad_weight, grad_input, grad_weight, product, product_dtype
-from regard.transforms import can_branch_on, in_memory, is_alias, lie_in_memory
+from regard.transforms import can_branch_on, has_dense_cpu_storage, in_memory, is_alias
 
 CHUNK_ELEMENTS = 1 << 22
 """Logits of a chunk: 16 MB in float32. Measured on a CPU with 8,000 words; with fewer rows the products are slower."""
@@ -237,7 +237,7 @@ def _is_compiled(features: Tensor, weight: Tensor, bias: Tensor | None, target: 
     return (
         len(features) * len(weight) >= max(COMPILED, 1)
         and why_missing() is None
-        and lie_in_memory(*(tensor for tensor in (features, weight, target, bias) if tensor is not None))
+        and has_dense_cpu_storage(*(tensor for tensor in (features, weight, target, bias) if tensor is not None))
         and target.dtype == torch.int64
         and int(target.min()) >= 0
         and int(target.max()) < len(weight)

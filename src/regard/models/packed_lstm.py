@@ -17,7 +17,7 @@ from regard.models.cell_equations import lstm_step, lstm_step_gradients
 from regard.models.packed_dtypes import as_given, keep_dtypes
 from regard.models.packed_steps import Step, last_rows, states_before, steps_of
 from regard.nn.matrix_products import grad_input, grad_weight, product
-from regard.transforms import lie_in_memory
+from regard.transforms import has_dense_cpu_storage
 
 COMPILED = 1 << 14
 """Gates of all steps from which on one kernel runs them all; for less it need not be compiled."""
@@ -91,7 +91,7 @@ class LSTMDirection(torch.autograd.Function):
 
 def _is_compiled(gates: Tensor, weight: Tensor) -> bool:
     """Whether one kernel runs all steps."""
-    if gates.numel() < COMPILED or why_missing() is not None or not lie_in_memory(gates, weight):
+    if gates.numel() < COMPILED or why_missing() is not None or not has_dense_cpu_storage(gates, weight):
         return False
     from regard.kernels.cpu.lstm_sequence import runs
 
@@ -128,7 +128,7 @@ def _differentiate_compiled(
     """The gradient of all sums, in the weight's dtype."""
     from regard.kernels.cpu.lstm_sequence import lstm_sequence_gradients
 
-    readable = grad_outputs.stride(1) == 1 and grad_outputs.dtype == gates.dtype and lie_in_memory(grad_outputs)
+    readable = grad_outputs.stride(1) == 1 and grad_outputs.dtype == gates.dtype and has_dense_cpu_storage(grad_outputs)
     if not readable:
         grad_outputs = torch.empty_like(cells).copy_(grad_outputs)
     grads = {"grad_gates": torch.empty_like(gates)}

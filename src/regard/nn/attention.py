@@ -18,7 +18,7 @@ from regard.nn.hidden_keys import seen_keys, without_hidden
 from regard.nn.memory import Memory
 from regard.normalizers import as_normalizer, own_normalizer
 from regard.scores import LocationAware, Scoring, create, own_score
-from regard.shapes import accurate, check_floating
+from regard.shapes import check_floating, upcast
 
 
 @fx_leaf
@@ -122,7 +122,7 @@ class Attention(nn.Module):
             annotations, value = without_hidden(annotations, value, seen)
         key = self.score.project_key(annotations[:, None])[:, 0]
         # Half precision is scored in float32 anyway: once here, and not again at each step.
-        key, value, score = accurate(key), accurate(value), self.score.projected()
+        key, value, score = upcast(key), upcast(value), self.score.projected()
         return Memory(key, value, score, seen, self._cached(Memory(key, value, score, seen)))
 
     def _cached(self, memory: Memory) -> CachedMemory | None:
@@ -223,7 +223,7 @@ class Attention(nn.Module):
             score = score.given(previous_weights)
         rows = (query.unsqueeze(1) if single else query).unsqueeze(1)
         problem = Problem(
-            query=accurate(rows if projected else self.score.project_query(rows)),
+            query=upcast(rows if projected else self.score.project_query(rows)),
             key=memory.key.unsqueeze(1),
             value=memory.value.unsqueeze(1),
             score=score,

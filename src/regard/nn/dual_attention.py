@@ -9,7 +9,7 @@ from regard.attention.verbs import BackendName
 from regard.nn.batch_norm import BatchNorm2d
 from regard.nn.feature_maps import as_feature_map, as_sequence, check_feature_map, reduced_channels
 from regard.nn.fx_leaf import fx_leaf
-from regard.shapes import accurate, whole_number
+from regard.shapes import upcast, whole_number
 
 
 @fx_leaf
@@ -117,7 +117,7 @@ class ChannelAttention(nn.Module):
     def weights(self, features: Tensor) -> Tensor:
         """x: ``[batch, channels, channels]``; the row of a channel sums to 1. Arguments as for `forward`."""
         check_feature_map("features", features, self.channels)
-        flat = accurate(features).flatten(2)  # B C N
+        flat = upcast(features).flatten(2)  # B C N
         return (flat @ flat.mT).softmax(-1)
 
     def forward(self, features: Tensor) -> Tensor:
@@ -132,7 +132,7 @@ class ChannelAttention(nn.Module):
         Raises:
             ShapeError, KindError: another shape or dtype.
         """
-        mixed = (self.weights(features) @ accurate(features).flatten(2)).view_as(features)
+        mixed = (self.weights(features) @ upcast(features).flatten(2)).view_as(features)
         return self.scale * mixed.to(features.dtype) + features
 
     def extra_repr(self) -> str:

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from regard.nn.matrix_products import grad_weight, large_grad_input, large_product, multiplies_many_rows
-from regard.transforms import lie_in_memory, reverse_mode_only
+from regard.transforms import has_dense_cpu_storage, reverse_mode_only
 
 
 def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -52,7 +52,7 @@ class _Linear(torch.autograd.Function):
     def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
         rows, weight = ctx.saved_tensors
         needs_rows, needs_weight, needs_bias = ctx.needs_input_grad
-        if torch.is_grad_enabled() or not lie_in_memory(grad_output):
+        if torch.is_grad_enabled() or not has_dense_cpu_storage(grad_output):
             # A gradient of the gradient may be wanted, or a batch of gradients; or a kernel cannot read this one.
             return (
                 grad_output @ weight if needs_rows else None,

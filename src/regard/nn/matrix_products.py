@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from regard.kernels.availability import is_slow_for_mkl, microkernel_is_faster
-from regard.transforms import lie_in_memory
+from regard.transforms import has_dense_cpu_storage
 
 LEAST_ROWS = 16
 """Rows below which oneDNN's products take longer."""
@@ -123,7 +123,7 @@ def multiplies(terms: int, *matrices: Tensor) -> bool:
         terms: multiplications.
         matrices: what is multiplied, and written to.
     """
-    if terms < LARGE or not lie_in_memory(*matrices):
+    if terms < LARGE or not has_dense_cpu_storage(*matrices):
         return False
     return (
         all(matrix.dtype == torch.float32 and matrix.stride(-1) == 1 for matrix in matrices) and microkernel_is_faster()

@@ -12,7 +12,7 @@ from regard.attention.verbs import BackendName
 from regard.errors import ArgumentError
 from regard.nn.feature_maps import as_feature_map, as_sequence, check_feature_map, reduced_channels
 from regard.nn.fx_leaf import fx_leaf
-from regard.shapes import accurate, flag, known_name, whole_number
+from regard.shapes import flag, known_name, upcast, whole_number
 
 Pairwise = Literal["embedded_gaussian", "gaussian", "dot", "concatenation"]
 PAIRWISE = ("embedded_gaussian", "gaussian", "dot", "concatenation")
@@ -156,7 +156,7 @@ def relu_of_sums(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         ``[batch, queries, dim]``. Half precision is summed in float32.
     """
     dtype = value.dtype
-    query, key, value = accurate(query), accurate(key), accurate(value)
+    query, key, value = upcast(query), upcast(key), upcast(value)
     key, order = key.sort(dim=1, descending=True)
     value = value.gather(1, order[..., None].expand_as(value))
     sums = F.pad(torch.cat((value, key[..., None] * value), -1).cumsum(1), (0, 0, 1, 0))  # B keys+1 2·dim

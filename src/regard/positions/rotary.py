@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from regard.errors import ArgumentError
 from regard.positions.index import check_features
 from regard.positions.sinusoidal import Sinusoidal
-from regard.shapes import accurate, flag, whole_number
+from regard.shapes import flag, upcast, whole_number
 
 
 class Rotary(nn.Module):
@@ -48,7 +48,7 @@ class Rotary(nn.Module):
             As ``input``, in its dtype.
         """
         check_features(input, self.dim, at_least=True)
-        exact = accurate(input[..., : self.dim])
+        exact = upcast(input[..., : self.dim])
         waves = self.waves.encodings(input, offset, exact.dtype)
         sin, cos = waves[..., 0::2], waves[..., 1::2]
         if self.interleaved:

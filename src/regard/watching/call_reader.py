@@ -16,7 +16,7 @@ from regard.attention.backends.cpu.backend import Fused
 from regard.attention.backends.cpu.repeated_reading import STATISTICS, RepeatedReading
 from regard.attention.planner import BACKENDS, choose_reader
 from regard.attention.readings import Readings
-from regard.transforms import has_plain_memory, lie_in_memory
+from regard.transforms import has_dense_cpu_storage, has_plain_memory
 from regard.watching.attention_call import AttentionCall
 from regard.watching.intercepted import Intercepted
 from regard.watching.joined_calls import KEPT_NUMBERS, JoinedCalls, chosen_heads, joint, numbers_of
@@ -168,7 +168,7 @@ class CallReader:
     def _repeated(self, found: Intercepted) -> RepeatedReading | None:
         """The launches that read a call, if there are any."""
         problem = found.problem
-        if self._asked is None or problem is None or not lie_in_memory(problem.query, problem.key):
+        if self._asked is None or problem is None or not has_dense_cpu_storage(problem.query, problem.key):
             return None
         if type(choose_reader(problem, BACKENDS["reference"])) is not Fused:
             return None

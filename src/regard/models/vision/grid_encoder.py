@@ -15,7 +15,7 @@ from regard.models.vision.weighing import WEIGHINGS, weighing
 from regard.nn import Dropout
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class GridConfig:
     """The configuration of a `GridEncoder`."""
 
