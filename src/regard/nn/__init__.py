@@ -1,4 +1,4 @@
-"""Layers that attend.
+"""Layers with attention.
 
 Each name is imported when it is first used (`regard.lazy_names`).
 """

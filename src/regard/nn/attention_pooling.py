@@ -13,7 +13,7 @@ from regard.attention.validation import check_dropout, validate
 from regard.attention.verbs import BackendName, Normalizing, run
 from regard.errors import ArgumentError, ShapeError, UnknownNameError
 from regard.nn.fx_leaf import fx_leaf
-from regard.nn.hidden_keys import seen_keys, without_hidden
+from regard.nn.hidden_keys import visible_annotations, without_hidden
 from regard.normalizers import own_normalizer
 from regard.scores import Additive, Score, own_score
 from regard.scores.additive import create_weight
@@ -117,7 +117,7 @@ class AttentionPooling(nn.Module):
         if autocasts(annotations):
             # The projection is a linear layer, whose dtype autocast chooses; the score is computed in float32.
             if mask is not None:
-                value, _ = without_hidden(value, value, seen_keys(mask, value))
+                value, _ = without_hidden(value, value, visible_annotations(mask, value))
             query, value = upcast(query), upcast(value)
             key, score = upcast(score.project_key(value[:, None])[:, 0]), score.projected()
         problem = validate(
