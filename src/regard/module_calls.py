@@ -1,7 +1,7 @@
-"""Whether a call of a module can be seen or changed from outside: by hooks, compilers, wrappers and overridden methods.
+"""Checks whether a module's call can be seen or changed by hooks, compilers, wrappers or overridden methods.
 
-A part of a model whose call cannot be seen may be run in pieces, by methods that are not its ``forward``. Every other
-part must be called as a module.
+If it cannot, regard may run the module in pieces, by methods other than its ``forward``. Every other module must be
+called through ``__call__``.
 """
 
 import threading
@@ -17,28 +17,30 @@ _CALL = nn.Module.__call__
 _LOCK = ForkLock()
 
 OWN_HOOKS: set[Callable[..., Any]] = set()
-"""Forward pre-hooks on all modules that regard itself installs; a part that is run in pieces need not show itself to
-them, so that watching changes no bit of a gradient either."""
+"""Global forward pre-hooks that regard itself installs. Modules may run in pieces in spite of them, so that watching
+changes no bit of a gradient."""
 
 
 def runs(module: nn.Module, forward: Callable[..., Any]) -> bool:
-    """Whether a call of a module runs this ``forward``, with the hooks that it may have around it.
+    """Whether calling a module runs this ``forward``, with any hooks around it.
 
-    It does not if the module is of another class, as a wrapper is, if its class overrides or replaces the method, or if
-    the object itself has another one. A class that adds nothing but parametrizations or sharding keeps it.
+    It does not if the module has another class (a wrapper), if a subclass overrides the method, or if the instance
+    has a ``forward`` of its own. Parametrizations and sharding change the class but keep the method.
 
     Args:
         module: the module.
-        forward: the function of its class, as it was defined.
+        forward: the function as its class defines it.
     """
-    own = vars(module)
-    return type(module).forward is forward and ("forward" not in own or isinstance(own["forward"], _StandIn))
+    attributes = vars(module)
+    return type(module).forward is forward and (
+        "forward" not in attributes or isinstance(attributes["forward"], _Substitute)
+    )
 
 
-class _StandIn:
-    """Stands in the place of a module's ``forward`` during calls of `call_with`; each thread has a function of its own.
+class _Substitute:
+    """Replaces a module's ``forward`` during `call_with`; each thread has its own replacement function.
 
-    All other calls, those of hooks that call the module again among them, run the ``forward`` of the module's class.
+    All other calls run the ``forward`` of the module's class, including those by hooks that call the module again.
     """
 
     def __init__(self, module: nn.Module) -> None:
@@ -51,48 +53,48 @@ class _StandIn:
         return forward(*arguments, **named)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _StandIn, (self.module,)  # a hook may copy the module; the copy has no call under way
+        return _Substitute, (self.module,)  # A hook may copy the module during a call; the copy is not being called.
 
 
 def call_with(module: nn.Module, forward: Callable[..., Any], *arguments: Any) -> Any:
-    """Call a module, with its hooks, while another function stands in the place of its ``forward``.
+    """Calls a module with its hooks, but with another function in place of its ``forward``.
 
-    So hooks see a part that is computed in another way, and the numbers do not depend on whether there are any. Several
-    threads may call the module at once. The function runs once, at the first call that comes to the ``forward``: a
-    forward pre-hook that calls the module gets what it gives.
+    Hooks thus see a module that is computed in another way, and the result is the same with and without hooks. Several
+    threads may call the module at once. The function runs once, in the first call that reaches the ``forward``; if a
+    forward pre-hook calls the module, that is the call.
 
     Args:
         module: the module, whose class has the ``forward`` (see `runs`).
-        forward: gives what the module's own gives.
-        arguments: of the call.
+        forward: a function with the same result as the module's ``forward``.
+        arguments: arguments of the call.
     """
-    own = vars(module)
+    attributes = vars(module)
     with _LOCK:
-        stand_in = own.setdefault("forward", _StandIn(module))
-        stand_in.calls += 1
-    before, stand_in.local.forward = getattr(stand_in.local, "forward", None), forward
+        substitute = attributes.setdefault("forward", _Substitute(module))
+        substitute.calls += 1
+    previous, substitute.local.forward = getattr(substitute.local, "forward", None), forward
     try:
         return module(*arguments)
     finally:
-        stand_in.local.forward = before
+        substitute.local.forward = previous
         with _LOCK:
-            stand_in.calls -= 1
-            if not stand_in.calls and own.get("forward") is stand_in:
-                del own["forward"]
+            substitute.calls -= 1
+            if not substitute.calls and attributes.get("forward") is substitute:
+                del attributes["forward"]
 
 
 def is_observed(module: nn.Module, own_hook: Callable[..., Any] | None = None) -> bool:
-    """Whether a call of a module does more than its ``forward``: hooks, its own or global, or its compiled form.
+    """Whether calling a module does more than its ``forward``: it is compiled, or it has hooks, its own or global ones.
 
     Args:
         module: the module.
-        own_hook: a forward pre-hook of the module's class, which does not count; None: there is none.
+        own_hook: a forward pre-hook that the module's class installs and that does not count.
     """
     return has_hooks(module, own_hook) or _has_foreign_global_hooks()
 
 
 def _has_foreign_global_hooks() -> bool:
-    """Whether there are hooks on all modules, other than regard's own."""
+    """Whether there are global hooks other than regard's own."""
     if not torch_modules._has_any_global_hook():
         return False
     own = torch_modules._global_forward_pre_hooks
@@ -106,7 +108,7 @@ def _has_foreign_global_hooks() -> bool:
 
 
 def has_hooks(module: nn.Module, own_hook: Callable[..., Any] | None = None) -> bool:
-    """As `is_observed`, without hooks on all modules; for a part that computes in another way when it is called."""
+    """Whether `is_observed` holds for reasons other than global hooks."""
     return (
         any(hook is not own_hook for hook in module._forward_pre_hooks.values())
         or bool(module._forward_hooks)

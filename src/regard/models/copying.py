@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from regard.errors import ArgumentError
-from regard.models.vocabulary_loss import CHUNK_ELEMENTS
+from regard.models.chunked_loss import CHUNK_ELEMENTS
 from regard.nn.recomputation import recomputed
 
 

@@ -9,8 +9,8 @@ from torch import Tensor, nn
 
 from regard import masks
 from regard.errors import ArgumentError, UnknownNameError
+from regard.models.chunked_loss import output_loss
 from regard.models.token_input import POSITIONS, TokenInput, layer_config
-from regard.models.vocabulary_loss import output_loss
 from regard.nn import KeyValueCache, LayerConfig, TransformerEncoder, TransformerEncoderLayer
 from regard.positions import Learned
 

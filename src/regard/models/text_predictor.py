@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from regard.models.chunked_loss import VocabularyLoss, output_loss
 from regard.models.encoders import Encoded
 from regard.models.hard_attention import Choices
 from regard.models.recurrent_decoder import Step
 from regard.models.search import Hypothesis, MinimumRisk, SearchableDecoder, beam, greedy, minimum_risk
-from regard.models.vocabulary_loss import VocabularyLoss, output_loss
 
 
 class TranslatorOutput(NamedTuple):

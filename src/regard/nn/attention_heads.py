@@ -17,7 +17,7 @@ from regard.masks import AppendedMask, Mask
 from regard.normalizers import Normalizer
 from regard.positions import Rotary
 from regard.scores import Score
-from regard.shapes import side_by_side
+from regard.shapes import split_joined
 
 
 class AttentionHeads(nn.MultiheadAttention):
@@ -85,7 +85,7 @@ class AttentionHeads(nn.MultiheadAttention):
             key: ``[..., kdim]``.
             value: ``[..., vdim]``.
         """
-        q, k, v = side_by_side(self.products(query, key, value), self.widths)
+        q, k, v = split_joined(self.products(query, key, value), self.widths)
         return q, k, v
 
     def products(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, ...]:

@@ -13,12 +13,12 @@ from regard.attention.problem import check_dropout, validate
 from regard.attention.verbs import BackendName, Normalizing, run
 from regard.errors import ArgumentError, ShapeError, UnknownNameError
 from regard.nn.fx_leaf import fx_leaf
-from regard.nn.hidden_keys import seen_keys, without_hidden
+from regard.nn.hidden_keys import visible_annotations, without_hidden
 from regard.normalizers import own_normalizer
 from regard.scores import Additive, Score, own_score
 from regard.scores.additive import create_weight
 from regard.scores.names import Scoring
-from regard.shapes import accurate, check_floating, size
+from regard.shapes import check_floating, size, upcast
 from regard.transforms import exportable
 
 POOLING_SCORES = ("additive", "concat", "cosine", "distance", "dot", "general", "mlp", "scaled_dot")
@@ -117,9 +117,9 @@ class AttentionPooling(nn.Module):
         if autocasts(annotations):
             # The projection is a linear layer, whose dtype autocast chooses; the score is computed in float32.
             if mask is not None:
-                value, _ = without_hidden(value, value, seen_keys(mask, value))
-            query, value = accurate(query), accurate(value)
-            key, score = accurate(score.project_key(value[:, None])[:, 0]), score.projected()
+                value, _ = without_hidden(value, value, visible_annotations(mask, value))
+            query, value = upcast(query), upcast(value)
+            key, score = upcast(score.project_key(value[:, None])[:, 0]), score.projected()
         problem = validate(
             query[None, :, None].expand(annotations.shape[0], -1, -1, -1),  # B heads 1 dim
             key[:, None],  # one head, which serves all queries

@@ -18,8 +18,8 @@ from regard.nn.multihead import MultiheadAttention
 from regard.nn.packing import Packing
 from regard.normalizers import Softmax
 from regard.scores import ScaledDot
-from regard.shapes import accurate, side_by_side
-from regard.transforms import is_finite, lie_in_memory, reverse_mode_only
+from regard.shapes import split_joined, upcast
+from regard.transforms import has_dense_cpu_storage, is_finite, reverse_mode_only
 
 ALL = 1 << 40
 """More keys before or after a query's own than there are."""
@@ -83,7 +83,7 @@ def attend_packed(
         return None
     from regard.kernels.cpu import packed_attention
 
-    rows = [accurate(product).contiguous() for product in products]
+    rows = [upcast(product).contiguous() for product in products]
     # What is hidden from a query may reach a gradient, though not the output.
     wants_gradient = torch.is_grad_enabled() and any(product.requires_grad for product in products)
     if module.backend == "auto" and not packed_attention.is_usable(wants_gradient):
@@ -101,7 +101,7 @@ def attend_packed(
     def heads(rows: Tensor, packing: Packing) -> Tensor:
         return module.split(packing.pad(rows))
 
-    query, key, value = side_by_side(products, widths)
+    query, key, value = split_joined(products, widths)
     problem = validate(
         heads(query, queries), heads(key, keys), heads(value, keys), score=module.score,
         normalizer=module.normalizer, mask=mask, dropout=dropout,
@@ -136,7 +136,7 @@ def _are_read(products: Sequence[Tensor]) -> bool:
     return (
         dtype in kinds
         and all(product.dtype == dtype and product.numel() for product in products)
-        and lie_in_memory(*products)
+        and has_dense_cpu_storage(*products)
         and reverse_mode_only(products[0])
     )
 

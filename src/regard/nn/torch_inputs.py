@@ -1,4 +1,4 @@
-"""The inputs of ``torch.nn.MultiheadAttention``: its layouts, and its masks whose True means "ignore"."""
+"""The inputs of ``torch.nn.MultiheadAttention``: its layouts, and its masks, in which True means "ignore"."""
 
 from functools import reduce
 from operator import add, and_
@@ -13,16 +13,17 @@ from regard.transforms import has_data, is_finite
 
 
 def check_torch_inputs(inputs: dict[str, tuple[Tensor, int]], batch_first: bool, weight: Tensor) -> None:
-    """Raise unless query, key and value fit each other and a module's parameters.
+    """Raises an error unless query, key and value fit each other and a module's parameters.
 
     Args:
-        inputs: for ``"query"``, ``"key"`` and ``"value"``, in this order: the tensor, and how many features it needs.
+        inputs: for ``"query"``, ``"key"`` and ``"value"``, in this order: the tensor and its required features.
         batch_first: ``[batch, length, features]`` instead of ``[length, batch, features]``.
         weight: a weight of the module's input projections, whose device and dtype the inputs must have.
 
     Raises:
-        KindError: not strided, not floating point, on another device, or of another dtype (except under autocast).
-        ShapeError: other ranks, features, batches or lengths.
+        KindError: an input is not dense, not floating point, on another device, or of another dtype (except under
+            autocast).
+        ShapeError: ranks, features, batches or lengths do not fit.
     """
     layout = "[batch, length, features]" if batch_first else "[length, batch, features]"
     for name, (tensor, features) in inputs.items():
@@ -55,10 +56,10 @@ def check_torch_inputs(inputs: dict[str, tuple[Tensor, int]], batch_first: bool,
 def without_padding(
     query: Tensor, key: Tensor, value: Tensor, key_padding_mask: Tensor | None, batch_first: bool
 ) -> tuple[Tensor, Tensor]:
-    """Keys and values with zeros where ``key_padding_mask`` hides them, if some of their numbers are not finite.
+    """Replaces keys and values that ``key_padding_mask`` hides by zeros, unless all elements are finite.
 
-    The gradient of a projection multiplies a hidden key with a gradient of 0, and 0 · NaN is NaN: what is hidden is
-    replaced before it is projected. In self-attention the padding is a query too, whose own output is NaN in any case.
+    The backward pass of a projection multiplies a hidden key with a gradient of 0, and 0 · NaN is NaN, so hidden keys
+    are replaced before the projection. In self-attention the padding is a query too, whose output is NaN in any case.
 
     Args:
         query, key, value: the module's inputs, checked.

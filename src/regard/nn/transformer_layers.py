@@ -22,7 +22,7 @@ from regard.nn.packed_attention import attend_packed
 from regard.nn.packing import Packing, packing_of, without_padding
 from regard.nn.recomputation import in_chunks, recomputed
 from regard.nn.replaced_attention import call_replaced, torch_masks
-from regard.shapes import Grid, flag, kind_of, known_name, side_by_side, size
+from regard.shapes import Grid, flag, kind_of, known_name, size, split_joined
 from regard.transforms import is_alias
 
 P = ParamSpec("P")
@@ -579,7 +579,7 @@ def _padded_heads(
 ) -> Iterator[Tensor]:
     """The heads of the parts that projections of packed rows have side by side."""
     # Whole products are padded: these are fewer than their parts.
-    for part in side_by_side([packing.pad(product) for product in products], widths):
+    for part in split_joined([packing.pad(product) for product in products], widths):
         yield attention.split(part)
 
 

@@ -15,7 +15,7 @@ from regard.models.text_predictor import Loss, TextPredictor, TranslatorOutput
 from regard.models.vision.grid_encoder import GridConfig, GridEncoder
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class CaptionerConfig(GridConfig):
     """What the configurations of all captioners have."""
 

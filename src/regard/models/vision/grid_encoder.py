@@ -14,7 +14,7 @@ from regard.models.vision.pixels import PixelInput
 from regard.models.vision.weighing import WEIGHINGS, weighing
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class GridConfig:
     """The configuration of a `GridEncoder`."""
 

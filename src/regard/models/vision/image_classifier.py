@@ -17,7 +17,7 @@ NETWORKS = ("vit", "cnn")
 POOLINGS = ("cls", "attention", "mean")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ImageClassifierConfig(GridConfig):
     """The configuration of an `ImageClassifier`."""
 

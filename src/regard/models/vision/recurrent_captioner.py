@@ -21,7 +21,7 @@ ATTENTIONS = ("none", "soft", "hard")
 SCORES = ("additive", "concat", "dot", "general", "scaled_dot")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class RecurrentCaptionerConfig(CaptionerConfig):
     """The configuration of a `RecurrentCaptioner`."""
 

@@ -14,7 +14,7 @@ from regard.models.vision.grid_encoder import GridEncoder
 from regard.nn import LayerConfig, TransformerDecoder
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class TransformerCaptionerConfig(CaptionerConfig):
     """The configuration of a `TransformerCaptioner`."""
 

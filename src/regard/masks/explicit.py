@@ -1,4 +1,4 @@
-"""Masks given outright: as a function of the indices, or as a tensor in either of the two conventions."""
+"""Masks by a function of the indices, or by a tensor in either of the two conventions."""
 
 from collections.abc import Callable
 
@@ -18,7 +18,7 @@ MaskFunction = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 
 
 class Where(Mask):
-    """Pairs for which a function says so. See `where`."""
+    """Allows the pairs for which a function returns True; see `where`."""
 
     def __init__(self, function: MaskFunction):
         if not callable(function):
@@ -29,14 +29,14 @@ class Where(Mask):
         self.function = function
 
     def check(self, grid: Grid) -> None:
-        # One pair shows what the function returns; the whole would be quadratic.
+        # One pair shows the type of the result; all pairs would be quadratic.
         self.allows(grid.tile(batch=grid.batch_span[:1], queries=grid.query_span[:1], keys=grid.key_span[:1]))
 
     def allows(self, grid: Grid) -> Bool[Tensor, "..."]:
         allowed = self.function(grid.batch_index, grid.head_index, grid.query_index, grid.key_index)
         if not isinstance(allowed, Tensor) or allowed.dtype != torch.bool:
-            got = f"a tensor of {allowed.dtype}" if isinstance(allowed, Tensor) else kind_of(allowed)
-            raise KindError(f"the function of where must return a bool tensor; it returned {got}")
+            kind = f"a tensor of {allowed.dtype}" if isinstance(allowed, Tensor) else kind_of(allowed)
+            raise KindError(f"the function of where must return a bool tensor; it returned {kind}")
         check_broadcast("the result of where's function", allowed, grid.shape, "[batch, heads, queries, keys]")
         check_device("the result of where's function", allowed, grid)
         return allowed
@@ -46,28 +46,28 @@ class Where(Mask):
 
 
 def where(fn: MaskFunction) -> Where:
-    """A mask by a function of the four indices.
+    """Makes a mask of a function of the four indices.
 
         query i sees key j in head h of batch row b  ⇔  fn(b, h, i, j)
 
-    The function has the signature of FlexAttention's ``mask_mod``, and most of those can be passed as they are. It is
-    called with whole index tensors that broadcast against each other (batch ``[batch, 1, 1, 1]``, head
-    ``[heads, 1, 1]``, queries ``[queries, 1]``, keys ``[keys]``, all int64, positions of the whole problem) and not
-    with numbers, so it uses ``&``, ``|``, ``~`` and torch functions, and no ``if``. Indexing as in ``ids[b, i]`` works.
+    The function has the signature of FlexAttention's ``mask_mod``, and most of those can be passed unchanged. It is
+    called not with scalars but with index tensors that broadcast against each other (batch ``[batch, 1, 1, 1]``, head
+    ``[heads, 1, 1]``, queries ``[queries, 1]``, keys ``[keys]``, all int64 positions in the whole problem), so it must
+    use ``&``, ``|``, ``~`` and torch functions instead of ``if``. Indexing as in ``ids[b, i]`` works.
 
     Args:
         fn: ``(batch, head, query_index, key_index) ->`` bool tensor, broadcastable to ``[batch, heads, queries, keys]``
-            of the indices given. True: may be seen. It must judge each pair by itself: tiles are asked one at a time.
+            of the indices. True means visible. It must treat each pair independently, since it is called tile by tile.
 
     Raises:
-        KindError: if ``fn`` cannot be called, or what it returns is no bool tensor on the problem's device.
-        ShapeError: if what it returns does not broadcast.
+        KindError: ``fn`` is not callable, or does not return a bool tensor on the problem's device.
+        ShapeError: the returned tensor does not broadcast.
     """
     return Where(fn)
 
 
 class Keep(Mask):
-    """Pairs that a bool tensor marks. See `keep`."""
+    """Allows the pairs that are True in a bool tensor; see `keep`."""
 
     def __init__(self, tensor: Tensor, name: str = "keep"):
         self.name = f"the tensor of {name}"
@@ -83,24 +83,24 @@ class Keep(Mask):
         return grid.cut(self.tensor)
 
     def spans(self, grid: Grid) -> Spans | None:
-        marked = self._alike(grid)
-        return None if marked is None else _runs(marked, grid)
+        allowed = self._one_axis(grid)
+        return None if allowed is None else _runs(allowed, grid)
 
     def hidden_spans(self, grid: Grid) -> Spans | None:
-        # Not the complement of `spans`: one of both may have a run too many.
-        marked = self._alike(grid)
-        return None if marked is None else _runs(~marked, grid)
+        # This is not the complement of `spans`, since one of the two may exceed the limit of runs.
+        allowed = self._one_axis(grid)
+        return None if allowed is None else _runs(~allowed, grid)
 
-    def _alike(self, grid: Grid) -> Tensor | None:
-        """The tile's part on the CPU, with four axes, of which queries or keys have length 1.
+    def _one_axis(self, grid: Grid) -> Tensor | None:
+        """Returns the tile's part on the CPU, with four axes, if it varies along queries or along keys but not both.
 
-        None if both vary, or if the tensor has no data.
+        The other axis has length 1. Returns None if both vary, or if the tensor has no data.
         """
         if not has_data(self.tensor):
             return None
         part = grid.cut(self.tensor)
         part = part[(None,) * (4 - part.dim())]
-        # An axis without a stride repeats one element: a padding mask that was expanded over its queries.
+        # An axis with stride 0 repeats one element, as in a padding mask that was expanded over its queries.
         part = part[:, :, :1] if part.stride(2) == 0 else part
         part = part[..., :1] if part.stride(3) == 0 else part
         return part.cpu() if 1 in part.shape[2:] else None
@@ -109,20 +109,25 @@ class Keep(Mask):
         return f"keep(<{list(self.tensor.shape)}>)"
 
 
-def _runs(marked: Tensor, grid: Grid) -> Spans | None:
-    """The marked keys of each row if they are a few runs: ``[batch or 1, heads or 1, queries or 1, keys or 1]``."""
+def _runs(allowed: Tensor, grid: Grid) -> Spans | None:
+    """Returns the True keys of each row as runs, if they are few.
+
+    Args:
+        allowed: bool ``[batch or 1, heads or 1, queries or 1, keys or 1]`` of the tile, on the CPU.
+        grid: the tile.
+    """
     if 0 in grid.shape:
         return Spans.within(grid, 0, 0)
     span = grid.key_span
-    if marked.shape[-1] == 1:
-        return Spans.within(grid, span.start, torch.where(marked[..., 0], span.stop, span.start))
-    beyond = F.pad(marked, (1, 1))
-    begins, ends = marked & ~beyond[..., :-2], marked & ~beyond[..., 2:]
+    if allowed.shape[-1] == 1:
+        return Spans.within(grid, span.start, torch.where(allowed[..., 0], span.stop, span.start))
+    padded = F.pad(allowed, (1, 1))
+    begins, ends = allowed & ~padded[..., :-2], allowed & ~padded[..., 2:]
     count = int(begins.sum(-1).amax())
     if count > RUNS_LIMIT:
         return None
     key, queries = torch.arange(span.start, span.stop, dtype=torch.int32), len(grid.query_span)
-    # Beginnings and ends ascend, so the n-th of one belongs to the n-th of the other.
+    # Starts and ends ascend, so the n-th start belongs to the n-th end.
     first, last = (
         torch.where(marks, key, span.stop).topk(max(count, 1), largest=False).values.expand(-1, -1, queries, -1)
         for marks in (begins, ends)
@@ -131,7 +136,7 @@ def _runs(marked: Tensor, grid: Grid) -> Spans | None:
 
 
 def keep(tensor: Tensor) -> Keep:
-    """A mask by a tensor: True means "may attend", as in ``scaled_dot_product_attention``.
+    """Makes a mask of a tensor in which True means "may attend", as in ``scaled_dot_product_attention``.
 
     Args:
         tensor: bool, broadcastable to ``[batch, heads, queries, keys]``; it is not copied.
@@ -140,7 +145,7 @@ def keep(tensor: Tensor) -> Keep:
 
 
 def ignore(tensor: Tensor) -> Mask:
-    """A mask by a tensor in the other convention: True means "may *not* attend", as in ``torch.nn.MultiheadAttention``.
+    """Makes a mask of a tensor in which True means "may *not* attend", as in ``torch.nn.MultiheadAttention``.
 
     Args:
         tensor: bool, broadcastable to ``[batch, heads, queries, keys]``; it is not copied. A key padding mask
@@ -150,7 +155,7 @@ def ignore(tensor: Tensor) -> Mask:
 
 
 def check_bool(name: str, tensor: object) -> None:
-    """Raise KindError unless ``tensor`` is a dense bool tensor; a float one belongs in ``bias=``."""
+    """Raises KindError unless ``tensor`` is a dense bool tensor; a float tensor belongs in ``bias=``."""
     if not isinstance(tensor, Tensor):
         raise KindError(f"{name} must be a bool tensor; it is {kind_of(tensor)}")
     check_dense(name, tensor)
@@ -160,13 +165,13 @@ def check_bool(name: str, tensor: object) -> None:
 
 
 def as_mask(value: object) -> Mask | None:
-    """What a user gave as ``mask=``, as a Mask.
+    """Converts a user's ``mask=`` to a Mask.
 
     Args:
         value: None, a `Mask`, or a bool tensor (True: may attend) that broadcasts to ``[batch, heads, queries, keys]``.
 
     Raises:
-        KindError: if it is anything else; the message says what to write instead.
+        KindError: the value is anything else; the message says what to write instead.
     """
     if value is None or isinstance(value, Mask):
         return value
