@@ -19,7 +19,7 @@ from regard.errors import ArgumentError
 from regard.shapes import Grid
 from regard.watching import register_transformers
 from regard.watching.hugging_face import Implementation
-from regard.watching.structured_mask import StructuredMask
+from regard.watching.hugging_face_masks import StructuredMask
 
 mask = Implementation().mask
 

@@ -14,11 +14,10 @@ from regard.watching.ablation import ablate
 from regard.watching.attention_call import AttentionCall
 from regard.watching.contributions import logit_contributions
 from regard.watching.coverage import UnseenAttentionWarning
-from regard.watching.flow import flow
+from regard.watching.head_statistics import STATISTICS
 from regard.watching.head_survey import HeadStatistics, Prunable, Survey
 from regard.watching.hugging_face import register_transformers
-from regard.watching.rollout import rollout
-from regard.watching.statistics_of_heads import STATISTICS
+from regard.watching.layer_graph import flow, rollout
 from regard.watching.survey import survey
 from regard.watching.watch import Watch, watch
 

@@ -18,9 +18,9 @@ from regard.attention.planner import BACKENDS, choose_reader
 from regard.attention.readings import Readings
 from regard.transforms import has_plain_memory, lie_in_memory
 from regard.watching.attention_call import AttentionCall
+from regard.watching.call_problems import SameCall
 from regard.watching.intercepted import Intercepted
 from regard.watching.joined_calls import KEPT_NUMBERS, JoinedCalls, chosen_heads, joint, numbers_of
-from regard.watching.sdpa import SameCall
 
 Call = TypeVar("Call")
 

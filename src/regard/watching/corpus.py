@@ -11,7 +11,7 @@ from torch import Tensor
 
 from regard.errors import ArgumentError, DataError, KindError
 from regard.shapes import check_integers, kind_of, whole_number
-from regard.watching.statistics_of_heads import Texts
+from regard.watching.head_statistics import Texts
 
 Text = str | Sequence[int] | Tensor
 """A text; or its token ids, where there is no tokenizer."""

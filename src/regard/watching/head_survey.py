@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from regard.atomic_file import AtomicFile
 from regard.errors import ArgumentError, UnknownNameError
-from regard.watching.statistics_of_heads import STATISTICS, names, offset_name
+from regard.watching.head_statistics import STATISTICS, names, offset_name
 from regard.watching.survey_state import Part
 
 if TYPE_CHECKING:

@@ -20,8 +20,7 @@ from regard.normalizers import softmax, softmax_with_sink
 from regard.scores import ScaledDot, Score, SoftCap
 from regard.shapes import Grid, kind_of
 from regard.transforms import has_data
-from regard.watching.mask_functions import Positions, as_mask, both, padding_mask
-from regard.watching.structured_mask import StructuredMask
+from regard.watching.hugging_face_masks import Positions, StructuredMask, as_mask, both, padding_mask
 
 _WITHOUT_EFFECT = frozenset({
     # What the mask already says, or other implementations need to know beforehand.

@@ -19,8 +19,8 @@ from regard.normalizers.softmax import softmax
 from regard.scores import ScaledDot
 from regard.shapes import Grid
 from regard.watching.attention_call import AttentionCall
+from regard.watching.call_problems import REGARD
 from regard.watching.intercepted import READ, Intercepted
-from regard.watching.regard_calls import SOURCE as REGARD
 from regard.watching.thread_state import STATE, without_mode
 
 CALL_NUMBERS = 1 << 18

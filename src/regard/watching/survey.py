@@ -21,8 +21,8 @@ from regard.watching.corpus import (
     check_vocabulary,
     of_equal_length,
 )
+from regard.watching.head_statistics import Reader, Texts
 from regard.watching.head_survey import Survey
-from regard.watching.statistics_of_heads import Reader, Texts
 from regard.watching.survey_state import Part, State, agreed, described, from_all, processes, together
 from regard.watching.watch import watch
 

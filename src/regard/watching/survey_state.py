@@ -17,7 +17,7 @@ from regard.errors import DataError, KindError
 from regard.regular_file import LARGEST_TEXT, path_inside, read_text
 from regard.shapes import kind_of
 from regard.watching.corpus import Batch
-from regard.watching.statistics_of_heads import Sums
+from regard.watching.head_statistics import Sums
 
 _Value = TypeVar("_Value")
 

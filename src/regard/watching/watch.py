@@ -2,29 +2,29 @@
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, cast
 
 import torch
 from torch import Tensor, nn
 
-from regard.attention.readings import Readings
+from regard.attention.readings import Readings, check_readings
 from regard.errors import ArgumentError, KindError
-from regard.shapes import Grid, kind_of, spread_heads
+from regard.shapes import Grid, kind_of, spread_heads, whole_number
 from regard.transforms import active_transform
 from regard.watching.attention_call import AttentionCall
 from regard.watching.call_places import CallPlaces
+from regard.watching.call_problems import SameCall
 from regard.watching.call_reader import CallReader, KnownCall
+from regard.watching.contributions import heads_of_projection, output_projection
 from regard.watching.coverage import Coverage
 from regard.watching.generation import Reordering, stitch
 from regard.watching.intercepted import Intercepted
 from regard.watching.interception import begin, end
 from regard.watching.joined_calls import chosen_heads
-from regard.watching.output_projection import heads_of_projection, output_projection
 from regard.watching.owners import Owner
-from regard.watching.sdpa import SameCall
 from regard.watching.thread_state import Observer, is_like_no_other
 from regard.watching.tiles import ProblemTiles
-from regard.watching.watch_arguments import check_watched_readings, chosen_numbers, heads_of_call, refuse_compiled
 
 if TYPE_CHECKING:
     from regard.records import AttentionRecord, Axis, Document
@@ -79,7 +79,7 @@ class Watch(Observer):
     def __enter__(self) -> Self:
         if self._is_open:
             raise ArgumentError("this context is open already; call regard.watch again for another one")
-        refuse_compiled(self.names.modules)
+        _refuse_compiled(self.names.modules)
         begin(self)
         self._is_open = True
         return self
@@ -169,7 +169,7 @@ class Watch(Observer):
     def _take_first(self, owner: Owner, found: Intercepted, name: str, layer: int, alike: SameCall | None) -> None:
         """Take a call of which nothing is known."""
         grid = found.grid
-        chosen = heads_of_call(self._heads, grid.heads, name)
+        chosen = _heads_of_call(self._heads, grid.heads, name)
         some = None if chosen == tuple(range(grid.heads)) else chosen
         wants_pairs = self._read.weights or self._keep
         repeated = found.kv_heads == grid.heads and owner.groups > 1
@@ -347,12 +347,12 @@ def watch(
     if not isinstance(model, nn.Module):
         raise KindError(f"model must be a torch.nn.Module; it is {kind_of(model)}")
     read = Readings(entropy=True, peak=True, received=True) if read is None else read
-    check_watched_readings(read)
+    _check_readings(read)
     for name, flag in (("keep", keep), ("norms", norms), ("outputs", outputs)):
         if not isinstance(flag, bool):
             raise KindError(f"{name} must be True or False; it is {kind_of(flag)}")
-    chosen_layers = chosen_numbers("layers", layers)
-    chosen_heads = chosen_numbers("heads", heads)
+    chosen_layers = _chosen_numbers("layers", layers)
+    chosen_heads = _chosen_numbers("heads", heads)
     return Watch(
         model,
         read,
@@ -367,3 +367,72 @@ def watch(
 def _is_square(grid: Grid) -> bool:
     """Whether there are as many keys as queries, and several."""
     return grid.queries == grid.keys > 1
+
+
+def _check_readings(read: Readings) -> None:
+    """Types are checked at once; indices when a call shows its size."""
+    if read is _CHECKED[-1]:
+        return
+    if isinstance(read, Readings) and isinstance(read.shares, (list, tuple)) and read.shares:
+        read = replace(read, shares=())
+    check_readings(read, _LARGE)
+    if read.rows is read.tile is read.pooled is None:
+        # Nothing of it can change, and contexts in a loop read the same.
+        _CHECKED[-1] = read
+
+
+_CHECKED = [Readings()]
+"""The last readings that were found right."""
+
+_LARGE = Grid.whole(1, 1, 2**40, 2**40)
+"""Larger than any call."""
+
+
+def _chosen_numbers(name: str, given: int | Sequence[int] | None) -> tuple[int, ...] | None:
+    if given is None:
+        return None
+    if isinstance(given, str) or not isinstance(given, (Sequence, range, set, frozenset)):
+        given = (given,)  # type: ignore[assignment]
+    numbers = tuple(whole_number(f"{name}[{place}]", each, low=0) for place, each in enumerate(cast(Any, given)))
+    if not numbers:
+        raise ArgumentError(f"{name} must name at least one; None means all")
+    return numbers
+
+
+def _heads_of_call(heads: tuple[int, ...] | None, count: int, name: str) -> tuple[int, ...]:
+    if heads is None:
+        return tuple(range(count))
+    if max(heads) >= count:
+        raise ArgumentError(f"heads must be below {count}, the heads of {name!r}; got {max(heads)}")
+    return heads
+
+
+def _refuse_compiled(modules: dict[str, nn.Module]) -> None:
+    """Raise if `torch.compile` or TorchScript compiled the model or a module in it: Python does not see what runs."""
+    for name, module in modules.items():
+        # Not by getattr: what a module does not have it looks for in three places.
+        own = vars(module)
+        is_original = isinstance(own["_modules"].get("_orig_mod"), nn.Module)
+        if is_original or own.get("_compiled_call_impl") is not None or isinstance(module, torch.jit.ScriptModule):
+            raise KindError(_refusal(f"module {name!r}" if name else "the model", module, is_original))
+
+
+def _refusal(named: str, module: nn.Module, is_original: bool) -> str:
+    """What is said of a compiled module.
+
+    Args:
+        named: how the module is called in the message.
+        module: which.
+        is_original: whether it holds the module that was compiled.
+    """
+    if is_original:
+        return (
+            f"model: {named} is compiled by torch.compile, so its attention calls cannot be seen; "
+            "watch and call the original module, which is its attribute _orig_mod"
+        )
+    if isinstance(module, torch.jit.ScriptModule):
+        return f"model: {named} is compiled by TorchScript, so its attention calls cannot be seen"
+    return (
+        f"model: {named} is compiled ({type(module).__name__}.compile() was called), so its attention calls "
+        "cannot be seen; watch a copy that is not compiled"
+    )
