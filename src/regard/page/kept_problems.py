@@ -6,9 +6,9 @@ from torch import nn
 
 from regard.attention import Problem, Readings
 from regard.watching import Watch
+from regard.watching.call_problems import SameCall
 from regard.watching.intercepted import Intercepted
 from regard.watching.owners import Owner
-from regard.watching.call_problems import SameCall
 from regard.watching.thread_state import is_like_no_other
 
 

@@ -181,7 +181,7 @@ def causal_from_start(queries: int, keys: int) -> MaskReading:
 
 
 def four_axes(tensor: Tensor) -> Tensor:
-    """``[batch, heads, length, dim]`` of a tensor with any number of axes, as ``scaled_dot_product_attention`` reads it."""
+    """``[batch, heads, length, dim]`` of an argument with any number of axes."""
     if tensor.dim() == 4:
         return tensor
     if tensor.dim() > 4:

@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -18,13 +18,7 @@ from regard.watching.attention_call import AttentionCall
 
 
 class Statistic(NamedTuple):
-    """One statistic of a head: a mean over queries.
-
-    Attributes:
-        name: the key in `HeadStatistics.values`.
-        unit: of its numbers.
-        meaning: one line.
-    """
+    """One statistic of a head, a mean over queries: its key in `HeadStatistics.values`, its unit, and one line."""
 
     name: str
     unit: str
@@ -40,9 +34,9 @@ STATISTICS = (
     Statistic("distance", "tokens", "Σ p · |key − query|"),
     Statistic("first", "share", "weight on the first token of the text, the usual sink"),
     Statistic("special", "share", "weight on special tokens"),
-    Statistic("same_token", "share", "weight on other places of the query's token, where it has any"),
-    Statistic("induction", "share", "weight on tokens after earlier places of the query's token, where it has any"),
-    Statistic("received_peak", "share", "of all weight that a text gives, what its most attended token gets"),
+    Statistic("same_token", "share", "weight on other occurrences of the query's token, where there are any"),
+    Statistic("induction", "share", "weight on tokens after earlier occurrences of the query's token, if any"),
+    Statistic("received_peak", "share", "the share of a text's weight that its most attended token receives"),
 )
 """All statistics but the shares at each offset, which are named by `offset_name`."""
 
@@ -53,7 +47,7 @@ def offset_name(offset: int) -> str:
 
 
 def names(offsets: int) -> tuple[str, ...]:
-    """Of all statistics, in the order of their sums."""
+    """The names of all statistics, in the order of their sums."""
     around = tuple(offset_name(offset) for offset in range(-offsets, offsets + 1))
     return tuple(statistic.name for statistic in STATISTICS) + around
 
@@ -66,7 +60,7 @@ class Texts:
         ids: int64 ``[batch, tokens]``.
         counted: bool ``[batch, tokens]``: False for special tokens, which are neither queries nor keys of a statistic
             unless it says so.
-        numbers: which texts of the corpus they are, from 0.
+        numbers: of the texts in the corpus, from 0.
     """
 
     ids: Tensor
@@ -80,8 +74,8 @@ class Sums:
     Attributes:
         layer, kind: as in `AttentionCall`.
         total: float64 ``[heads, statistics]``.
-        count: int64 ``[heads, statistics]``: queries, or texts, that a sum is over; ``[statistics]`` where it is the
-            same for all heads.
+        count: int64 ``[heads, statistics]``: the queries, or texts, of each sum; ``[statistics]`` where it is the same
+            for all heads.
     """
 
     def __init__(self, layer: int, kind: str, total: NDArray[np.float64], count: NDArray[np.int64]):
@@ -92,14 +86,17 @@ class Sums:
         self.total += other.total
         self.count += other.count
 
+    def to_json(self) -> dict[str, Any]:
+        return vars(self) | {"total": self.total.tolist(), "count": self.count.tolist()}
+
+    @classmethod
+    def from_json(cls, fields: dict[str, Any]) -> "Sums":
+        total, count = np.array(fields["total"], np.float64), np.array(fields["count"], np.int64)
+        return cls(int(fields["layer"]), str(fields["kind"]), total, count)
+
 
 class Reader:
-    """What is read of each call for some texts, and the sums that follow from it.
-
-    Args:
-        texts: those of one forward pass.
-        offsets: how far from the query's own position shares are taken.
-    """
+    """The readings of each call in the forward pass of some texts, and the sums that follow from them."""
 
     def __init__(self, texts: Texts, offsets: int):
         self.texts = texts
@@ -107,15 +104,10 @@ class Reader:
         self._same, self._after = SameToken(*on_host), AfterSameToken(*on_host)
         pairs = texts.ids, texts.counted
         around = [AtOffset(*pairs, offset) for offset in range(-offsets, offsets + 1)]
-        self._special = sorted({place for row in (~on_host[1]).tolist() for place, is_so in enumerate(row) if is_so})
-        self.readings = Readings(
-            entropy=True,
-            peak=True,
-            distance=True,
-            received=True,
-            rows=self._special or None,
-            shares=(FirstKey(*pairs), SpecialKey(*pairs), SameToken(*pairs), AfterSameToken(*pairs), *around),
-        )
+        self._special = (~on_host[1]).any(0).nonzero()[:, 0].tolist()
+        shares = (FirstKey(*pairs), SpecialKey(*pairs), SameToken(*pairs), AfterSameToken(*pairs), *around)
+        rows = self._special or None
+        self.readings = Readings(entropy=True, peak=True, distance=True, received=True, rows=rows, shares=shares)
 
     def fits(self, call: AttentionCall) -> bool:
         """Whether the call is self-attention over all tokens of the texts."""
@@ -158,8 +150,7 @@ class Reader:
         return Sums(call.layer, call.kind, total, count)
 
     def _received_peak(self, call: AttentionCall) -> tuple[Tensor, Tensor]:
-        """Of each text, the largest share that one key gets of what counted queries give; the sum over texts in which
-        these give any."""
+        """The largest share that one key gets of the weight of counted queries, summed over texts; and their number."""
         assert call.received is not None
         received = call.received.double()  # batch heads keys
         special = ~self.texts.counted.cpu()
@@ -180,7 +171,7 @@ class Reader:
 
 
 def _sum(values: Tensor, over: Tensor) -> tuple[Tensor, Tensor]:
-    """The sum of ``[batch, heads, queries]`` over chosen queries, for each head; and how many they are."""
+    """The sum of ``[batch, heads, queries]`` over some queries, for each head; and the number of queries."""
     return (values.double() * over).sum((0, 2)), over.sum((0, 2))
 
 
@@ -188,12 +179,7 @@ def _sum(values: Tensor, over: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class TokenPairs(Mask):
-    """Pairs of tokens of some texts. Calls with other lengths (cross-attention) have none.
-
-    Args:
-        ids: int64 ``[batch, tokens]``.
-        counted: bool ``[batch, tokens]``: False for special tokens.
-    """
+    """Pairs of tokens of some texts, with the ``ids`` and ``counted`` of `Texts`. Calls of other lengths have none."""
 
     def __init__(self, ids: Tensor, counted: Tensor):
         self.ids, self.counted = ids, counted
@@ -209,14 +195,15 @@ class TokenPairs(Mask):
 
     def of_queries(self, tensor: Tensor, grid: Grid) -> Tensor:
         """``[batch, 1, queries, 1]`` of the tile."""
-        return self._part(tensor, grid.batch_span, grid.query_span)[:, None, :, None]
+        return _part(tensor, grid.batch_span, grid.query_span)[:, None, :, None]
 
     def of_keys(self, tensor: Tensor, grid: Grid) -> Tensor:
         """``[batch, 1, 1, keys]`` of the tile."""
-        return self._part(tensor, grid.batch_span, grid.key_span)[:, None, None, :]
+        return _part(tensor, grid.batch_span, grid.key_span)[:, None, None, :]
 
-    def _part(self, tensor: Tensor, rows: range, span: range) -> Tensor:
-        return tensor[rows.start : rows.stop, span.start : span.stop]
+
+def _part(tensor: Tensor, rows: range, span: range) -> Tensor:
+    return tensor[rows.start : rows.stop, span.start : span.stop]
 
 
 class FirstKey(TokenPairs):
@@ -234,7 +221,7 @@ class SpecialKey(TokenPairs):
 
 
 class AtOffset(TokenPairs):
-    """The token that stands ``offset`` after the query's own, if it is not special."""
+    """The token at an offset from the query's own, if it is not special."""
 
     def __init__(self, ids: Tensor, counted: Tensor, offset: int):
         super().__init__(ids, counted)
@@ -245,7 +232,7 @@ class AtOffset(TokenPairs):
 
 
 class SameToken(TokenPairs):
-    """Other places of the query's own token."""
+    """Other occurrences of the query's own token."""
 
     def related(self, grid: Grid) -> Tensor:
         same = self.of_queries(self.ids, grid) == self.of_keys(self.ids, grid)
@@ -253,21 +240,21 @@ class SameToken(TokenPairs):
 
     def has_any(self, causal: bool) -> Tensor:
         """Queries for which there is such a key, bool ``[batch, tokens]``; before them, if causal."""
-        found = torch.zeros_like(self.counted)
+        has_any = torch.zeros_like(self.counted)
         for row, (ids, counted) in enumerate(zip(self.ids.tolist(), self.counted.tolist(), strict=True)):
-            places: dict[int, list[int]] = {}
-            for place, (token, counts) in enumerate(zip(ids, counted, strict=True)):
+            positions: dict[int, list[int]] = {}
+            for position, (token, counts) in enumerate(zip(ids, counted, strict=True)):
                 if counts:
-                    places.setdefault(token, []).append(place)
-            for same in places.values():
-                found[row, same[1:] if causal else (same if len(same) > 1 else [])] = True
-        return found
+                    positions.setdefault(token, []).append(position)
+            for same in positions.values():
+                has_any[row, same[1:] if causal else (same if len(same) > 1 else [])] = True
+        return has_any
 
 
 class AfterSameToken(TokenPairs):
-    """Tokens before the query's own, that follow an earlier place of the query's token.
+    """Tokens before the query's own that follow an earlier occurrence of the query's token.
 
-    What an induction head attends to: Olsson et al. 2022, "In-context Learning and Induction Heads", *prefix matching*.
+    Induction heads attend to them: Olsson et al. 2022, "In-context Learning and Induction Heads", *prefix matching*.
     """
 
     def related(self, grid: Grid) -> Tensor:
@@ -277,15 +264,15 @@ class AfterSameToken(TokenPairs):
 
     def has_any(self) -> Tensor:
         """Queries for which there is such a key, bool ``[batch, tokens]``."""
-        found = torch.zeros_like(self.counted)
+        has_any = torch.zeros_like(self.counted)
         before, counted = (tensor.tolist() for tensor in self._before())
         for row, ids in enumerate(self.ids.tolist()):
             followed: set[int] = set()
-            for place, token in enumerate(ids):
-                found[row, place] = token in followed
-                if counted[row][place]:
-                    followed.add(before[row][place])
-        return found
+            for position, token in enumerate(ids):
+                has_any[row, position] = token in followed
+                if counted[row][position]:
+                    followed.add(before[row][position])
+        return has_any
 
     def _before(self) -> tuple[Tensor, Tensor]:
         """The token before each one; and whether both are there and not special."""

@@ -2,8 +2,8 @@
 
 A model of transformers describes its mask as a function of four indices, made of a few known parts: causal, sliding
 window, chunks, packed sequences, padding. `as_mask` recognizes the parts by their names and reads them from their
-closures; any other function becomes `masks.where`, which is evaluated tile by tile. Models expect the mask to be a tensor, and
-some cut it: `StructuredMask` is a tensor that knows its mask.
+closures; any other function becomes `masks.where`, which is evaluated tile by tile. Models expect the mask to be a
+tensor, and some cut it: `StructuredMask` is a tensor that knows its mask.
 """
 
 from collections.abc import Callable

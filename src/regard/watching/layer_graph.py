@@ -16,10 +16,10 @@ from regard.records import AttentionRecord, Axis, GridAxis, TokenAxis
 from regard.shapes import kind_of, whole_number
 
 Fusion = Literal["mean", "max", "min"]
-"""How the heads of a layer become one: their mean, their largest or their least weight of each pair."""
+"""How the heads of a layer become one: the mean, the largest or the least weight of each pair."""
 
 BLOCK = 1 << 22
-"""Weights that are taken from a record at once."""
+"""How many weights are read from a record at once."""
 
 
 class LayerGraph:
@@ -38,8 +38,8 @@ class LayerGraph:
 
     Raises:
         KindError: not a sequence of records.
-        ArgumentError: cross-attention, a layer that is missing or there twice, weights that are NaN, or a residual
-            out of its range.
+        ArgumentError: cross-attention, a layer that is missing or repeated, weights that are NaN, or a residual out of
+            its range.
         ShapeError: another number of positions.
         UnknownNameError: an unknown fusion.
     """
@@ -65,14 +65,14 @@ class LayerGraph:
         return self.records[-1].queries
 
     def blocks(self, layer: int) -> Iterator[tuple[slice, NDArray[np.float64]]]:
-        """The rows of :math:`A` of one layer, a block at a time: which rows, and ``[rows, positions]``."""
+        """The rows of :math:`A` of one layer, a block at a time: their slice, and ``[rows, positions]``."""
         record, length = self.records[layer], self.positions
         step = max(1, BLOCK // (length * record.heads)) if length else 1
         for start in range(0, length, step):
             rows = slice(start, min(start + step, length))
             matrix = (1 - self.residual) * self._fused(record, rows)
-            place = np.arange(rows.start, rows.stop)
-            matrix[place - start, place] += self.residual
+            position = np.arange(rows.start, rows.stop)
+            matrix[position - start, position] += self.residual
             yield rows, matrix
 
     def matrix(self, layer: int) -> NDArray[np.float64]:
@@ -111,16 +111,15 @@ def rollout(
     .. math:: R = A_L A_{L-1} \\cdots A_1, \\qquad A_l = r I + (1 - r) W_l
 
     Abnar & Zuidema 2020, "Quantifying Attention Flow in Transformers", section 3, where r is 0.5 and heads are
-    averaged. It takes the weights for all that a layer does: values, output projections and feedforward networks are
-    left out.
+    averaged. Only the weights of a layer count: values, output projections and feedforward networks are left out.
 
     Args:
-        records: one for each layer of one stack (``seen.records(tokens)``), of text or of patches. Of the lower layers
-            alone, the result is that of their highest.
+        records: one for each layer of one stack (``seen.records(tokens)``), of text or of patches; those of the lower
+            layers alone give the rollout to the highest of them.
         residual: :math:`r`, from 0 to 1.
         fuse: how the heads of a layer become one: ``mean``, ``max`` or ``min``.
-        queries: positions at the top whose rows are wanted; None: all. Memory is their number × positions, and a block
-            of a layer's rows, where the records have a source of tiles.
+        queries: the positions at the top whose rows are computed; None: all. Memory is their number × positions, and a
+            block of a layer's rows, where the records have a source of tiles.
 
     Returns:
         A record with one head, whose keys are positions of the input. Rows sum to 1, or to less where weights do (a
@@ -144,7 +143,7 @@ def rollout(
 def _times(
     product: NDArray[np.float64], reached: NDArray[np.bool_], graph: LayerGraph, layer: int
 ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """One more layer: the product, and which inputs a position can reach."""
+    """The product with one more layer, and the inputs that a position can reach."""
     record = graph.records[layer]
     below, visible = np.zeros_like(product), reached.copy() if graph.residual else np.zeros_like(reached)
     shown: Any = record.visible
@@ -166,7 +165,7 @@ def flow(
     fuse: Fusion = "mean",
     queries: Sequence[int] | None = None,
 ) -> AttentionRecord:
-    """How much can flow from each position at the top to each input, if weights are the capacities of the edges.
+    """The maximum flow from each position at the top to each input, with weights as the capacities of the edges.
 
     Abnar & Zuidema 2020, "Quantifying Attention Flow in Transformers", section 3: the graph's nodes are positions at
     each layer, its edges have the capacities :math:`A_l = r I + (1 - r) W_l`, and the flow is the maximum flow between
@@ -177,7 +176,7 @@ def flow(
         records: one for each layer of one stack, of text or of patches.
         residual: :math:`r`, from 0 to 1.
         fuse: how the heads of a layer become one: ``mean``, ``max`` or ``min``.
-        queries: positions at the top whose flows are wanted; None: all. Each pair of a query and an input is one
+        queries: the positions at the top whose flows are computed; None: all. Each pair of a query and an input is one
             maximum flow over layers × positions² edges, so choose few queries where there are many positions.
 
     Returns:
@@ -205,11 +204,7 @@ def flow(
 
 
 class Network:
-    """A directed graph whose edges have capacities.
-
-    Args:
-        nodes: how many there are, numbered from 0.
-    """
+    """A directed graph of so many nodes, numbered from 0, whose edges have capacities."""
 
     def __init__(self, nodes: int):
         self.edges: list[list[int]] = [[] for _ in range(nodes)]
@@ -218,17 +213,16 @@ class Network:
         self._left: list[float] = []
 
     def add(self, start: int, end: int, capacity: float) -> None:
-        """Add an edge; edge ``e`` and its reverse ``e ^ 1`` share what is left of the capacity."""
+        """Add an edge; edge ``e`` and its reverse ``e ^ 1`` share the residual capacity."""
         for node, target, amount in ((start, end, capacity), (end, start, 0.0)):
             self.edges[node].append(len(self._target))
             self._target.append(target)
             self._capacity.append(amount)
 
     def maximum_flow(self, source: int, sink: int) -> float:
-        """The most that can flow from one node to another.
+        """The largest flow from one node to another.
 
-        Numerics: an augmenting path empties its narrowest edge exactly, so the search ends; the flow is a sum of at
-        most as many numbers as there were paths.
+        An augmenting path empties its narrowest edge exactly, so the search ends; the flow is the sum over the paths.
         """
         self._left = self._capacity.copy()
         total = 0.0
@@ -281,17 +275,13 @@ class Network:
 
 
 def _chosen_queries(queries: Sequence[int] | None, axis: Axis) -> tuple[list[int], Axis]:
-    """The positions that were asked for, all if None; and the axis of them.
-
-    Raises:
-        KindError, ArgumentError: no integers, or no positions of the axis.
-    """
+    """The chosen positions, all if None, and their axis."""
     length = len(axis)
     if queries is None:
         return list(range(length)), axis
     if isinstance(queries, (str, bytes)) or not isinstance(queries, (Sequence, np.ndarray)):
         raise KindError(f"queries must be a sequence of positions; it is {kind_of(queries)}")
-    chosen = [whole_number(f"queries[{place}]", query, -length, length - 1) for place, query in enumerate(queries)]
+    chosen = [whole_number(f"queries[{index}]", query, -length, length - 1) for index, query in enumerate(queries)]
     chosen = [query % length for query in chosen]
     if isinstance(axis, TokenAxis):
         special = tuple(axis.special[query] for query in chosen) if axis.special else ()

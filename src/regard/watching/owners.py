@@ -187,7 +187,7 @@ class _Parameters(NamedTuple):
 
 
 _KNOWN_PARAMETERS: dict[int, _Parameters] = {}
-"""By the ``id`` of the code, which the value keeps alive: hashing a code takes longer than all other work on a frame."""
+"""By the ``id`` of the code, which the value keeps alive. Hashing a code would take longer than all other work."""
 
 
 def _parameters(code: CodeType) -> _Parameters:

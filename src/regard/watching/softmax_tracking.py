@@ -45,7 +45,9 @@ class _Call:
 
     def __init__(self, function: Function, name: str, args: Any, kwargs: dict[str, Any]):
         self.function, self.name, self.args, self.kwargs = function, name, args, kwargs
-        self.source, self.others = (kwargs["input"], args) if "input" in kwargs else ((*args, None)[0], args[1:])
+        is_named = "input" in kwargs
+        self.source: Any = kwargs["input"] if is_named else args[0] if args else None
+        self.others = args if is_named else args[1:]
         self.known = STATE.tracked.get(self.source)
 
     def run(self) -> Any:

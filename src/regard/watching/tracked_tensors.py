@@ -185,7 +185,7 @@ class Total(Tracked):
 
 
 class TopScores(Tracked):
-    """Scores that were chosen by their size, so that their positions say nothing of keys: those of a router's experts."""
+    """Scores that were chosen by their size, as those of a router's experts: their positions say nothing of keys."""
 
 
 @dataclass(eq=False)
