@@ -32,11 +32,11 @@ def explain(
     dropout: float = 0.0,
     backend: BackendName = "auto",
 ) -> Explanation:
-    """Attend, and keep every intermediate by name: to print, to draw, to export, to differentiate.
+    """Attend and keep every intermediate result by name: to print, to draw, to export, to differentiate.
 
     Args:
         query, key, value, score, normalizer, mask, bias, dropout: as for `attend`.
-        backend: ``auto`` or ``reference``; no other one has all intermediates.
+        backend: ``auto`` or ``reference``; no other backend has all intermediate results.
 
     Returns:
         `Explanation`. Memory is quadratic.
@@ -52,7 +52,7 @@ def explain(
 
 
 def explain_problem(problem: Problem) -> Explanation:
-    """`explain` for a problem that is validated, as those of `regard.attention.recording`."""
+    """`explain` for a validated problem, such as those of `regard.attention.recording`."""
     with full_precision(problem.query):
         inputs = steps.whole(problem)
         taken = steps.weigh(problem, inputs)

@@ -128,11 +128,8 @@ def _join(pieces: _Sequence, reorderings: Sequence[Reordering], beam_indices: Te
         rows = _rows_back(pieces, reorderings)
     first, last = pieces[0], pieces[-1]
     start = first.first_query
-    queries, keys, batch = (
-        last.end - start,
-        max(_reach(piece.call) + piece.first_key for piece in pieces),
-        len(rows[-1]),
-    )
+    queries, batch = last.end - start, len(rows[-1])
+    keys = max(_reach(piece.call) + piece.first_key for piece in pieces)
 
     def parts_of(name: str) -> list[Tensor] | None:
         parts = [getattr(piece.call, name) for piece in pieces]
