@@ -57,7 +57,7 @@ class PageServer:
         listening: the result of `listen`; it is closed at the end.
 
     Attributes:
-        address: of the page, with the token that grants access.
+        address: of the page, with the token that every request needs.
 
     Raises:
         MissingPartError: a package of the server is not installed.

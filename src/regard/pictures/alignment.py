@@ -12,7 +12,7 @@ from regard.errors import ArgumentError, ShapeError
 from regard.pictures.fonts import Lettering, visible_token, wrapped
 from regard.pictures.heatmap import draw_cells, draw_lines, write_labels, write_numbers
 from regard.pictures.numbers import Matrix, as_array
-from regard.pictures.sheet import new_sheet, place, text_extent
+from regard.pictures.sheet import new_sheet, set_position, text_extent
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -162,11 +162,11 @@ def alignment(
     figure.set_size_inches(sheet_width, sheet_height)
     top = sheet_height - above
     left = MARGIN + label_width
-    place(axes, left, top - height, width, height)
+    set_position(axes, left, top - height, width, height)
     title_text.set_position((MARGIN / sheet_width, 1 - MARGIN / sheet_height))
     if bar is not None:
         bar_axes = figure.add_axes((0.0, 0.0, 0.1, 0.1), label="weight")
-        place(bar_axes, left + width + GAP, top - bar_height, BAR_WIDTH, bar_height)
+        set_position(bar_axes, left + width + GAP, top - bar_height, BAR_WIDTH, bar_height)
         scale = figure.colorbar(bar, cax=bar_axes)
         scale.ax.tick_params(labelsize=7.5, length=2)
         scale.outline.set_linewidth(0.6)  # pyright: ignore[reportCallIssue]

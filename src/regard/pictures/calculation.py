@@ -12,7 +12,7 @@ from regard.errors import ArgumentError, ShapeError, UnknownNameError
 from regard.pictures.fonts import Lettering, visible, visible_token, wrapped
 from regard.pictures.heatmap import draw_cells, draw_lines, write_numbers
 from regard.pictures.numbers import Matrix, as_array, number_texts
-from regard.pictures.sheet import new_sheet, place, text_extent
+from regard.pictures.sheet import new_sheet, set_position, text_extent
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -207,23 +207,23 @@ def _draw(block: _Block, axes: Axes, lettering: Lettering) -> AxesImage | None:
     row_ticks, column_ticks = range(0, len(block.rows), row_step), range(0, len(block.columns), column_step)
     axes.set_yticks(row_ticks, [lettering.drawable(block.rows[row]) for row in row_ticks])
     axes.set_xticks(column_ticks, [lettering.drawable(block.columns[column]) for column in column_ticks])
-    beside, above = axes.get_yticklabels(), axes.get_xticklabels()
-    for label in (*beside, *above):
+    at_left, on_top = axes.get_yticklabels(), axes.get_xticklabels()
+    for label in (*at_left, *on_top):
         lettering.letter(label)
-    widest = max((text_extent(label)[0] + 0.1 for label in above), default=0.0)
+    widest = max((text_extent(label)[0] + 0.1 for label in on_top), default=0.0)
     if widest > cell_width:
         if numbered and widest <= WIDEST_FOR_LABELS:
             cell_width = widest
         else:
-            for label in above:
+            for label in on_top:
                 label.set_rotation(90)
     if numbered:
         draw_lines(axes, rows, columns, color="#ffffff" if block.panel.kind == "heatmap" else "#a0a0a0", width=0.8)
         write_numbers(axes, image, texts, 8.5)
     block.cells = columns * cell_width, rows * cell_height
     block.labels = (
-        max((text_extent(label)[0] + 0.08 for label in beside), default=0.0),
-        max((text_extent(label)[1] + 0.08 for label in above), default=0.0),
+        max((text_extent(label)[0] + 0.08 for label in at_left), default=0.0),
+        max((text_extent(label)[1] + 0.08 for label in on_top), default=0.0),
     )
     explained = numbered or block.panel.kind == "table" or not np.isfinite(block.matrix).any()
     return None if explained else image
@@ -278,9 +278,9 @@ def _put(line: list[_Block], left: float, top: float, sheet_width: float, sheet_
         note.set_position((left / sheet_width, (top - TITLE_HEIGHT) / sheet_height))
         width, height = block.cells
         if block.axes is not None and block.matrix.size:
-            place(block.axes, left + block.labels[0], top - head - labels - height, width, height)
+            set_position(block.axes, left + block.labels[0], top - head - labels - height, width, height)
         if block.scale is not None:
             side = left + block.labels[0] + width + SCALE_GAP
             length = min(block.body_height, LARGEST_SCALE)
-            place(block.scale, side, top - head - labels - length, SCALE_WIDTH, length)
+            set_position(block.scale, side, top - head - labels - length, SCALE_WIDTH, length)
         left += block.width + GAP

@@ -12,7 +12,7 @@ from regard.errors import ShapeError
 from regard.pictures.fonts import Lettering, visible_token
 from regard.pictures.heatmap import draw_cells, draw_lines, write_labels, write_numbers
 from regard.pictures.numbers import as_array
-from regard.pictures.sheet import new_sheet, place, text_extent
+from regard.pictures.sheet import new_sheet, set_position, text_extent
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -68,7 +68,7 @@ def confusion_matrix(counts: Any, labels: Sequence[str], *, title: str | None = 
     above_height = MARGIN + (heading_height + 0.12 if title else 0.0) + axis_name + top_labels
     width, height = max(left + side, MARGIN + heading_width, 1.4) + MARGIN, above_height + side + MARGIN
     figure.set_size_inches(width, height)
-    place(axes, left, height - above_height - side, side, side)
+    set_position(axes, left, height - above_height - side, side, side)
     heading.set_position((MARGIN / width, 1 - MARGIN / height))
     bottom = height - above_height
     figure.text((left + side / 2) / width, (bottom + top_labels + 0.02) / height, "found", ha="center", fontsize=9)

@@ -12,7 +12,7 @@ from regard.errors import ArgumentError, KindError, ShapeError
 from regard.pictures.fonts import Lettering, visible
 from regard.pictures.heatmap import color_map
 from regard.pictures.numbers import as_array
-from regard.pictures.sheet import new_sheet, place, text_extent
+from regard.pictures.sheet import new_sheet, set_position, text_extent
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -109,7 +109,7 @@ def segments(
     figure.set_size_inches(full_width, full_height)
     heading.set_position((MARGIN / full_width, 1 - MARGIN / full_height))
     for number, panel in enumerate(axes):
-        place(panel, MARGIN + number * (across + GAP), full_height - above - down, across, down)
+        set_position(panel, MARGIN + number * (across + GAP), full_height - above - down, across, down)
     _draw_legend(figure, rows, sorted(shown), full_height - above - down - 0.1)
     return figure
 

@@ -70,7 +70,7 @@ def fit_width(text: Text, width: float) -> None:
         text.set_fontsize(float(text.get_fontsize()) * width / full)
 
 
-def place(axes: Axes, left: float, bottom: float, width: float, height: float) -> None:
+def set_position(axes: Axes, left: float, bottom: float, width: float, height: float) -> None:
     """Position axes on the sheet, in inches from its lower left corner."""
     figure = axes.get_figure(root=True)
     assert figure is not None, "the axes must be part of a figure"

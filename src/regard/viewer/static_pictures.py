@@ -62,10 +62,12 @@ def figure(document: Document, view: str, layer: int = 0, head: int | None = Non
 
 def _fitting(document: Document, view: str, layer: int) -> AttentionRecord:
     """The chosen record, or the first one that the view can show."""
-    wanted = {"image": GridAxis, "sound": FrameAxis, "text": TokenAxis}.get(view)
+    kind = {"image": GridAxis, "sound": FrameAxis, "text": TokenAxis}.get(view)
 
     def fits(record: AttentionRecord) -> bool:
-        return (view == "long" or record.weights is not None) and (wanted is None or isinstance(record.keys, wanted))
+        return (view == "long" or record.weights is not None) and (
+            kind is None or isinstance(record.keys, kind)
+        )
 
     chosen = document.records[layer]
     record = chosen if fits(chosen) else next((one for one in document.records if fits(one)), None)

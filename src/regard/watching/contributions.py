@@ -110,8 +110,8 @@ def logit_contributions(
         try:
             added = added * scale.detach().cpu()[(None,) * (3 - scale.dim())][:, None]
         except RuntimeError as error:
-            wanted = [call.batch, call.queries, weight.shape[2]]
-            raise ShapeError(f"scale must broadcast to [batch, queries, features] = {wanted}") from error
+            shape = [call.batch, call.queries, weight.shape[2]]
+            raise ShapeError(f"scale must broadcast to [batch, queries, features] = {shape}") from error
     return added @ rows.t()
 
 

@@ -30,7 +30,7 @@ class Coverage:
         self._layers: set[int] = set()
         self._unreadable: dict[str, str] = {}
 
-    def met(self, name: str, layer: int) -> None:
+    def seen(self, name: str, layer: int) -> None:
         """Note that a module of a layer made an attention call."""
         self._seen.add(name)
         self._layers.add(layer)

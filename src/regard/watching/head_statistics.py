@@ -159,9 +159,9 @@ class Reader:
             chosen = special[:, self._special][:, None, :, None]
             received = (received - (call.rows.double() * chosen).sum(-2)).clamp(min=0)
         total = received.sum(-1)
-        given = (~special).any(-1)[:, None] & (total > 0)
-        share = received.amax(-1) / torch.where(given, total, 1.0)
-        return (share * given).sum(0), given.sum(0)
+        has_weight = (~special).any(-1)[:, None] & (total > 0)
+        share = received.amax(-1) / torch.where(has_weight, total, 1.0)
+        return (share * has_weight).sum(0), has_weight.sum(0)
 
     def _check(self, call: AttentionCall, peak: Tensor) -> None:
         wrong = ~peak.isfinite().flatten(1).all(-1)

@@ -137,7 +137,7 @@ class Watch(Observer):
             return self._coverage.cannot_read(owner.name, "its tensors are on the meta device and have no elements")
         name = ".".join(part for part in (owner.name, found.child) if part)
         layer = self._places.layer(name, self.names.layer(name), _is_square(found.grid))
-        self._coverage.met(name, layer)
+        self._coverage.seen(name, layer)
         if self._layers is None or layer in self._layers:
             with torch.no_grad():
                 self._take_first(owner, found, name, layer, alike)
@@ -160,7 +160,7 @@ class Watch(Observer):
     def _take_again(self, met: _MetCall, owner: Owner, alike: SameCall) -> None:
         """Take a call that differs from one that was taken before in its module and its numbers alone."""
         layer = self._places.layer(owner.name, met.call.layer, met.is_square)
-        self._coverage.met(owner.name, layer)
+        self._coverage.seen(owner.name, layer)
         if self._layers is None or layer in self._layers:
             call = met.call.another(layer=layer, forward=self._places.forward, number=len(self.calls))
             self._reader.take_again(call, met.known, alike)
