@@ -55,22 +55,6 @@ def test_imports_only_go_down(file):
             assert floors[other] < floors[own], f"{own} imports {module}: rooms only import what is below them"
 
 
-@pytest.mark.parametrize(
-    "room", ["biases", "explanations", "normalizers", "pictures", "positions", "scores", "watching"]
-)
-def test_files_of_a_room_import_in_one_direction(room):
-    """No cycle between the files of a room, lazy imports included."""
-    folder = SOURCE / room
-    imported = {}
-    for file in folder.glob("[!_]*.py"):
-        modules = (module.split(".") for module in imports(file))
-        imported[file.stem] = {parts[2] for parts in modules if parts[1:2] == [room] and len(parts) > 2}
-    while imported:
-        lowest = {name for name, below in imported.items() if not below & imported.keys()}
-        assert lowest, f"a cycle in {room}: {sorted(imported)}"
-        imported = {name: below for name, below in imported.items() if name not in lowest}
-
-
 def test_training_knows_no_task():
     """The loop imports neither a kind of data nor a model, and names no metric or file of a task."""
     for file in (SOURCE / "training").glob("*.py"):

@@ -19,7 +19,7 @@ from regard.errors import ArgumentError
 from regard.shapes import Grid
 from regard.watching import register_transformers
 from regard.watching.hugging_face import Implementation
-from regard.watching.structured_mask import StructuredMask
+from regard.watching.hugging_face_masks import StructuredMask
 
 mask = Implementation().mask
 
@@ -214,7 +214,7 @@ def test_every_table_of_attention_classes_has_an_entry_that_says_so():
                 kind for kind in kinds if issubclass(kind, PreTrainedModel) and kind.__module__ == module.__name__
             )
             assert model.get_correct_attn_implementation(object.__new__(model), name, True) == name
-            with pytest.raises(ArgumentError, match="Some has attention classes of its own"):
+            with pytest.raises(ArgumentError, match="Some has its own attention classes"):
                 vars(module)[table][name](type("SomeConfig", (), {})())
             tables += 1
     assert tables >= 8

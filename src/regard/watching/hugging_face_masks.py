@@ -1,8 +1,9 @@
-"""The mask functions of Hugging Face transformers as masks of regard, which know their structure.
+"""The masks of Hugging Face transformers: functions of indices become masks of regard, and these pass as tensors.
 
 A model of transformers describes its mask as a function of four indices, made of a few known parts: causal, sliding
-window, chunks, packed sequences, padding. The parts are recognized by their names and read from their closures; any
-other function becomes `masks.where`, which is asked tile by tile.
+window, chunks, packed sequences, padding. `as_mask` recognizes the parts by their names and reads them from their
+closures; any other function becomes `masks.where`, which is evaluated tile by tile. Models expect the mask to be a
+tensor, and some cut it: `StructuredMask` is a tensor that knows its mask.
 """
 
 from collections.abc import Callable
@@ -13,9 +14,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_map_only
 
 from regard import masks
 from regard.masks import Mask
+from regard.shapes import Grid
 
 MaskFunction = Callable[..., Tensor]
 """``(batch, head, query position, key position) -> bool``."""
@@ -23,7 +26,7 @@ MaskFunction = Callable[..., Tensor]
 
 @dataclass(frozen=True)
 class Positions:
-    """Where the queries and keys of a mask stand.
+    """The positions of a mask's queries and keys.
 
     Attributes:
         queries, keys: how many there are.
@@ -57,11 +60,11 @@ def as_mask(function: MaskFunction, at: Positions) -> Mask | None:
 
 
 def padding_mask(padding: Tensor, at: Positions) -> Mask | None:
-    """Keys that are no padding.
+    """The mask that shows the keys that are not padding.
 
     Args:
-        padding: ``bool [batch, positions]``, True where a token is; positions past its end are padding.
-        at: where queries and keys stand.
+        padding: ``bool [batch, positions]``, True for tokens; positions past its end are padding.
+        at: the positions of queries and keys.
     """
     missing = at.first_key + at.keys - padding.shape[-1]
     if missing > 0:
@@ -84,7 +87,7 @@ def _name(function: MaskFunction) -> str:
 
 
 def _closure(function: Any) -> dict[str, Any]:
-    """What the function refers to, by name."""
+    """The variables that a function closes over, by name."""
     cells = function.__closure__ or ()
     return {name: cell.cell_contents for name, cell in zip(function.__code__.co_freevars, cells, strict=True)}
 
@@ -101,8 +104,8 @@ def _pair_by_pair(function: MaskFunction, batch: Tensor, head: Tensor, query: Te
     from torch._dynamo._trace_wrapped_higher_order_op import TransformGetItemToIndex
 
     for axis in (3, 2, 1, 0):
-        function = torch.vmap(function, in_dims=tuple(0 if place == axis else None for place in range(4)))
-    # Indexing a tensor by a mapped number would read the number, which vmap cannot.
+        function = torch.vmap(function, in_dims=tuple(0 if index == axis else None for index in range(4)))
+    # Indexing a tensor by a mapped index would read the index's value, which vmap cannot.
     with TransformGetItemToIndex():
         return function(batch.flatten(), head.flatten(), query.flatten(), key.flatten())
 
@@ -128,7 +131,7 @@ def _chunks(parts: dict[str, Any], at: Positions) -> Mask | None:
     size, left_padding = parts["chunk_size"], parts["left_padding"]
     position = torch.arange(max(at.first_query + at.queries, at.first_key + at.keys), device=left_padding.device)
     chunk = (position - left_padding[:, None]).div(size, rounding_mode="floor")
-    # Chunks of padding have negative numbers, which mean "seen by none" to `documents`.
+    # Chunks of padding have negative ids, which `documents` hides from all queries.
     chunk = chunk - chunk.amin()
     return masks.documents(at.of_queries(chunk), at.of_keys(chunk))
 
@@ -163,8 +166,8 @@ def _intersection(parts: dict[str, Any], at: Positions) -> Mask | None:
 
 
 def _union(parts: dict[str, Any], at: Positions) -> Mask | None:
-    found = [as_mask(function, at) for function in parts["mask_functions"]]
-    return None if any(mask is None for mask in found) else reduce(or_, (mask for mask in found if mask is not None))
+    union = [as_mask(function, at) for function in parts["mask_functions"]]
+    return None if None in union else reduce(or_, (mask for mask in union if mask is not None))
 
 
 def _counts_within(packed: dict[str, Any], remapped: dict[str, Any], at: Positions) -> bool:
@@ -201,4 +204,69 @@ _PARTS: dict[str, Callable[[dict[str, Any], Positions], Any]] = {
     "and_masks.<locals>.and_mask": _intersection,
     "or_masks.<locals>.or_mask": _union,
 }
-"""Name of a function in ``transformers.masking_utils``: the mask that it describes."""
+"""By the name of a function in ``transformers.masking_utils``: what builds the mask that it describes."""
+
+
+_UNCHANGED = frozenset({torch.ops.aten.detach.default, torch.ops.aten.alias.default})
+
+
+class StructuredMask(Tensor):
+    """A bool tensor ``[batch, 1, queries, keys]`` without storage that represents a `Mask`.
+
+    A slice is again a structured mask; any other operation is computed on the
+    dense tensor (`dense`), so every model that works with a bool tensor works with this one.
+
+    Args:
+        mask: the mask; None: every query sees every key.
+        grid: the tile of the problem that the tensor covers, with one head.
+    """
+
+    mask: Mask | None
+    grid: Grid
+
+    @staticmethod
+    def __new__(cls, mask: Mask | None, grid: Grid) -> "StructuredMask":
+        made = torch.Tensor._make_wrapper_subclass(cls, grid.shape, dtype=torch.bool, device=grid.device)  # type: ignore[attr-defined]
+        made.mask, made.grid = mask, grid
+        return made
+
+    def __init__(self, mask: Mask | None, grid: Grid):
+        super().__init__()
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether this is the mask of the whole problem, and not a slice of it."""
+        grid = self.grid
+        return grid.shape == (grid.batch, grid.heads, grid.queries, grid.keys)
+
+    def dense(self) -> Tensor:
+        """The plain tensor, ``bool [batch, 1, queries, keys]``; quadratic memory."""
+        if self.mask is None:
+            return torch.ones(self.grid.shape, dtype=torch.bool, device=self.grid.device)
+        return self.mask.dense(self.grid).contiguous()
+
+    def __repr__(self, *, tensor_contents: object = None) -> str:
+        return f"StructuredMask({self.mask!r}, {list(self.shape)})"
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func in _UNCHANGED:
+            return args[0]
+        if func is torch.ops.aten.slice.Tensor and (part := _slice(*args)) is not None:
+            return part
+        args, kwargs = tree_map_only(StructuredMask, StructuredMask.dense, (args, kwargs or {}))
+        return func(*args, **kwargs)
+
+
+def _slice(
+    whole: StructuredMask, axis: int = 0, start: int | None = None, end: int | None = None, step: int = 1
+) -> StructuredMask | None:
+    """A part of a mask; None for slices that are no tile."""
+    grid, axis = whole.grid, axis % 4
+    spans = {0: grid.batch_span, 2: grid.query_span, 3: grid.key_span}
+    if step != 1:
+        return None
+    if axis == 1:
+        return whole if range(1)[start:end] == range(1) else None
+    name = {0: "batch", 2: "queries", 3: "keys"}[axis]
+    return StructuredMask(whole.mask, grid.tile(**{name: spans[axis][start:end]}))

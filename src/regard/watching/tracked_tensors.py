@@ -1,8 +1,8 @@
-"""Tensors whose numbers come from a softmax, from the softmax to the sum that they weigh.
+"""Tensors that come from a softmax, tracked from the softmax to the sum that they weigh.
 
 A model may reshape the weights in between, drop some of them, or multiply them by a mask. For each tensor that it makes
 of them this keeps what the model does not: the scores, the weights before dropout, and which axes hold the keys. Two
-tensors tell the latter, the number of each weight's key and of its row: they go through the same functions as the
+tensors tell the latter, the index of each weight's key and that of its row: they go through the same functions as the
 weights. They are expanded from keys and rows, so their memory is that of keys and rows as long as functions make views.
 """
 
@@ -10,49 +10,48 @@ import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import prod
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import NamedTuple, Self
 
 import torch
 from torch import Tensor
 from torch.utils.weak import TensorWeakRef
 
-if TYPE_CHECKING:
-    from regard.watching.owners import Owner
+from regard.watching.owners import Owner
 
 Move = Callable[[Tensor], Tensor]
-"""A function that puts the numbers of a tensor elsewhere, and changes none: ``view``, ``transpose``, an index."""
+"""A function that puts the elements of a tensor elsewhere, and changes none: ``view``, ``transpose``, an index."""
 
 
 class Part(NamedTuple):
-    """An axis, or a part of one that two axes of a softmax were merged to.
+    """An axis, or a part of one that two axes of a softmax were merged into.
 
     Attributes:
         size: how long it is.
-        place: which axis it was among those of the softmax's rows, from 0; -1: unknown.
+        position: which axis it was among those of the softmax's rows, from 0; -1: unknown.
     """
 
     size: int
-    place: int = -1
+    position: int = -1
 
 
 @dataclass(eq=False)
 class Softmax:
-    """One softmax, which all tensors share that come from it.
+    """One softmax, which all tensors that come from it share.
 
     Attributes:
         shape: of its result.
         axes: of its result, from 0: the weights sum to 1 over them.
-        owners: by the identity of an observer, the attention module that made the weights; none: no module on the
-            stack is named as attention.
+        makers: by the identity of an observer, the module that made the weights, if one on the stack is named as
+            attention.
     """
 
     shape: tuple[int, ...]
     axes: tuple[int, ...]
-    owners: "dict[int, Owner]"
+    makers: dict[int, Owner]
 
     @property
     def keys(self) -> int:
-        """How many numbers sum to 1."""
+        """How many weights sum to 1."""
         return prod(self.shape[axis] for axis in self.axes)
 
     @property
@@ -61,24 +60,32 @@ class Softmax:
         return tuple(size for axis, size in enumerate(self.shape) if axis not in self.axes)
 
 
+class Tracked:
+    """What a tracked tensor is."""
+
+    def moved(self, move: Move) -> Self:
+        """The same in other axes."""
+        return self
+
+
 @dataclass(eq=False)
-class Weights:
+class Weights(Tracked):
     """Weights, or their logarithms.
 
     Attributes:
         softmax: what made them.
-        scores: what it was made of, in the axes of the weights; None: unknown.
-        numbers: the weights before dropout, and before they were rounded to another dtype; None: the tensor itself.
+        scores: the input of the softmax, in the axes of the weights; None: unknown.
+        undropped: the weights before dropout, and before they were rounded to another dtype; None: the tensor itself.
         exact: whether they are the softmax of the scores: nothing but dropout changed them.
         logarithms: whether the tensor holds their logarithms.
         dropout: the rate with which they were dropped.
-        key: the number of each weight's key, on the CPU; None: the axes are those of the softmax.
-        row: the number of its row among all other axes of the softmax; None as for ``key``.
+        key: the index of each weight's key, on the CPU; None: the axes are those of the softmax.
+        row: the index of its row among all other axes of the softmax; None as for ``key``.
     """
 
     softmax: Softmax
     scores: Tensor | None
-    numbers: Tensor | None = None
+    undropped: Tensor | None = None
     exact: bool = True
     logarithms: bool = False
     dropout: float = 0.0
@@ -86,22 +93,21 @@ class Weights:
     row: Tensor | None = None
 
     def moved(self, move: Move) -> Self:
-        """The same weights in other axes."""
-        key, row = self._places()
-        scores, numbers = (None if each is None else move(each) for each in (self.scores, self.numbers))
-        return replace(self, scores=scores, numbers=numbers, key=move(key), row=move(row))
+        key, row = self._indices()
+        scores, undropped = (None if each is None else move(each) for each in (self.scores, self.undropped))
+        return replace(self, scores=scores, undropped=undropped, key=move(key), row=move(row))
 
-    def changed(self, shape: torch.Size, numbers: Tensor | None = None) -> Self:
-        """Weights of this shape that a model computed of these, number by number.
+    def changed(self, shape: torch.Size, undropped: Tensor | None = None) -> Self:
+        """Weights that a model computed from these element by element.
 
         Args:
-            shape: to which the former shape broadcasts.
-            numbers: the new weights before dropout; None: the new tensor itself.
+            shape: theirs, to which the former shape broadcasts.
+            undropped: the new weights before dropout; None: the new tensor itself.
         """
-        made = replace(self, numbers=numbers, exact=False)
+        made = replace(self, undropped=undropped, exact=False)
         if self.key is None and tuple(shape) == self.softmax.shape:
             return made
-        key, row = made._places()
+        key, row = made._indices()
         made.key, made.row = key.expand(shape), row.expand(shape)
         made.scores = None if self.scores is None else self.scores.expand(shape)
         return made
@@ -119,9 +125,9 @@ class Weights:
         return tuple(axis for axis in range(self.row.dim()) if _differs(self.row, axis))
 
     def parts_of(self, axes: Sequence[int]) -> list[tuple[Part, ...]]:
-        """Of which axes of the softmax the axes of rows are made: of one, or of two that were merged.
+        """The axes of the softmax that each axis of rows is made of: one, or two that were merged.
 
-        Axes of size 1 of the softmax that the tensor has no longer stand among them, where they were.
+        Axes of size 1 of the softmax that the tensor lost stand among them, where they were.
 
         Args:
             axes: the tensor's axes, but for those of keys.
@@ -131,17 +137,17 @@ class Weights:
             of_rows = self.axes_of_rows()
             return [(Part(self.softmax.shape[axis], of_rows.index(axis)),) for axis in axes]
         parts = [_parts(_line(self.row, axis), sizes) for axis in axes]
-        places = {part.place for each in parts for part in each}
-        lost = [place for place, size in enumerate(sizes) if size == 1 and place not in places]
-        for place in lost[: max(len(lost) - sum(each == (Part(1),) for each in parts), 0)]:
-            after = next((n for n, each in enumerate(parts) if each[0].place > place), None)
+        positions = {part.position for each in parts for part in each}
+        lost = [position for position, size in enumerate(sizes) if size == 1 and position not in positions]
+        for position in lost[: max(len(lost) - sum(each == (Part(1),) for each in parts), 0)]:
+            after = next((n for n, each in enumerate(parts) if each[0].position > position), None)
             if after is not None:
-                parts[after] = (Part(1, place), *parts[after])
+                parts[after] = (Part(1, position), *parts[after])
             elif parts:
-                parts[-1] = (*parts[-1], Part(1, place))
+                parts[-1] = (*parts[-1], Part(1, position))
         return parts
 
-    def _places(self) -> tuple[Tensor, Tensor]:
+    def _indices(self) -> tuple[Tensor, Tensor]:
         if self.key is not None and self.row is not None:
             return self.key, self.row
         shape, axes = self.softmax.shape, self.softmax.axes
@@ -153,11 +159,11 @@ class Weights:
 
 
 @dataclass(eq=False)
-class Exponentials:
+class Exponentials(Tracked):
     """Exponentials of scores, which are weights once they are divided by their sum.
 
     Attributes:
-        scores: what they are made of; None: unknown.
+        scores: their logarithms; None: unknown.
     """
 
     scores: Tensor | None
@@ -167,56 +173,36 @@ class Exponentials:
 
     def changed(self, shape: torch.Size) -> Self:
         """Exponentials of this shape that were multiplied by a mask, say."""
-        return replace(self, scores=None if self.scores is None else self.scores.expand(shape))
+        return self.moved(lambda scores: scores.expand(shape))
 
 
 @dataclass(eq=False)
-class Total:
-    """A sum of exponentials or of weights, by which a model divides them.
+class Total(Tracked):
+    """A sum of exponentials or of weights over some axes, by which a model divides them."""
 
-    Attributes:
-        added: what was added up.
-        axes: along which.
-    """
-
-    added: "Exponentials | Weights"
+    addends: Exponentials | Weights
     axes: tuple[int, ...]
 
-    def moved(self, move: Move) -> Self:
-        return self
+
+class TopScores(Tracked):
+    """Scores that were chosen by their size, as those of a router's experts: their positions say nothing of keys."""
 
 
 @dataclass(eq=False)
-class Chosen:
-    """Scores that were chosen by their size, so that their places tell nothing of keys: those of a router's experts."""
-
-    def moved(self, move: Move) -> Self:
-        return self
-
-
-@dataclass(eq=False)
-class LogSumExp:
-    """The log-sum-exp of scores, whose difference from the scores is the logarithm of weights.
-
-    Attributes:
-        scores: of which.
-        axes: along which.
-    """
+class LogSumExp(Tracked):
+    """The log-sum-exp of scores over some axes, whose difference from the scores is the logarithm of weights."""
 
     scores: TensorWeakRef
     axes: tuple[int, ...]
 
-    def moved(self, move: Move) -> Self:
-        return self
-
 
 @dataclass(eq=False)
 class Factor:
-    """Weights in a product with values, number by number, in its axes.
+    """Weights in an elementwise product with values.
 
     Attributes:
         weights: expanded to the shape of the product.
-        value: expanded to it; None: other numbers changed the product since.
+        value: expanded to it; None: the product was changed since.
     """
 
     weights: Weights
@@ -227,8 +213,8 @@ class Factor:
 
 
 @dataclass(eq=False)
-class WeightedValues:
-    """A product of weights and values, number by number, which weighs a sum once it is added up over the keys.
+class WeightedValues(Tracked):
+    """An elementwise product of weights and values, which weighs a sum once it is added up over the keys.
 
     Attributes:
         factors: each tensor of weights in it, with what it is multiplied by.
@@ -240,25 +226,21 @@ class WeightedValues:
         return replace(self, factors=tuple(factor.moved(move) for factor in self.factors))
 
 
-Result = Weights | Exponentials | Total | LogSumExp | Chosen | WeightedValues
-"""What a tensor may be."""
-
-
-class Results:
+class TrackedTensors:
     """What is known of the tensors that a model has. A tensor that is freed is forgotten."""
 
     def __init__(self) -> None:
-        self._known: dict[int, tuple[weakref.ref[Tensor], Result]] = {}
+        self._known: dict[int, tuple[weakref.ref[Tensor], Tracked]] = {}
 
     def __len__(self) -> int:
         return len(self._known)
 
-    def get(self, tensor: object) -> Result | None:
+    def get(self, tensor: object) -> Tracked | None:
         """What a tensor is; None: nothing is known."""
         known = self._known.get(id(tensor))
         return known[1] if known is not None and known[0]() is tensor else None
 
-    def put(self, tensor: Tensor, result: Result) -> None:
+    def put(self, tensor: Tensor, tracked: Tracked) -> None:
         """Note what a tensor is."""
         number, known = id(tensor), self._known
 
@@ -267,29 +249,29 @@ class Results:
             if entry is not None and entry[0] is reference:
                 del known[number]
 
-        known[number] = weakref.ref(tensor, freed), result
+        known[number] = weakref.ref(tensor, freed), tracked
 
     def forget(self, tensor: object) -> None:
-        """Know nothing of a tensor: it holds other numbers now."""
+        """Forget a tensor, whose elements were overwritten."""
         self._known.pop(id(tensor), None)
 
     def forget_softmax(self, softmax: Softmax) -> None:
-        """Know nothing of the tensors that come from a softmax: its weights were recorded."""
-        for number, (_, result) in list(self._known.items()):
-            if isinstance(result, Total):
-                result = result.added
-            each = [factor.weights for factor in result.factors] if isinstance(result, WeightedValues) else [result]
+        """Forget the tensors that come from a softmax, whose weights were recorded."""
+        for number, (_, tracked) in list(self._known.items()):
+            if isinstance(tracked, Total):
+                tracked = tracked.addends
+            each = [factor.weights for factor in tracked.factors] if isinstance(tracked, WeightedValues) else [tracked]
             if any(isinstance(weights, Weights) and weights.softmax is softmax for weights in each):
                 del self._known[number]
 
     def clear(self) -> None:
-        """Know nothing of any tensor."""
+        """Forget all tensors."""
         self._known.clear()
 
 
 def _line(tensor: Tensor, axis: int) -> Tensor:
-    """The numbers along an axis, at the first place of all others."""
-    return tensor[tuple(slice(None) if place == axis else 0 for place in range(tensor.dim()))]
+    """The elements along an axis, at index 0 of all others."""
+    return tensor[tuple(slice(None) if other == axis else 0 for other in range(tensor.dim()))]
 
 
 def _differs(tensor: Tensor, axis: int) -> bool:
@@ -299,16 +281,16 @@ def _differs(tensor: Tensor, axis: int) -> bool:
     return bool((line != line[0]).any())
 
 
-def _parts(line: Tensor, sizes: tuple[int, ...]) -> tuple[Part, ...]:
-    """The axes that were merged to one.
+def _parts(rows: Tensor, sizes: tuple[int, ...]) -> tuple[Part, ...]:
+    """The axes that were merged into one.
 
     Args:
-        line: the number of the row at each place of the merged axis.
+        rows: the index of the row at each position of the merged axis.
         sizes: of the axes of all rows.
     """
-    count = len(line)
-    coordinates = torch.unravel_index(line, sizes) if sizes else ()
-    varying = [place for place, each in enumerate(coordinates) if bool((each != each[0]).any())]
+    count = len(rows)
+    coordinates = torch.unravel_index(rows, sizes) if sizes else ()
+    varying = [axis for axis, each in enumerate(coordinates) if bool((each != each[0]).any())]
     if len(varying) == 2:
         for outer, inner in (varying, varying[::-1]):
             expected = torch.arange(count, device="cpu") // sizes[inner]
