@@ -4,17 +4,13 @@ A part of a model whose call cannot be seen may be run in pieces, by methods tha
 part must be called as a module.
 """
 
-import threading
 from collections.abc import Callable
 from typing import Any
 
 from torch import nn
 from torch.nn.modules import module as torch_modules
 
-from regard.fork_lock import ForkLock
-
 _CALL = nn.Module.__call__
-_LOCK = ForkLock()
 
 OWN_HOOKS: set[Callable[..., Any]] = set()
 """Forward pre-hooks on all modules that regard itself installs; a part that is run in pieces need not show itself to
@@ -31,54 +27,7 @@ def runs(module: nn.Module, forward: Callable[..., Any]) -> bool:
         module: the module.
         forward: the function of its class, as it was defined.
     """
-    own = vars(module)
-    return type(module).forward is forward and ("forward" not in own or isinstance(own["forward"], _StandIn))
-
-
-class _StandIn:
-    """Stands in the place of a module's ``forward`` during calls of `call_with`; each thread has a function of its own.
-
-    All other calls, those of hooks that call the module again among them, run the ``forward`` of the module's class.
-    """
-
-    def __init__(self, module: nn.Module) -> None:
-        self.module, self.calls, self.local = module, 0, threading.local()
-
-    def __call__(self, *arguments: Any, **named: Any) -> Any:
-        forward, self.local.forward = getattr(self.local, "forward", None), None
-        if forward is None:
-            return type(self.module).forward(self.module, *arguments, **named)
-        return forward(*arguments, **named)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _StandIn, (self.module,)  # a hook may copy the module; the copy has no call under way
-
-
-def call_with(module: nn.Module, forward: Callable[..., Any], *arguments: Any) -> Any:
-    """Call a module, with its hooks, while another function stands in the place of its ``forward``.
-
-    So hooks see a part that is computed in another way, and the numbers do not depend on whether there are any. Several
-    threads may call the module at once. The function runs once, at the first call that comes to the ``forward``: a
-    forward pre-hook that calls the module gets what it gives.
-
-    Args:
-        module: the module, whose class has the ``forward`` (see `runs`).
-        forward: gives what the module's own gives.
-        arguments: of the call.
-    """
-    own = vars(module)
-    with _LOCK:
-        stand_in = own.setdefault("forward", _StandIn(module))
-        stand_in.calls += 1
-    before, stand_in.local.forward = getattr(stand_in.local, "forward", None), forward
-    try:
-        return module(*arguments)
-    finally:
-        stand_in.local.forward = before
-        with _LOCK:
-            stand_in.calls -= 1
-            if not stand_in.calls and own.get("forward") is stand_in:
-                del own["forward"]
+    return type(module).forward is forward and "forward" not in vars(module)
 
 
 def is_observed(module: nn.Module, own_hook: Callable[..., Any] | None = None) -> bool:
