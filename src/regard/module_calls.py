@@ -1,7 +1,7 @@
 """Whether a call of a module can be seen or changed from outside: by hooks, compilers, wrappers and overridden methods.
 
-A part of a model whose call cannot be seen may be run in pieces, by methods that are not its ``forward``. Every other
-part must be called as a module.
+A module whose call nobody can see may be run in parts, by methods other than its ``forward``. Every other module is
+called.
 """
 
 from collections.abc import Callable
@@ -13,19 +13,19 @@ from torch.nn.modules import module as torch_modules
 _CALL = nn.Module.__call__
 
 OWN_HOOKS: set[Callable[..., Any]] = set()
-"""Forward pre-hooks on all modules that regard itself installs; a part that is run in pieces need not show itself to
-them, so that watching changes no bit of a gradient either."""
+"""Global forward pre-hooks that regard itself installs. A module that is run in parts is not called for them, so that
+watching changes no bit of a gradient."""
 
 
 def runs(module: nn.Module, forward: Callable[..., Any]) -> bool:
     """Whether a call of a module runs this ``forward``, with the hooks that it may have around it.
 
     It does not if the module is of another class, as a wrapper is, if its class overrides or replaces the method, or if
-    the object itself has another one. A class that adds nothing but parametrizations or sharding keeps it.
+    the object has a ``forward`` of its own. A class that adds nothing but parametrizations or sharding keeps it.
 
     Args:
         module: the module.
-        forward: the function of its class, as it was defined.
+        forward: the function that its class defines.
     """
     return type(module).forward is forward and "forward" not in vars(module)
 
@@ -55,7 +55,7 @@ def _has_foreign_global_hooks() -> bool:
 
 
 def has_hooks(module: nn.Module, own_hook: Callable[..., Any] | None = None) -> bool:
-    """As `is_observed`, without hooks on all modules; for a part that computes in another way when it is called."""
+    """Whether a module has hooks or a compiled form of its own; unlike `is_observed`, global hooks do not count."""
     return (
         any(hook is not own_hook for hook in module._forward_pre_hooks.values())
         or bool(module._forward_hooks)

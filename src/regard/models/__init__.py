@@ -2,8 +2,7 @@
 
 from regard.models.bahdanau_decoder import BahdanauDecoder
 from regard.models.checkpoint import load_model, load_weights, save_model, save_weights
-from regard.models.copying import CopyGate, copy_log_probabilities, copy_loss
-from regard.models.coverage import coverage_loss
+from regard.models.copying import CopyGate, copy_log_probabilities, copy_loss, coverage_loss
 from regard.models.encoders import Encoded, RecurrentEncoder
 from regard.models.hard_attention import HardChoice
 from regard.models.language_model import LanguageModel, LanguageModelConfig
