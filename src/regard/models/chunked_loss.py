@@ -174,14 +174,14 @@ class _ChunkedLoss(torch.autograd.Function):
             for start in range(0, max(1, len(features)), chunk):
                 part = slice(start, start + chunk)
                 inputs, labels = features[part].to(dtype), target[part]
-                found = _loss_of_logits(F.linear(inputs, matrix, offset), labels, smoothing)
-                total += found.total
-                losses.append(found.nll)
+                loss = _loss_of_logits(F.linear(inputs, matrix, offset), labels, smoothing)
+                total += loss.total
+                losses.append(loss.nll)
                 if not any(needs):
                     continue
                 # The gradient of the logits: p − (1 − ε) [target] − ε / V.
-                grad = found.log_probabilities.exp_().scatter_add_(
-                    1, labels[:, None], torch.full_like(found.nll, smoothing - 1)[:, None]
+                grad = loss.log_probabilities.exp_().scatter_add_(
+                    1, labels[:, None], torch.full_like(loss.nll, smoothing - 1)[:, None]
                 )
                 if smoothing:
                     grad -= smoothing / len(weight)

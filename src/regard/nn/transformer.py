@@ -4,13 +4,12 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar, cast
 
-import torch
 from torch import Tensor, nn
 
 from regard import masks
 from regard.errors import ArgumentError, KindError
 from regard.masks import Mask
-from regard.module_calls import call_with, is_observed, runs
+from regard.module_calls import is_observed, runs
 from regard.nn.called_layers import SelfArguments, SourceArguments, remembered_by, run_decoder_layer, run_encoder_layer
 from regard.nn.fx_leaf import fx_leaf
 from regard.nn.key_values import EncoderOutput, KeyValueCache, KeyValues
@@ -382,23 +381,12 @@ def _with_caches(
 
 
 def _normalized(norm: nn.Module | None, rows: Tensor, packing: Packing) -> Tensor:
-    """The rows through the normalization at the end of a stack, which gets padded rows where that can be seen."""
+    """The rows after the normalization at the end of a stack, which gets padded rows where its call can be seen."""
     if norm is None:
         return rows
-    own = runs(norm, NORM)
-    if own and not is_observed(norm):
+    if runs(norm, NORM) and not is_observed(norm):
         return norm(rows)
-    whole = packing.pad(rows)
-    if not own or torch.compiler.is_compiling():
-        return packing.pack(norm(whole))
-
-    def forward(padded: Tensor) -> Tensor:
-        if padded.shape != whole.shape:  # of a call by a hook
-            return NORM(cast(nn.LayerNorm, norm), padded)
-        return packing.pad(NORM(cast(nn.LayerNorm, norm), packing.pack(padded)))
-
-    # Normalized are the packed rows, so that gradients are the same, bit for bit.
-    return packing.pack(call_with(norm, forward, whole))
+    return packing.pack(norm(packing.pad(rows)))
 
 
 def _causal(input: Tensor) -> Mask | None:
