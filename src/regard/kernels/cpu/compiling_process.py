@@ -27,9 +27,6 @@ LONGEST = 600.0
 
 _PROGRAM = "regard.kernels.cpu.compiling"
 
-_FLAGS = ("CREATE_NO_WINDOW", "CREATE_NEW_PROCESS_GROUP", "BELOW_NORMAL_PRIORITY_CLASS")
-"""How a process is started on Windows; the last one for a lower priority."""
-
 
 class CompilingProcess:
     """What this process knows of a worker.

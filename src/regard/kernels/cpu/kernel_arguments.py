@@ -33,7 +33,7 @@ class Strides(NamedTuple):
     """What a kernel is told of a tensor besides its address.
 
     Attributes:
-        axes: names of the first axes, whose strides are told as ``<prefix>_<axis>``, in numbers.
+        axes: names of the first axes, whose strides follow as ``<prefix>_<axis>``, in numbers.
         prefix: of these names; None: the field's own name.
         repeats: whether an axis of length 1 stands for any length, so that its stride is 0.
     """
@@ -164,9 +164,9 @@ class Writer:
             elif axes:
                 for axis, step in zip(axes, tensor.stride(), strict=False):
                     numbers[axis] = step
-        for index, places in self._lists:
-            for place, item in zip(places, record[index], strict=False):
-                numbers[place] = item
+        for index, positions in self._lists:
+            for position, item in zip(positions, record[index], strict=False):
+                numbers[position] = item
         for index, own in self._plain:
             numbers[own] = record[index]
 
