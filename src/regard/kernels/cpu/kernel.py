@@ -76,22 +76,23 @@ class Kernel:
         return address
 
     def _load_stored(self) -> int | None:
+        """The address of the code that the cache has; None where it has none, which is said."""
         folder = cache.cache_folder()
-        if folder is None:
-            return None
-        path = self.source.path(folder)
-        try:
-            content = cache.load(path, target())
-            return None if content is None else MachineCode.from_content(content).link()
-        except (DamagedFileError, RuntimeError) as error:
-            LOG.warning("the cached kernel %s is damaged (%s): compiling it again ...", path, error)
-            return None
+        where = "for this process only: no cache folder can be written" if folder is None else f"kept in {folder}"
+        if folder is not None:
+            path = self.source.path(folder)
+            try:
+                content = cache.load(path, target())
+                if content is not None:
+                    return MachineCode.from_content(content).link()
+            except (DamagedFileError, RuntimeError) as error:
+                LOG.warning("the cached kernel %s is damaged (%s): compiling it again ...", path, error)
+                return None
+        LOG.warning("compiling the CPU kernel %r for this machine (%s) ...", self.name, where)
+        return None
 
     def _compile(self) -> int:
         """Have the kernel compiled by the worker, or compile it here if there is none; its address."""
-        folder = cache.cache_folder()
-        where = "for this process only: no cache folder can be written" if folder is None else f"kept in {folder}"
-        LOG.warning("compiling the CPU kernel %r for this machine (%s) ...", self.name, where)
         started = time.monotonic()
         failure = FOREGROUND.compile(self.source)
         address = None if failure is not None else self._load_stored()
