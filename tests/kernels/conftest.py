@@ -13,7 +13,8 @@ def forgotten():
     def forget():
         cache.cache_folder.cache_clear()
         kernel._say_once.cache_clear()
-        compiling_process.PROCESS.forget()
+        compiling_process.BACKGROUND.forget()
+        compiling_process.FOREGROUND.forget()
 
     forget()
     yield cache

@@ -18,7 +18,7 @@ from kernels.tiny import broken, call, tiny
 from regard.errors import BackendError
 from regard.kernels.availability import kernels_awaited
 from regard.kernels.cpu import cache, compiling_process, kernel
-from regard.kernels.cpu.compiling_process import PROCESS
+from regard.kernels.cpu.compiling_process import BACKGROUND
 
 pytestmark = pytest.mark.usefixtures("no_kernel_awaited")
 
@@ -33,7 +33,7 @@ def test_a_kernel_is_compiled_elsewhere_and_loaded_here(folder, said):
     assert "has to be compiled" in kernel.delay([one])
     assert not kernel.are_usable([one])
     assert kernel.delay([one]) == "'cpu' is being compiled"
-    PROCESS.wait()
+    BACKGROUND.wait()
     assert one.is_compiled
     assert not one.is_loaded
     assert kernel.are_usable([one])
@@ -97,20 +97,20 @@ def test_without_a_worker_auto_serves_otherwise_and_a_named_backend_compiles_in_
 
 
 def worker():
-    return PROCESS._process
+    return BACKGROUND._process
 
 
 def test_a_worker_that_is_killed_is_said_once_and_the_rest_is_compiled_by_another(folder, said):
     many = [tiny(step) for step in range(2, 30)]
     kernel.request(many)
     worker().send_signal(signal.SIGKILL if hasattr(signal, "SIGKILL") else signal.SIGTERM)
-    PROCESS.wait()
+    BACKGROUND.wait()
     failed = [one for one in many if not one.is_compiled]
     assert len(failed) == 1
     assert len([line for line in said() if "ended (exit code" in line]) == 1
     assert not kernel.are_usable(failed)
     assert "cannot be compiled" in kernel.delay(failed)
-    assert not PROCESS.is_compiling(failed[0].name)
+    assert not BACKGROUND.is_compiling(failed[0].name)
     assert [call(one) for one in many] == list(range(2, 30))
 
 
@@ -118,7 +118,7 @@ def test_a_kernel_that_does_not_compile_is_said_once_and_refused_where_it_is_nam
     one = broken()
     for _ in range(3):
         assert not kernel.are_usable([one])
-        PROCESS.wait()
+        BACKGROUND.wait()
     assert len([line for line in said() if "was not compiled" in line]) == 1
     assert "cannot be compiled in the background" in kernel.delay([one])
     with pytest.raises(BackendError, match="choose another backend"):
@@ -131,14 +131,14 @@ def test_a_worker_that_knows_other_sources_is_no_error(folder, said, monkeypatch
     one = tiny(2)
     kernel.request([one])
     monkeypatch.delenv("NUMBA_OPT")
-    PROCESS.wait()
+    BACKGROUND.wait()
     assert not one.is_compiled
     assert call(one) == 2
 
 
 def test_a_worker_that_nobody_asks_ends_and_another_one_is_started(folder, monkeypatch):
     kernel.request([tiny(2)])
-    PROCESS.wait()
+    BACKGROUND.wait()
     first = worker()
     first.send_signal(signal.SIGTERM)
     assert eventually(lambda: worker() is None)
@@ -146,7 +146,7 @@ def test_a_worker_that_nobody_asks_ends_and_another_one_is_started(folder, monke
     assert first.stdout.closed
     kernel.request([tiny(3)])
     assert worker() is not first
-    PROCESS.wait()
+    BACKGROUND.wait()
     assert tiny(3).is_compiled
 
 
@@ -163,9 +163,9 @@ import sys
 sys.path.insert(0, {os.path.dirname(os.path.dirname(__file__))!r})
 from kernels.tiny import tiny
 from regard.kernels.cpu import kernel
-from regard.kernels.cpu.compiling_process import PROCESS
+from regard.kernels.cpu.compiling_process import BACKGROUND
 kernel.request([tiny(step) for step in (2, 3, 5)])
-print(PROCESS._process.pid)
+print(BACKGROUND._process.pid)
 """
 
 
@@ -195,12 +195,12 @@ def test_a_forked_child_asks_a_worker_of_its_own(folder):
 
     kernel.request([tiny(step) for step in range(2, 9)])
     assert in_child(lambda: call(tiny(11)) == 11 or os._exit(3)) == 0
-    PROCESS.wait()
+    BACKGROUND.wait()
 
 
 def test_the_worker_has_a_low_priority(folder):
     kernel.request([tiny(2)])
-    PROCESS.wait()
+    BACKGROUND.wait()
     if hasattr(os, "getpriority"):
         assert os.getpriority(os.PRIO_PROCESS, worker().pid) >= min(os.getpriority(os.PRIO_PROCESS, 0) + 10, 19)
 
@@ -208,7 +208,7 @@ def test_the_worker_has_a_low_priority(folder):
 def test_paths_that_are_no_texts_are_passed_over(folder, monkeypatch, tmp_path):
     monkeypatch.setattr(sys, "path", [*sys.path, tmp_path, ""])
     kernel.request([tiny(2)])
-    PROCESS.wait()
+    BACKGROUND.wait()
     assert tiny(2).is_compiled
 
 
@@ -226,7 +226,7 @@ def test_it_imports_nothing_from_the_current_folder(folder, tmp_path, monkeypatc
     monkeypatch.chdir(tmp_path / "current")
     monkeypatch.setattr(sys, "path", [path for path in sys.path if path])
     kernel.request([tiny(2)])
-    PROCESS.wait()
+    BACKGROUND.wait()
     assert tiny(2).is_compiled
 
 

@@ -232,7 +232,7 @@ def test_numbers_of_one_call_do_not_reach_another():
 
 def test_a_kernel_that_is_not_compiled_is_not_waited_for(monkeypatch, no_kernel_awaited):
     monkeypatch.setattr(Kernel, "is_compiled", False)
-    monkeypatch.setattr("regard.kernels.cpu.compiling_process.PROCESS.request", lambda source: None)
+    monkeypatch.setattr("regard.kernels.cpu.compiling_process.BACKGROUND.request", lambda source: None)
     model = Model(tensors())
     with regard.watch(model, read=STATISTICS) as seen:
         model()

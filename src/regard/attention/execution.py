@@ -159,7 +159,7 @@ class RecordedCall(NamedTuple):
     """One attention that was run.
 
     Attributes:
-        problem: what was asked.
+        problem: what was computed.
         weights: ``[batch, heads, queries, keys]``, before dropout, as the backend that ran computed them.
     """
 

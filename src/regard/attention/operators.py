@@ -222,10 +222,10 @@ def _attend_backward(grad_output: Tensor | None, grad_weights: Tensor | None, *i
         pairs = ((attended.output, grad_output), (attended.weights, grad_weights))
         given = [(result, grad) for result, grad in pairs if grad is not None and result is not None]
         wanted = [leaf for leaf in leaves if leaf.requires_grad]
-        found = torch.autograd.grad(
+        gradients = torch.autograd.grad(
             [result for result, _ in given], wanted, [grad for _, grad in given], allow_unused=True
         )
-    grads = iter(found)
+    grads = iter(gradients)
     results = []
     for leaf in leaves:
         grad = next(grads) if leaf.requires_grad else leaf.new_empty(0)
@@ -275,12 +275,12 @@ def _differentiate(ctx: Any, grads: Sequence[Tensor | None]) -> tuple[Any, ...]:
     rest = (*numbers, *[None] * (4 if ctx.readings else 3))
     if grad_output is None and grad_weights is None:
         return (None, None, None, [None] * len(tensors), *rest)
-    found = torch.ops.regard.attend_backward(
+    gradients = torch.ops.regard.attend_backward(
         grad_output, grad_weights, query, key, value, tensors, ctx.numbers, ctx.integers, ctx.text, ctx.backend, seed
     )
-    pairs = zip(found[3:], tensors, strict=True)
+    pairs = zip(gradients[3:], tensors, strict=True)
     others = [grad if tensor.is_floating_point() else None for grad, tensor in pairs]
-    return (*found[:3], others, *rest)
+    return (*gradients[:3], others, *rest)
 
 
 def _differentiate_output(ctx: Any, grad_output: Tensor | None) -> tuple[Any, ...]:

@@ -101,7 +101,7 @@ def _warm(precisions: list[Precision]) -> None:
 
     from regard.kernels.availability import kernels_awaited
     from regard.kernels.cpu import cache
-    from regard.kernels.cpu.compiling_process import PROCESS
+    from regard.kernels.cpu.compiling_process import FOREGROUND
 
     folder = cache.cache_folder()
     if folder is None or not cache.is_writable(folder):
@@ -130,7 +130,7 @@ def _warm(precisions: list[Precision]) -> None:
                 if not sys.stderr.isatty():
                     print(f"{number}/{len(steps)} {name}; {left}", file=sys.stderr, flush=True)
             # Kernels that other sizes of these problems need.
-            PROCESS.wait()
+            FOREGROUND.wait()
     except KeyboardInterrupt:
         print("interrupted; kernels compiled so far are kept, and the next --warm goes on", file=sys.stderr, flush=True)
         sys.exit(130)

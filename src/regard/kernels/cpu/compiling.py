@@ -1,4 +1,4 @@
-"""Compiling a kernel, and the process that does it: ``python -m regard.kernels.cpu.compiling``.
+"""Compiling a kernel, and the process that does it: ``python -m regard.kernels.cpu.compiling NICENESS``.
 
 The process reads one kernel from each line of its input, compiles it, stores it in the cache, and answers with a line
 (see `regard.kernels.cpu.compiling_process`). It imports Numba, and no PyTorch.
@@ -23,9 +23,6 @@ from regard.kernels.cpu.target import KERNELS, target
 
 IDLE = 20.0
 """Seconds after which the process ends if nobody asks for another kernel: until then kernels share compiled parts."""
-
-NICENESS = 10
-"""By how much the process's priority is below that of the process that started it."""
 
 
 class Source(NamedTuple):
@@ -96,9 +93,12 @@ def compile_and_store(source: Source) -> None:
 
 
 def _serve() -> None:
-    """Compile what the input's lines say until it ends, or nothing was said for a while."""
+    """Compile what the input's lines say until it ends, or nothing was said for a while.
+
+    The argument says by how much its priority is below that of the process that started it.
+    """
     if hasattr(os, "nice"):
-        os.nice(NICENESS)
+        os.nice(int(sys.argv[1]))
     lines: queue.Queue[str] = queue.Queue()
     threading.Thread(target=_read_lines, args=(lines,), daemon=True).start()
     while True:

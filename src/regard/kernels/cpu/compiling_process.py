@@ -1,8 +1,9 @@
-"""The process that compiles this process's kernels: one worker at low priority, started when a kernel is missing.
+"""The process that compiles this process's kernels: a worker at low priority, started when a kernel is missing.
 
-It is told each kernel that is missing, and compiles one after the other. It has a lifetime of its own: it ends when it
-has compiled what it was asked for and this process has ended, or a while after the last request. So whoever ends while
-something compiles ends at once, and the kernel is there the next time.
+Where a call waits for a kernel, a worker at the caller's own priority compiles it: on a busy machine a low one would
+hardly ever run. A worker is told each kernel that is missing, and compiles one after the other. It has a lifetime of
+its own: it ends when it has compiled what it was asked for and this process has ended, or a while after the last
+request. So whoever ends while something compiles ends at once, and the kernel is there the next time.
 
 A kernel that could not be compiled is not asked for again, and the reason is said once.
 """
@@ -28,13 +29,17 @@ _PROGRAM = "regard.kernels.cpu.compiling"
 
 
 class CompilingProcess:
-    """What this process knows of its worker.
+    """What this process knows of a worker.
+
+    Args:
+        niceness: by how much the worker's priority is below this process's.
 
     Attributes:
         failures: reasons why kernels were not compiled, by their names.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, niceness: int) -> None:
+        self._niceness = niceness
         self._lock = ForkLock()
         self.forget()
         if hasattr(os, "register_at_fork"):  # Windows has no fork
@@ -92,7 +97,7 @@ class CompilingProcess:
         """Tell the worker these kernels; start it if there is none."""
         try:
             if self._process is None:
-                self._process = _started()
+                self._process = _started(self._niceness)
                 threading.Thread(target=self._listen, args=(self._process,), daemon=True).start()
             assert self._process.stdin is not None
             for source in sources:
@@ -142,11 +147,11 @@ class CompilingProcess:
             entry[1].set()
 
 
-def _started() -> "subprocess.Popen[str]":
+def _started(niceness: int) -> "subprocess.Popen[str]":
     """A new worker. It finds modules where this process finds them, and nowhere else."""
     paths = os.pathsep.join(path or os.getcwd() for path in sys.path if isinstance(path, str))
     return subprocess.Popen(
-        [sys.executable, "-P", "-m", _PROGRAM],
+        [sys.executable, "-P", "-m", _PROGRAM, str(niceness)],
         env=os.environ | {"PYTHONPATH": paths},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -156,10 +161,17 @@ def _started() -> "subprocess.Popen[str]":
         start_new_session=True,
         creationflags=sum(
             getattr(subprocess, name, 0)
-            for name in ("BELOW_NORMAL_PRIORITY_CLASS", "CREATE_NO_WINDOW", "CREATE_NEW_PROCESS_GROUP")
+            for name in (
+                "CREATE_NO_WINDOW",
+                "CREATE_NEW_PROCESS_GROUP",
+                *("BELOW_NORMAL_PRIORITY_CLASS",) * (niceness > 0),
+            )
         ),
     )
 
 
-PROCESS = CompilingProcess()
-"""This process's worker."""
+BACKGROUND = CompilingProcess(niceness=10)
+"""The worker for kernels that nobody waits for."""
+
+FOREGROUND = CompilingProcess(niceness=0)
+"""The worker for kernels that a call waits for."""

@@ -17,7 +17,7 @@ from regard.kernels.availability import must_wait, why_missing
 from regard.kernels.cpu import cache
 from regard.kernels.cpu.cache import DamagedFileError
 from regard.kernels.cpu.compiling import NOT_LASTING, Source
-from regard.kernels.cpu.compiling_process import PROCESS
+from regard.kernels.cpu.compiling_process import BACKGROUND, FOREGROUND
 from regard.kernels.cpu.machine_code import MachineCode
 from regard.kernels.cpu.target import target
 
@@ -76,26 +76,25 @@ class Kernel:
         return address
 
     def _load_stored(self) -> int | None:
+        """The address of the code that the cache has; None where it has none, which is said."""
         folder = cache.cache_folder()
-        if folder is None:
-            return None
-        path = self.source.path(folder)
-        try:
-            content = cache.load(path, target())
-            return None if content is None else MachineCode.from_content(content).link()
-        except (DamagedFileError, RuntimeError) as error:
-            LOG.warning("the cached kernel %s is damaged (%s): compiling it again ...", path, error)
-            # So that no other process takes it for whole.
-            PROCESS.failures.pop(self.name, None)
-            return None
+        where = "for this process only: no cache folder can be written" if folder is None else f"kept in {folder}"
+        if folder is not None:
+            path = self.source.path(folder)
+            try:
+                content = cache.load(path, target())
+                if content is not None:
+                    return MachineCode.from_content(content).link()
+            except (DamagedFileError, RuntimeError) as error:
+                LOG.warning("the cached kernel %s is damaged (%s): compiling it again ...", path, error)
+                return None
+        LOG.warning("compiling the CPU kernel %r for this machine (%s) ...", self.name, where)
+        return None
 
     def _compile(self) -> int:
         """Have the kernel compiled by the worker, or compile it here if there is none; its address."""
-        folder = cache.cache_folder()
-        where = "for this process only: no cache folder can be written" if folder is None else f"kept in {folder}"
-        LOG.warning("compiling the CPU kernel %r for this machine (%s) ...", self.name, where)
         started = time.monotonic()
-        failure = PROCESS.compile(self.source)
+        failure = FOREGROUND.compile(self.source)
         address = None if failure is not None else self._load_stored()
         if address is None:
             address = self._compile_here()
@@ -126,10 +125,10 @@ def delay(kernels: Iterable[Kernel]) -> str | None:
     missing = [kernel for kernel in kernels if not kernel.is_compiled]
     if not missing:
         return None
-    failures = [PROCESS.failures[kernel.name] for kernel in missing if kernel.name in PROCESS.failures]
-    if failures or PROCESS.obstacle() is not None:
-        return f"its kernels cannot be compiled in the background: {failures[0] if failures else PROCESS.obstacle()}"
-    if any(PROCESS.is_compiling(kernel.name) for kernel in missing):
+    failures = [BACKGROUND.failures[kernel.name] for kernel in missing if kernel.name in BACKGROUND.failures]
+    if failures or BACKGROUND.obstacle() is not None:
+        return f"its kernels cannot be compiled in the background: {failures[0] if failures else BACKGROUND.obstacle()}"
+    if any(process.is_compiling(kernel.name) for kernel in missing for process in (BACKGROUND, FOREGROUND)):
         return "'cpu' is being compiled"
     return "'cpu' has to be compiled; the first call starts that in the background"
 
@@ -146,10 +145,16 @@ def are_usable(kernels: Iterable[Kernel]) -> bool:
     return False
 
 
-def request(kernels: Iterable[Kernel]) -> None:
-    """Have kernels compiled in the background that are missing."""
+def request(kernels: Iterable[Kernel], awaited: bool = False) -> None:
+    """Have kernels compiled that are missing.
+
+    Args:
+        kernels: in the order in which they are wanted.
+        awaited: whether a call is going to wait for them.
+    """
+    process = FOREGROUND if awaited else BACKGROUND
     for kernel in kernels:
-        if not kernel.is_compiled and PROCESS.request(kernel.source) is not None:
+        if not kernel.is_compiled and process.request(kernel.source) is not None:
             LOG.info("compiling the CPU kernel %r in another process ...", kernel.name)
 
 

@@ -4,8 +4,8 @@ A kernel is given the address of its arguments: numbers that are filled in Pytho
 and strides are in elements, not bytes; a stride of 0 repeats, an address of 0 means "none".
 
 Fields are declared once. An annotation of `KernelInputs` or `ReadingOptions` says a field's type and, in ``Annotated``,
-what a kernel is told of it: the operators' schema, the layout of the arguments and their filling follow from it. To add
-a field is to write a line, and to use it.
+what a kernel is given of it: the operators' schema, the layout of the arguments and their filling follow from it. A new
+field is one line.
 
 Compiling a kernel needs this file, and no PyTorch, which takes longer to import than a small kernel to compile.
 """
@@ -30,10 +30,10 @@ else:
 
 
 class Strides(NamedTuple):
-    """What a kernel is told of a tensor besides its address.
+    """What a kernel is given of a tensor besides its address.
 
     Attributes:
-        axes: names of the first axes, whose strides are told as ``<prefix>_<axis>``, in numbers.
+        axes: names of the first axes, whose strides follow as ``<prefix>_<axis>``, in numbers.
         prefix: of these names; None: the field's own name.
         repeats: whether an axis of length 1 stands for any length, so that its stride is 0.
     """
@@ -68,7 +68,7 @@ class Field(NamedTuple):
     Attributes:
         name: its own.
         type: the operator's.
-        strides, items: what a kernel is told besides the address or the number.
+        strides, items: what a kernel is given besides the address or the number.
         differentiable: whether it has a gradient.
     """
 
@@ -102,7 +102,7 @@ def differentiable(record: type) -> tuple[str, ...]:
 
 
 def layout_of(record: type) -> dict[str, str]:
-    """The numbers that a kernel is told of a record: names, each with its format for `struct`, ``q`` or ``d``."""
+    """The numbers that a kernel is given of a record: names, each with its format for `struct`, ``q`` or ``d``."""
     layout: dict[str, str] = {}
     for field in fields_of(record):
         names = _names(field)
@@ -164,9 +164,9 @@ class Writer:
             elif axes:
                 for axis, step in zip(axes, tensor.stride(), strict=False):
                     numbers[axis] = step
-        for index, places in self._lists:
-            for place, item in zip(places, record[index], strict=False):
-                numbers[place] = item
+        for index, positions in self._lists:
+            for position, item in zip(positions, record[index], strict=False):
+                numbers[position] = item
         for index, own in self._plain:
             numbers[own] = record[index]
 
@@ -506,7 +506,7 @@ PRODUCT = np.dtype(
         ("factor", np.float64),
     ]
 )
-"""What the kernel is told that multiplies: ``c = factor · a b + keep · c``, as `bodies.wide_product` has it."""
+"""What the kernel that multiplies is given: ``c = factor · a b + keep · c``, as `bodies.wide_product` has it."""
 
 PACKED_MATRICES = ("query", "key", "value", "output", "grad_output", "grad_query", "grad_key", "grad_value")
 
@@ -520,5 +520,5 @@ PACKED = np.dtype(
         ("kept", np.float64),
     ]
 )
-"""What kernels of attention of packed rows are told, as `packed_attention` has it: of each matrix its address, and how
+"""What kernels of attention of packed rows are given, as `packed_attention` has it: of each matrix its address, and how
 many numbers lie between its rows."""

@@ -32,7 +32,7 @@ from regard.transforms import in_memory
 _PACKED = struct.Struct("".join(FORMATS.values()))
 _C: Any = ctypes.cdll.msvcrt if sys.platform == "win32" else ctypes.CDLL(None)
 _NEW: list[float] = [0] * len(FORMATS)
-"""A record's numbers before anything is known: where threads get their memory."""
+"""A kernel's arguments before anything is known: where threads get their memory."""
 for _name in ("malloc", "free"):
     _NEW[POSITIONS[_name]] = ctypes.cast(getattr(_C, _name), ctypes.c_void_p).value or 0
 
@@ -57,13 +57,13 @@ THREAD_TASKS = 4
 
 
 def fill_arguments(inputs: KernelInputs, block: int = 0, chunks: int = 1, **more: float) -> list[float]:
-    """The numbers of a kernel's record, in its order.
+    """The numbers of a kernel's arguments, in its order.
 
     Args:
         inputs: what the kernel is called with.
         block: rows of a block; 0 for a kernel that has none.
         chunks: how many the rows of one head are cut into.
-        more: other numbers of the record, by name.
+        more: other numbers of the arguments, by name.
     """
     query, value = inputs.query, inputs.value
     batch, heads, queries, dim = query.shape
@@ -98,14 +98,14 @@ def dropout_numbers(rate: float) -> tuple[float, int]:
 
 
 def named_arguments(**named: float) -> list[float]:
-    """The numbers of a record in which all others are 0."""
+    """Arguments in which all others are 0."""
     numbers = _NEW.copy()
     write_named(named, numbers)
     return numbers
 
 
 def write_named(named: Mapping[str, float], numbers: list[float]) -> None:
-    """Write numbers of a record by their names."""
+    """Write arguments by their names."""
     for name, number in named.items():
         numbers[POSITIONS[name]] = number
 
@@ -123,14 +123,14 @@ class Transposition(NamedTuple):
 
     Attributes:
         kernel: what does it.
-        record: the numbers of its record, but for the address that it writes at.
+        arguments: its arguments, but for the address that it writes at.
         tiles: tasks of a head.
         work: of a head, as for `launch`.
         numbers: of a head, ``[dim, padded keys]``.
     """
 
     kernel: Kernel
-    record: list[float]
+    arguments: list[float]
     tiles: int
     work: float
     numbers: int
@@ -139,18 +139,18 @@ class Transposition(NamedTuple):
     def of(cls, key: Tensor) -> "Transposition":
         """That of these keys, or values."""
         _, _, keys, dim = key.shape
-        record = fill_arguments(KernelInputs(key[:, :, :1], key, key[..., :1]))
+        arguments = fill_arguments(KernelInputs(key[:, :, :1], key, key[..., :1]))
         tiles, work, numbers = ceil_div(keys, TILE), 4.0 * keys * dim, dim * padded_length(keys)
-        return cls(kernels.transposed(key.dtype), record, tiles, work, numbers)
+        return cls(kernels.transposed(key.dtype), arguments, tiles, work, numbers)
 
     def prepared(self, heads: int, names: Iterable[str]) -> "PreparedLaunch":
         """A launch for all of so many heads, which is made again: see `PreparedLaunch`."""
-        return PreparedLaunch.of(self.kernel, self.record, heads * self.tiles, heads * self.work, names)
+        return PreparedLaunch.of(self.kernel, self.arguments, heads * self.tiles, heads * self.work, names)
 
     def run(self, output: int, heads: range) -> None:
         """Transpose some heads, counted through all batch rows; ``output`` is the address of what head 0 would have."""
-        self.record[_KEY_TRANSPOSED] = output
-        launch(self.kernel, self.record, heads.stop * self.tiles, len(heads) * self.work, heads.start * self.tiles)
+        self.arguments[_KEY_TRANSPOSED] = output
+        launch(self.kernel, self.arguments, heads.stop * self.tiles, len(heads) * self.work, heads.start * self.tiles)
 
 
 def transposed(tensor: Tensor) -> Tensor:
@@ -181,11 +181,11 @@ def launch_on_transposed(kernel: Kernel, numbers: list[float], key: Tensor, task
 
 
 def launch(kernel: Kernel, numbers: list[float], tasks: int, work: float, first: int = 0) -> None:
-    """Run a kernel on the record of these numbers.
+    """Run a kernel on these numbers.
 
     Args:
         kernel: what runs.
-        numbers: of its record.
+        numbers: of its arguments.
         tasks: how many there are.
         work: a rough number of elementary operations.
         first: the task to begin with.
@@ -244,7 +244,7 @@ class PreparedLaunch(NamedTuple):
 
 
 def packed(numbers: list[float]) -> "array[int]":
-    """The record of these numbers, those of ``float`` by their bits."""
+    """The arguments as they lie in memory, those of ``float`` by their bits."""
     return array("q", _PACKED.pack(*numbers))
 
 

@@ -60,9 +60,9 @@ def processor() -> tuple[str, ...]:
     except OSError:
         first = ""
     parts = [line.partition(":") for line in first.splitlines()]
-    found = {name.strip(): value.strip() for name, _, value in parts if name.strip() in _OF_A_PROCESSOR}
-    if "flags" in found or "Features" in found:
-        return tuple(f"{name}: {value}" for name, value in found.items())
+    description = {name.strip(): value.strip() for name, _, value in parts if name.strip() in _OF_A_PROCESSOR}
+    if "flags" in description or "Features" in description:
+        return tuple(f"{name}: {value}" for name, value in description.items())
     from llvmlite import binding as llvm
 
     try:

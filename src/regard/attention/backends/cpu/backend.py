@@ -109,7 +109,7 @@ def _prepared(problem: Problem, gatherer: Gatherer | None = None) -> KernelInput
     """
     from regard.kernels.cpu import kernel
 
-    kernel.request(required_kernels(problem, gatherer))
+    kernel.request(required_kernels(problem, gatherer), awaited=True)
     inputs = with_exponentials(kernel_inputs(problem))
     return inputs._replace(seed=int(torch.randint(2**62, ()).item())) if inputs.dropout else inputs
 

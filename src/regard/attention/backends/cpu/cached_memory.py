@@ -86,9 +86,9 @@ class BackwardPasses:
 
     def finish(self) -> BackwardPass:
         """The same, at its end. A backward pass that ended early left its terms here, which are forgotten."""
-        found = self.current()
+        finished = self.current()
         self.under_way.clear()
-        return found
+        return finished
 
 
 @dataclass(frozen=True)
@@ -224,23 +224,25 @@ class _SumTerms(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Any, ...]:
         if torch.is_grad_enabled():
             refuse_second_derivative()
-        found: BackwardPass = ctx.passes.finish()
-        if not found.terms:
+        passed: BackwardPass = ctx.passes.finish()
+        if not passed.terms:
             return (None,) * 5
         ctx.passes.versions.check()
         inputs, need = ctx.inputs, ctx.needs_input_grad
         grad_value = None
         if need[3]:
-            grad_value = _transposed_product(found.joined("dropped_weights"), found.joined("grad_output"))
+            grad_value = _transposed_product(passed.joined("dropped_weights"), passed.joined("grad_output"))
         grad_key = grad_weight = None
         if inputs.weight is None and need[2]:
-            grad_key = _transposed_product(found.joined("grad_scores"), found.joined("query")).mul_(inputs.scale)
-        elif found.sums is not None:
+            grad_key = _transposed_product(passed.joined("grad_scores"), passed.joined("query")).mul_(inputs.scale)
+        elif passed.sums is not None:
             from regard.kernels.cpu.step_operators import add_steps
 
-            if len(found.terms) > 1:
-                add_steps(inputs._replace(query=found.joined("query", 1)), found.joined("grad_scores", 1), found.sums)
-            grad_key, grad_weight = found.sums.gradients()
+            if len(passed.terms) > 1:
+                add_steps(
+                    inputs._replace(query=passed.joined("query", 1)), passed.joined("grad_scores", 1), passed.sums
+                )
+            grad_key, grad_weight = passed.sums.gradients()
         return None, None, grad_key, grad_value, grad_weight
 
 

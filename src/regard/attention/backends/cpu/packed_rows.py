@@ -73,8 +73,8 @@ class _Attend(torch.autograd.Function):
             grad_output = in_memory(grad_output)
         if torch.is_grad_enabled() or not has_dense_cpu_storage(grad_output):
             # A gradient of the gradient may be wanted, or a batch of gradients; or a kernel cannot read this one.
-            found = gradients_by_operations(ctx.call, query, key, value, grad_output)
-            return None, None, *_joined(found, products)
+            grads = gradients_by_operations(ctx.call, query, key, value, grad_output)
+            return None, None, *_joined(grads, products)
         from regard.kernels.cpu.packed_attention import gradients
 
         grads = tuple(torch.empty_like(product, memory_format=torch.contiguous_format) for product in products)

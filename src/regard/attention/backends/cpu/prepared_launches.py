@@ -246,7 +246,7 @@ class PreparedReading:
         for reading in READINGS:
             if reading.name in parts and reading.initial:
                 _cut(initial, parts[reading.name]).fill_(reading.initial)
-        arguments = operators.readings_record(inputs, options, block, chunks)
+        arguments = operators.readings_arguments(inputs, options, block, chunks)
         names = ("query", "key", *("key_transposed",) * bool(transposed), *parts)
         tasks = grid.batch * grid.heads * chunks
         launches.append(PreparedLaunch.of(reading_kernel, arguments, tasks, inputs.work, names))

@@ -61,7 +61,7 @@ def _multiply(routine: Routine, way: int, size: Size, factor: Any, a: Matrix, b:
 def _by_blas(
     routine: Routine, transposes: tuple[int, int], size: Size, factor: Any, a: Matrix, b: Matrix, c: Matrix, keep: int
 ) -> None:
-    """A product by BLAS, which counts by columns: it is told ``cᵀ = bᵀ aᵀ``."""
+    """A product by BLAS, which counts by columns: it is given ``cᵀ = bᵀ aᵀ``."""
     flipped, kept = (size.columns, size.rows, size.depth), type(factor)(keep)
     call_gemm(
         routine.gemm, transposes, flipped, factor, (b.address, b.row), (a.address, a.row), (c.address, c.row), kept
