@@ -8,7 +8,7 @@ from cyclopts import Parameter
 
 from regard.atomic_file import write_atomically
 from regard.cli.explain_options import AttentionOptions, Matrices, Shown, Source
-from regard.cli.option_names import options_named
+from regard.cli.option_errors import options_named
 from regard.cli.typed_options import typed_options
 from regard.errors import ArgumentError, RegardError
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 SENTENCE = "Words that attend to each other, with random embeddings and weights of two decimals from --seed."
 
 MOST_NUMBERS = 20_000_000
-"""Largest number of weighted values of a calculation that is shown."""
+"""Largest number of weighted values in a calculation."""
 
 
 def command(
@@ -52,7 +52,7 @@ def command(
 def _worked(
     sentence: str | None, matrices: Matrices, source: Source, attention: AttentionOptions, shown: Shown
 ) -> "WorkedCalculation":
-    """The calculation of the options."""
+    """Returns the calculation that the options describe."""
     import torch
 
     from regard.cli.attention_options import make_normalizer, make_score
@@ -146,7 +146,7 @@ def _one_source(sentence: str | None, source: Source, matrices: Matrices) -> Non
 
 
 def _refuse_unused_options(sentence: str | None, source: Source) -> None:
-    """Raise ArgumentError for an option that has no effect."""
+    """Raises ArgumentError for an option that has no effect."""
     typed = typed_options()
     if source.positions is not None:
         used = ("--positions", "--dim", "--decimals", "--title", "--picture", "--dpi", "--json")
@@ -195,38 +195,36 @@ def _show(worked: "WorkedCalculation", shown: Shown, *, table: bool = False) -> 
     from regard.pictures import position_table, save
 
     head = _head(shown.head, worked.heads)
-    # w-query selects W_query, and weighted_values selects weighted values.
+    # Underscores, hyphens and spaces are interchangeable: w-query selects W_query.
     known = {_plain(step.name): step.name for step in worked.steps}
     names = None if shown.steps is None else [known.get(_plain(name), name.strip()) for name in shown.steps.split(",")]
     selected = worked.only(head, names)
-    spelled = None
+    row_arithmetic = None
     if shown.row is not None and worked.explanation is not None:
         rows = worked.explanation.weights.shape[-2]
         if not 0 <= shown.row < rows:
             raise ArgumentError(f"--row must be from 0 to {rows - 1}, since queries count from 0; it is {shown.row}")
-        spelled = arithmetic(worked.explanation, shown.row, head=head or 0, decimals=shown.decimals)
-    drawn = None
+        row_arithmetic = arithmetic(worked.explanation, shown.row, head=head or 0, decimals=shown.decimals)
+    picture = None
     if shown.picture is not None:
-        # Before the tables, so that a mistake is not lost below them.
+        # The picture is drawn first, so that mistakes in its options are reported before the tables.
         figure = position_table(worked["positions"], title=shown.title) if table else selected.figure(shown.title)
         with options_named({"dpi": "--dpi", "path": "--picture"}):
-            drawn = save(figure, shown.picture, dpi=shown.dpi)
+            picture = save(figure, shown.picture, dpi=shown.dpi)
     if shown.json == Path("-"):
         print(worked.to_json())
     else:
         console = Console()
         console.print(selected.renderable(shown.decimals))
         if worked.heads > 1 and head is not None:
-            console.print(
-                Text(f"Head {head} is shown, one of {worked.heads}; --head all shows every one.", style="dim")
-            )
-        if spelled is not None:
-            console.print(Text(spelled), soft_wrap=True)
+            console.print(Text(f"Head {head} of {worked.heads} is shown; --head all shows all of them.", style="dim"))
+        if row_arithmetic is not None:
+            console.print(Text(row_arithmetic), soft_wrap=True)
         if shown.json is not None:
             write_atomically(shown.json, f"{worked.to_json()}\n".encode("utf-8", "backslashreplace"))
             print(f"numbers: {shown.json}", file=sys.stderr)
-    if drawn is not None:
-        print(f"picture: {drawn}", file=sys.stderr)
+    if picture is not None:
+        print(f"picture: {picture}", file=sys.stderr)
 
 
 def _plain(name: str) -> str:
@@ -234,7 +232,7 @@ def _plain(name: str) -> str:
 
 
 def _head(text: str, heads: int) -> int | None:
-    """The index of the selected head; None: all heads."""
+    """Returns the index of the selected head, or None for all heads."""
     if text == "all":
         return None
     if not text.isdecimal() or len(text) > 9 or not 0 <= int(text) < heads:
