@@ -41,7 +41,7 @@ class Matrices:
     w_score: Matrix = None
     """Weights of --score general. Default: seeded."""
 
-    def given(self) -> dict[str, str]:
+    def texts(self) -> dict[str, str]:
         """Returns the texts of the matrices that the user typed, by option."""
         texts = {f"--{name.replace('_', '-')}": text for name, text in vars(self).items()}
         return {option: text for option, text in texts.items() if text is not None}
@@ -89,7 +89,7 @@ class AttentionOptions:
 
 @Parameter(name="*", group=Group.create_ordered("What is shown"))
 @dataclass(frozen=True)
-class Shown:
+class DisplayOptions:
     """The parts of the calculation that are shown, and where."""
 
     labels: Names = None
