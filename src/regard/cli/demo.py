@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from cyclopts import Parameter
 
-from regard.cli.ranges import Seed, Threads
-from regard.cli.run_name import check_name
+from regard.cli.option_types import Seed, Threads
+from regard.cli.run_configuration import check_name
 from regard.errors import TrainingError
 from regard.platforms import quoted
 
@@ -108,14 +108,14 @@ def command(*, options: DemoOptions = DemoOptions()) -> None:
 
 
 def write_page(translator: "TrainedTranslator", translations: Sequence["Translation"]) -> Path:
-    """Write ``pictures/translations.html`` of the run: each translation, its attention, and the worked steps of it.
+    """Writes ``pictures/translations.html`` into the run: each translation, its attention, and its worked steps.
 
     Args:
         translator: the run.
-        translations: what it translated.
+        translations: its translations.
 
     Returns:
-        the file, which needs nothing else.
+        The path of the file, which is self-contained.
     """
     from regard.records import Document
     from regard.viewer import View

@@ -1,4 +1,4 @@
-"""``regard train TASK --dry-run``: checks a run, and measures what it would cost."""
+"""``regard train TASK --dry-run``: checks a run, and measures its cost."""
 
 import itertools
 import statistics
@@ -14,18 +14,18 @@ if TYPE_CHECKING:
     from regard.training.task import Experiment, Task
 
 WARMING, TIMED, MOST_SECONDS = 2, 8, 20.0
-"""Steps before the timed ones, which include compilation; timed steps; and when to stop timing early."""
+"""Untimed steps, which include compilation; timed steps; and seconds after which timing stops early."""
 
 
 def dry_run(task: "Task", config: "RunConfig[Any, Any, Any]") -> None:
-    """Prepare a run in a temporary folder, print its sizes, time a few steps, and remove everything.
+    """Prepares a run in a temporary folder, prints its sizes, times a few steps, and removes everything.
 
     Args:
         task: the task.
         config: the configuration of the run.
 
     Raises:
-        RegardError: whatever the run itself would raise before its first step.
+        RegardError: as the run itself before its first step.
     """
     import torch
 
@@ -64,7 +64,7 @@ def dry_run(task: "Task", config: "RunConfig[Any, Any, Any]") -> None:
 
 
 def parameter_lines(model: "nn.Module") -> list[str]:
-    """How many parameters a model and each of its parts has; shared ones count once."""
+    """Returns lines with the number of parameters of a model and of its parts; shared parameters count once."""
     seen: set[int] = set()
     lines = []
     for name, part in model.named_children():
@@ -79,7 +79,7 @@ def parameter_lines(model: "nn.Module") -> list[str]:
 
 
 def _measured(experiment: "Experiment", batches: Iterable[Any], trainer: Any) -> tuple[float, int]:
-    """Seconds of a step, and bytes that the largest forward pass keeps for the backward pass."""
+    """Returns the seconds of a step, and the bytes that the largest forward pass saves for the backward pass."""
     import torch
 
     # The weights are thrown away, so only the cost of the optimizer counts, not its settings.
@@ -91,14 +91,14 @@ def _measured(experiment: "Experiment", batches: Iterable[Any], trainer: Any) ->
     began = time.perf_counter()
     for number, batch in enumerate(batches):
         start = time.perf_counter()
-        kept: dict[int, int] = {}
+        saved: dict[int, int] = {}
 
-        def keep(tensor: "torch.Tensor", kept: dict[int, int] = kept) -> "torch.Tensor":
+        def record(tensor: "torch.Tensor", saved: dict[int, int] = saved) -> "torch.Tensor":
             storage = tensor.untyped_storage()
-            kept[storage.data_ptr()] = storage.nbytes()
+            saved[storage.data_ptr()] = storage.nbytes()
             return tensor
 
-        hooks = torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor)
+        hooks = torch.autograd.graph.saved_tensors_hooks(record, lambda tensor: tensor)
         with trainer.precision_plugin.forward_context(), hooks:
             loss = experiment.loss(trainer.strategy.batch_to_device(batch, device))
         loss.total.backward()
@@ -106,7 +106,7 @@ def _measured(experiment: "Experiment", batches: Iterable[Any], trainer: Any) ->
         optimizer.zero_grad()
         if device.type != "cpu":
             torch.accelerator.synchronize()
-        most = max(most, sum(kept.values()))
+        most = max(most, sum(saved.values()))
         seconds.append(time.perf_counter() - start)
         if number >= WARMING and time.perf_counter() - began > MOST_SECONDS:
             break

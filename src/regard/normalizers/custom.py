@@ -50,11 +50,11 @@ class Custom(Normalizer):
         row = upcast(scores).movedim(dim, -1)
         hidden = row == -torch.inf
         # The first fill changes no value: it only stops gradients at hidden keys.
-        shown = row.masked_fill(hidden, -torch.inf).masked_fill(row_maximum(row, -1)[1], 0.0)
+        visible = row.masked_fill(hidden, -torch.inf).masked_fill(row_maximum(row, -1)[1], 0.0)
         if row.dim() > 1 and needs_trial(self.function, ("normalizer", row.dim()), row):
             self._check_independence(row)
             remember_trial(self.function, ("normalizer", row.dim()))
-        weights = self.function(shown, **self._options)
+        weights = self.function(visible, **self._options)
         if not isinstance(weights, Tensor) or not weights.is_floating_point():
             kind = weights.dtype if isinstance(weights, Tensor) else type(weights).__name__
             raise KindError(f"a normalizer's function must return floating-point weights; it returned {kind}")

@@ -39,9 +39,9 @@ class Sigmoid(Normalizer):
         check_rows(scores, dim)
         row = upcast(scores)
         hidden = hidden_pairs(row)
-        shown = row if hidden is None else row.masked_fill(hidden, 0.0)
+        visible = row if hidden is None else row.masked_fill(hidden, 0.0)
         bias = along_heads("bias", self.bias, row, dim)
-        shifted = shown + bias if isinstance(bias, Tensor) or bias != 0.0 else shown
+        shifted = visible + bias if isinstance(bias, Tensor) or bias != 0.0 else visible
         weights = torch.sigmoid(shifted)
         return (weights if hidden is None else weights.masked_fill(hidden, 0.0)).to(scores.dtype)
 

@@ -50,8 +50,8 @@ def check_range(name: str, value: float | Tensor, above: float = -math.inf) -> N
     if isinstance(value, Tensor):
         check_floating(name, value)
         if can_branch_on(value) and not bool((value.isfinite() & (value > above)).all()):
-            shown = value.item() if value.numel() == 1 else value.tolist()
-            raise ArgumentError(f"{name} must be {expected} everywhere; it is {shown}")
+            elements = value.item() if value.numel() == 1 else value.tolist()
+            raise ArgumentError(f"{name} must be {expected} everywhere; it is {elements}")
         return
     if isinstance(value, bool) or not isinstance(value, Real):
         raise KindError(f"{name} must be a number or a tensor; it is a {type(value).__name__}")

@@ -59,5 +59,5 @@ def log_sum_exp(scores: Tensor) -> Tensor:
     hidden = scores == -torch.inf if hidden is None else hidden
     empty = hidden.all(-1, keepdim=True)
     # The first fill changes no value: it only stops gradients at hidden pairs.
-    shown = scores.masked_fill(hidden, -torch.inf).masked_fill(empty, 0.0)
-    return torch.logsumexp(shown, dim=-1).masked_fill(empty.squeeze(-1), -torch.inf)
+    visible = scores.masked_fill(hidden, -torch.inf).masked_fill(empty, 0.0)
+    return torch.logsumexp(visible, dim=-1).masked_fill(empty.squeeze(-1), -torch.inf)

@@ -125,8 +125,8 @@ def safe_softmax(scores: Tensor, dim: int) -> Tensor:
         return _Softmax.apply(scores, dim) if wants_gradient else plain_softmax(scores, dim)
     hidden = scores == -torch.inf
     # The first fill changes no value: it only stops gradients at hidden pairs.
-    shown = scores.masked_fill(hidden, -torch.inf).masked_fill(hidden.all(dim, keepdim=True), 0.0)
-    return torch.softmax(shown, dim).masked_fill(hidden, 0.0)
+    visible = scores.masked_fill(hidden, -torch.inf).masked_fill(hidden.all(dim, keepdim=True), 0.0)
+    return torch.softmax(visible, dim).masked_fill(hidden, 0.0)
 
 
 def sink_softmax(scores: Tensor, sinks: Tensor, dim: int) -> Tensor:
@@ -141,9 +141,9 @@ def sink_softmax(scores: Tensor, sinks: Tensor, dim: int) -> Tensor:
         return _SinkSoftmax.apply(scores, sinks, dim)[0]
     hidden = scores == -torch.inf
     # The first fill changes no value: it only stops gradients at hidden pairs.
-    shown = scores.masked_fill(hidden, -torch.inf)
-    maximum = _maximum_with_sink(shown.detach(), sinks.detach(), dim)
-    powers, sink_powers = (shown - maximum).exp(), (sinks - maximum).exp()
+    visible = scores.masked_fill(hidden, -torch.inf)
+    maximum = _maximum_with_sink(visible.detach(), sinks.detach(), dim)
+    powers, sink_powers = (visible - maximum).exp(), (sinks - maximum).exp()
     return (powers / (powers.sum(dim, keepdim=True) + sink_powers)).masked_fill(hidden, 0.0)
 
 
