@@ -226,7 +226,7 @@ def test_a_visible_nan_is_seen(mask, normalizer, score):
 
 
 def assert_a_visible_nan_is_seen(backend, inputs, allowed, arguments):
-    """NaN in a row of the query, of the key, of the value or in the bias reaches the rows that see it, and no others."""
+    """NaN in a row of query, key or value, or in the bias, reaches the rows that see it, and no others."""
     bias, j, i = arguments["bias"], 2, 3
     clean = measure(backend, inputs, **arguments)
     assert clean["output"].isfinite().all()
