@@ -61,6 +61,11 @@ def resume(name):
     return ["train", name.partition("-")[0], "--run", "x", "--resume"]
 
 
+def skip_evaluation(patch):
+    """A training ends without measuring the model on all bundled test data, which takes longer than it."""
+    patch.setattr("regard.cli.evaluation.evaluate_run", lambda *arguments, **options: None)
+
+
 @pytest.fixture
 def whole(run_command, tmp_path_factory, monkeypatch):
     """The folder of a run that nothing interrupted, by its name here; no test changes it."""
@@ -70,6 +75,7 @@ def whole(run_command, tmp_path_factory, monkeypatch):
             folder = tmp_path_factory.mktemp("whole")
             with monkeypatch.context() as patch:
                 patch.chdir(folder)
+                skip_evaluation(patch)
                 code, _, error = run_command(*train(name))
             assert code == 0, error
             MADE[name] = folder / "runs" / "x"
@@ -106,6 +112,7 @@ def test_every_task_has_a_run():
 def test_interrupted_and_killed_it_is_the_run_that_was_not(name, whole, run_command, tmp_path, monkeypatch):
     expected = results(whole(name))
     monkeypatch.chdir(tmp_path)
+    skip_evaluation(monkeypatch)
     with monkeypatch.context() as patch:
         patch.setattr(os, "replace", at_checkpoint(1, lambda: os.kill(os.getpid(), signal.SIGINT)))
         code, _, error = run_command(*train(name))

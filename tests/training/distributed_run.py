@@ -40,6 +40,10 @@ class KillingReporter(SilentReporter):
             os.kill(os.getpid(), signal.SIGKILL)
 
 
+class Enough(BaseException):
+    """Ends a training after its first step."""
+
+
 def save_gradients(file: str) -> None:
     """Write the gradients of the first step, averaged over the processes, and end the training."""
 
@@ -51,7 +55,7 @@ def save_gradients(file: str) -> None:
             if module.global_rank == 0:
                 torch.save({name: parameter.grad.clone() for name, parameter in module.model.named_parameters()}, file)
         torch.distributed.barrier()
-        os._exit(0)
+        raise Enough
 
     TrainingModule.on_before_optimizer_step = before_step  # type: ignore[method-assign]
 
@@ -68,7 +72,8 @@ def train_in_a_process(cache: str, folder: str, configuration: dict, *what: str)
         reporter = KillingReporter(int(what[1]))
     resume = what[:1] == ("resume",)
     opened = RunFolder.open(folder) if resume else RunFolder(Path(folder))
-    train(TASK, config, opened, resume=resume, reporter=reporter)
+    with contextlib.suppress(Enough):
+        train(TASK, config, opened, resume=resume, reporter=reporter)
 
 
 def main() -> None:
