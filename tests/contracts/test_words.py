@@ -1,6 +1,7 @@
 """One word for one thing: retired words do not come back into identifiers, comments or docstrings."""
 
 import ast
+import functools
 import io
 import re
 import tokenize
@@ -73,29 +74,37 @@ def files():
         yield from [path] if path.is_file() else sorted(path.rglob("*.py"))
 
 
-def identifiers(text):
-    """Each name that the source defines or uses, with its line."""
-    for token in tokenize.generate_tokens(io.StringIO(text).readline):
-        if token.type == tokenize.NAME:
+def tokens(text, kind):
+    """Each token of a kind, with its line."""
+    for token in _tokens(text):
+        if token.type == kind:
             yield token.string, token.start[0]
+
+
+@functools.lru_cache(1)
+def _tokens(text):
+    return list(tokenize.generate_tokens(io.StringIO(text).readline))
 
 
 def prose(text):
     """Each comment and each docstring (also those below an assignment), with its line."""
-    for token in tokenize.generate_tokens(io.StringIO(text).readline):
-        if token.type == tokenize.COMMENT:
-            yield token.string, token.start[0]
+    yield from tokens(text, tokenize.COMMENT)
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
             yield node.value.value, node.lineno
 
 
+@functools.cache
+def successors(name):
+    """What to use instead of an identifier, as a list; empty for most."""
+    return [instead for pattern, instead in IDENTIFIERS.items() if re.fullmatch(pattern, name)]
+
+
 def retired_identifiers(text):
     return [
         f"line {line}: {name!r}; use: {instead}"
-        for name, line in identifiers(text)
-        for pattern, instead in IDENTIFIERS.items()
-        if re.fullmatch(pattern, name)
+        for name, line in tokens(text, tokenize.NAME)
+        for instead in successors(name)
     ]
 
 
@@ -108,12 +117,18 @@ def retired_words(text):
     ]
 
 
-@pytest.mark.parametrize("file", list(files()), ids=lambda file: str(file.relative_to(SOURCE)))
-def test_retired_words_stay_away(file):
-    text = file.read_text(encoding="utf-8")
-    assert not retired_identifiers(text)
-    assert not retired_words(text)
-    assert not [pattern for pattern in IDENTIFIERS if re.fullmatch(pattern, file.stem)], f"rename {file.name}"
+def offences(file):
+    """What is wrong with the words of a file and with its name, each as a line of a message."""
+    text, name = file.read_text(encoding="utf-8"), file.relative_to(SOURCE)
+    for offence in retired_identifiers(text) + retired_words(text):
+        yield f"{name}, {offence}"
+    for instead in successors(file.stem):
+        yield f"{name}: the file's name; use: {instead}"
+
+
+def test_retired_words_stay_away():
+    found = [offence for file in files() for offence in offences(file)]
+    assert not found, "\n".join(found)
 
 
 def test_docstrings_begin_with_a_subject_or_a_verb():
