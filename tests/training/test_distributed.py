@@ -12,7 +12,7 @@ import torch
 
 from regard.data.text.batches import PairBatch
 from regard.tasks.translate.experiment import TranslationExperiment
-from regard.training.checkpoint_io import SafeCheckpointIO, list_checkpoints
+from regard.training.checkpoints import list_checkpoints, load_checkpoint
 from regard.training.progress import Progress
 from regard.training.randomness import seed_step
 from regard.training.run_folder import RunFolder
@@ -83,7 +83,7 @@ def test_a_killed_worker_ends_the_run_and_it_resumes(distributed, strategy, tmp_
     states = []
     for name in ("whole", "killed"):
         folder = RunFolder(tmp_path / name)
-        last = SafeCheckpointIO(folder.manifest).load_checkpoint(list_checkpoints(folder.checkpoints)[-1])
+        last = load_checkpoint(list_checkpoints(folder.checkpoints)[-1], folder.manifest)
         progress = Progress()
         progress.restore(last["regard"])
         assert progress.epoch == 2

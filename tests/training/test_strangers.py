@@ -12,7 +12,7 @@ from regard.page.models import open_models
 from regard.tasks import registry
 from regard.tasks.alignment_pictures import draw_alignments
 from regard.tasks.run_files import bundled_path, tokenizer_path
-from regard.training.checkpoint_io import list_checkpoints, prune_checkpoints
+from regard.training.checkpoints import list_checkpoints, prune_checkpoints
 from regard.training.curves import draw_curves
 from regard.training.loggers import make_loggers
 from regard.training.own_files import OF_EVERY_RUN, remove_own_files

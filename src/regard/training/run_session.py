@@ -9,7 +9,7 @@ from typing import Any
 
 from regard.errors import RunError
 from regard.platforms import is_another_process, quoted, renames_open_files
-from regard.training.checkpoint_io import list_checkpoints
+from regard.training.checkpoints import list_checkpoints
 from regard.training.config import RunConfig
 from regard.training.manifest import Manifest
 from regard.training.own_files import remove_own_files

@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 import regard
 from regard.errors import ArgumentError, DataError, RunError
 from regard.tasks.language.task import TASK
-from regard.training.checkpoint_io import SafeCheckpointIO, list_checkpoints
+from regard.training.checkpoints import list_checkpoints, load_checkpoint
 from regard.training.run_folder import RunFolder
 
 TIMES = ("seconds", "tokens_per_second")
@@ -28,7 +28,7 @@ def results(path):
     """Everything of a run that is no measurement of time: metrics, samples, the best weights and the last state."""
     folder = RunFolder(path)
     rows = [{name: value for name, value in row.items() if name not in TIMES} for row in folder.read_metrics()]
-    last = SafeCheckpointIO().load_checkpoint(list_checkpoints(folder.checkpoints)[-1])
+    last = load_checkpoint(list_checkpoints(folder.checkpoints)[-1])
     tensors = {**load_file(folder.model), **{f"last.{name}": value for name, value in last["state_dict"].items()}}
     for number, state in last["optimizer_states"][0]["state"].items():
         tensors |= {f"optimizer.{number}.{name}": value for name, value in state.items()}

@@ -19,7 +19,7 @@ from regard.tasks.segment.corpora import open_corpora
 from regard.tasks.segment.experiment import class_weights
 from regard.tasks.segment.metrics import PixelMetrics, count_pixels
 from regard.tasks.segment.task import TASK
-from regard.training.checkpoint_io import SafeCheckpointIO, list_checkpoints
+from regard.training.checkpoints import list_checkpoints, load_checkpoint
 from regard.training.config import RunConfig
 from regard.training.reporter import SilentReporter
 from regard.training.run import train as train_run
@@ -82,7 +82,7 @@ def results(path):
     """Everything of a run that is no measurement of time."""
     folder = RunFolder(path)
     rows = [{name: value for name, value in row.items() if "second" not in name} for row in folder.read_metrics()]
-    last = SafeCheckpointIO().load_checkpoint(list_checkpoints(folder.checkpoints)[-1])
+    last = load_checkpoint(list_checkpoints(folder.checkpoints)[-1])
     tensors = {**load_file(folder.model), **{f"last.{name}": value for name, value in last["state_dict"].items()}}
     return rows, folder.read_samples(), tensors
 

@@ -20,7 +20,7 @@ from regard.tasks.summarize.encoding import encode_articles
 from regard.tasks.summarize.evaluation import read_spans
 from regard.tasks.summarize.rouge import rouge_scores
 from regard.tasks.summarize.task import TASK
-from regard.training.checkpoint_io import SafeCheckpointIO, list_checkpoints
+from regard.training.checkpoints import list_checkpoints, load_checkpoint
 from regard.training.reporter import SilentReporter
 from regard.training.run import train as train_run
 from regard.training.run_folder import RunFolder
@@ -44,7 +44,7 @@ def results(path):
     """Metrics, samples, the best weights and the last state of a run."""
     folder = RunFolder(path)
     rows = [{name: value for name, value in row.items() if name not in TIMES} for row in folder.read_metrics()]
-    last = SafeCheckpointIO().load_checkpoint(list_checkpoints(folder.checkpoints)[-1])
+    last = load_checkpoint(list_checkpoints(folder.checkpoints)[-1])
     return rows, folder.read_samples(), {**load_file(folder.model), **last["state_dict"]}
 
 
