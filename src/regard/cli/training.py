@@ -44,7 +44,8 @@ def train_task(task: "Task", place: "Place", given: dict[str, Any]) -> None:
         from regard.training.run_folder import RunFolder
 
         path = place.runs / name
-        folder = (RunFolder.create if is_first_process() else RunFolder.begun)(path, place.overwrite)
+        # The other processes of a distributed run get the folder that the first one makes.
+        folder = RunFolder.create(path, place.overwrite) if is_first_process() else RunFolder(path)
         trained = train(task, config, folder)
     finish(task, trained)
 

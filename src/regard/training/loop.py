@@ -22,7 +22,7 @@ from regard.training.run_folder import RunFolder
 from regard.training.schedule import Schedule
 from regard.training.sharding import load_optimizer_state, whole_states, whole_weights
 from regard.training.signal_handler import SignalHandler
-from regard.training.task import EpochLoader, Experiment, Metric, StepLoss, ValidationResult
+from regard.training.task import Experiment, Metric, StepLoss, ValidationResult
 
 DIVERGED = 1e12
 """A mean loss above this is that of weights without meaning, though each is still a number."""
@@ -44,45 +44,45 @@ class TrainingLoop:
     """Trains the model of an experiment.
 
     Args:
-        fabric: the processes, which have been launched.
-        experiment: the model, its loss and its validation.
-        loader: the training batches of this process.
+        fabric: the processes, which have been launched, and the loggers, which get each row of metrics.
+        experiment: the model, its data, its loss and its validation.
+        metrics: what a validation measures; the first one decides which model is the best.
         config: the configuration of the training.
         folder: the run folder; the first process writes all files into it.
-        progress: the counters of the run, which the loop updates.
-        metrics: what a validation measures; the first one decides which model is the best.
         reporter: prints the progress.
-        loggers: Lightning's loggers, which get each row of metrics.
-        checkpoint: content of the checkpoint to continue from, whose counters are already in ``progress``; None: start.
+        checkpoint: content of the checkpoint to continue from; None: the training starts.
+
+    Attributes:
+        progress: the counters of the run.
+        batches: batches of an epoch in each process.
 
     Raises:
-        RunError: the checkpoint is of another model.
+        RunError: the checkpoint is of another model, or of another version of regard.
     """
 
     def __init__(
         self,
         fabric: Fabric,
         experiment: Experiment,
-        loader: EpochLoader,
+        metrics: tuple[Metric, ...],
         config: TrainingConfig,
         folder: RunFolder,
-        progress: Progress,
-        metrics: tuple[Metric, ...],
         reporter: Reporter,
-        loggers: list[Any],
         checkpoint: dict[str, Any] | None,
     ):
-        self.fabric, self.experiment, self.loader, self.config = fabric, experiment, loader, config
-        self.folder, self.progress, self.metrics = folder, progress, metrics
-        self.reporter, self.loggers = reporter, loggers
-        self.batches = len(loader)
+        self.fabric, self.experiment, self.metrics = fabric, experiment, metrics
+        self.config, self.folder, self.reporter = config, folder, reporter
+        self.progress = Progress()
+        self.loader = experiment.batches(fabric.global_rank, fabric.world_size)
+        self.batches = len(self.loader)
         self.schedule = Schedule(config.schedule, config.warmup, config.epochs * self.batches, config.plateau_patience)
         module = LossModule(experiment)
         if checkpoint:
+            self.progress.restore(checkpoint["regard"])
             _load_weights(module, checkpoint["state_dict"])
         self.module = fabric.strategy.setup_module(fabric.to_device(module))
         self.optimizer = _make_optimizer(self.module, config)
-        self._set_learning_rate(progress.step)
+        self._set_learning_rate(self.progress.step)
         if checkpoint:
             load_optimizer_state(self.module, self.optimizer, checkpoint["optimizer_states"][0])
             self._load_schedule(checkpoint)
@@ -92,16 +92,16 @@ class TrainingLoop:
         self._speed: float | None = None  # units a second; None in the first steps
 
     def run(self) -> int:
-        """Train until the run is finished, or a signal arrives.
+        """Train until the run ends, or a signal arrives.
 
         Returns:
-            the number of the signal; 0: the run is finished.
+            the number of the signal; 0: there was none.
         """
         config, progress = self.config, self.progress
         if self.fabric.is_global_zero:
             self._delete_later_rows()
         self._clock = saved_at = time.monotonic()
-        signals, memory, signal = SignalHandler(), MemoryRelease(), 0
+        signals, memory, signal = SignalHandler(), MemoryRelease(), 0.0
         status = "failed"
         signals.install()
         self.reporter.start(self.fraction)
@@ -109,37 +109,45 @@ class TrainingLoop:
             for batch in self._batches():
                 loss = self._take_step(batch)
                 epoch_over = self._count_step()
-                signal, out_of_time, save_due = self._largest(
-                    signals.received or 0,
-                    config.max_minutes > 0 and progress.seconds >= 60 * config.max_minutes,
-                    config.checkpoint_minutes > 0 and self._clock - saved_at >= 60 * config.checkpoint_minutes,
+                # Signals and clocks differ between processes, but all processes must decide alike.
+                signal, progress.seconds, unsaved = self._largest(
+                    signals.received or 0, progress.seconds, self._clock - saved_at
                 )
-                finished = ""
-                if epoch_over and progress.epoch >= config.epochs:
-                    finished = f"{config.epochs} epochs are done"
-                elif out_of_time:
-                    finished = f"{config.max_minutes:g} minutes are over"
-                validated = finished or (
-                    progress.step % config.validate_every == 0 if config.validate_every else epoch_over
-                )
-                if validated:
-                    finished = self._validate() or finished
+                end = self.reason_to_end()
+                validated = progress.step % config.validate_every == 0 if config.validate_every else epoch_over
+                if validated or end:
+                    self._validate()
+                    end = end or self.reason_to_end()
                 self._report_step(loss)
                 memory.step()
-                progress.finished = finished
-                steps_over = config.checkpoint_steps > 0 and progress.step % config.checkpoint_steps == 0
-                if validated or signal or save_due or steps_over:
+                progress.finished = end
+                if (
+                    validated or end or signal
+                    or (config.checkpoint_minutes > 0 and unsaved >= 60 * config.checkpoint_minutes)
+                    or (config.checkpoint_steps > 0 and progress.step % config.checkpoint_steps == 0)
+                ):  # fmt: skip
                     self._save_checkpoint()
                     saved_at = time.monotonic()
-                if finished or signal:
+                if end or signal:
                     break
             status = "success"
         finally:
             signals.remove()
             self.reporter.stop()
-            for logger in self.loggers:
+            for logger in self.fabric.loggers:
                 logger.finalize(status)
         return int(signal or signals.received or 0)
+
+    def reason_to_end(self) -> str:
+        """Returns why the run ends after this step; "" if it goes on."""
+        config, progress = self.config, self.progress
+        if progress.epoch >= config.epochs:
+            return f"{config.epochs} epochs are done"
+        if config.max_minutes and progress.seconds >= 60 * config.max_minutes:
+            return f"{config.max_minutes:g} minutes are over"
+        if config.patience and progress.waited >= config.patience:
+            return f"validation {self.metrics[0].label} has not improved {progress.waited} times"
+        return ""
 
     @property
     def fraction(self) -> float:
@@ -225,10 +233,10 @@ class TrainingLoop:
         return seconds
 
     def _largest(self, *values: float) -> list[float]:
-        """Returns the largest of each value over all processes, which must decide alike though clocks and signals differ."""
+        """Returns the largest of each value over all processes."""
         if self.fabric.world_size == 1:
             return list(values)
-        largest: Any = self.fabric.all_reduce(torch.tensor([float(value) for value in values]), reduce_op="max")
+        largest: Any = self.fabric.all_reduce(torch.tensor(values, dtype=torch.float64), reduce_op="max")
         return largest.tolist()
 
     def _report_step(self, loss: float) -> None:
@@ -241,12 +249,8 @@ class TrainingLoop:
 
     # A validation
 
-    def _validate(self) -> str:
-        """Measure the model, keep it if it is the best, and record the results.
-
-        Returns:
-            the reason to end the run, or "".
-        """
+    def _validate(self) -> None:
+        """Measure the model, save it if it is the best, and record the results."""
         progress, primary = self.progress, self.metrics[0]
         with whole_weights(self.module):
             result = self._measure()
@@ -259,6 +263,7 @@ class TrainingLoop:
                     self.experiment.save_model(temporary)
         self.schedule.observe(result.loss)
         self._count_seconds()
+        (progress.seconds,) = self._largest(progress.seconds)
         if better:
             progress.best, progress.best_step, progress.waited = result.metrics[primary.name], progress.step, 0
         else:
@@ -266,9 +271,6 @@ class TrainingLoop:
         if self.fabric.is_global_zero:
             self._record(result, better)
         progress.loss_sum, progress.units, progress.training_seconds = 0.0, 0, 0.0
-        if self.config.patience and progress.waited >= self.config.patience:
-            return f"validation {primary.label} has not improved {progress.waited} times"
-        return ""
 
     def _measure(self) -> ValidationResult:
         model = self.experiment.model
@@ -297,7 +299,7 @@ class TrainingLoop:
         self.folder.write_metrics([*self.folder.read_metrics(), row])
         samples = [{"step": progress.step, **sample} for sample in result.samples]
         self.folder.write_samples([*self.folder.read_samples(), *samples])
-        for logger in self.loggers:
+        for logger in self.fabric.loggers:
             logger.log_metrics({name: float(value) for name, value in row.items()}, step=progress.step)
             logger.save()
         measured = "".join(f" · {metric.text(result.metrics[metric.name])}" for metric in self.metrics)

@@ -1,8 +1,8 @@
 """The processes and devices of a run: which process is the first, and Lightning's Fabric, which joins them.
 
-Fabric starts the other processes of a run on one machine itself. ``torchrun`` and cluster managers start all processes at
-once. Either way the others wait in `Fabric.launch` until the first process has made the run folder and prepared the data.
-This module imports nothing that takes time.
+Fabric starts the other processes of a run on one machine itself. ``torchrun`` and cluster managers start all processes
+at once. Either way the others wait in `Fabric.launch` until the first process has made the run folder and prepared the
+data. This module imports nothing that takes time.
 """
 
 import logging
@@ -11,14 +11,15 @@ import warnings
 from typing import TYPE_CHECKING, Any
 
 from regard.errors import ArgumentError, MissingPartError
-from regard.training.config import TrainingConfig
 
 if TYPE_CHECKING:
     from lightning.fabric import Fabric
 
+    from regard.training.config import TrainingConfig
+
 _RANKS = {"LOCAL_RANK": None, "NODE_RANK": None, "RANK": "WORLD_SIZE", "SLURM_PROCID": "SLURM_NTASKS"}
-"""Variables of Lightning, ``torchrun`` and Slurm that are above 0 in every process but the first, each with the variable
-that holds the number of processes, without which a number means something else."""
+"""Variables of Lightning, ``torchrun`` and Slurm that are above 0 in every process but the first, each with the
+variable that holds the number of processes, without which a number means something else."""
 
 _STARTED_BY_CALLS = ("spawn", "fork", "notebook")
 """Endings of strategies whose processes run a function instead of the command."""
@@ -34,7 +35,7 @@ def _number(name: str) -> int:
     return int(value) if value.isdecimal() else 0
 
 
-def make_fabric(training: TrainingConfig) -> "Fabric":
+def make_fabric(training: "TrainingConfig") -> "Fabric":
     """Returns Lightning's Fabric for the accelerator, devices, strategy and precision of a run; it starts nothing yet.
 
     Raises:
@@ -67,13 +68,13 @@ def make_fabric(training: TrainingConfig) -> "Fabric":
         ) from error
 
 
-def _devices(training: TrainingConfig) -> int | str:
+def _devices(training: "TrainingConfig") -> int | str:
     if training.devices == "auto":
         return 1 if training.accelerator == "cpu" else "auto"
     return int(training.devices) if training.devices.isdigit() else training.devices
 
 
-def _strategy(training: TrainingConfig) -> Any:
+def _strategy(training: "TrainingConfig") -> Any:
     if training.strategy != "fsdp":
         return training.strategy
     from regard.training.sharding import ShardedStrategy

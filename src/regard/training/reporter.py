@@ -107,14 +107,14 @@ class SilentReporter:
 
 
 FIRST_STEPS = 5
-"""Steps that estimates leave out: while they run, kernels are compiled and memory is taken."""
+"""Steps that estimates leave out, in which kernels are compiled and memory is allocated."""
 
 
 class Estimate:
     """Estimates the remaining time from the steps since the start, without the first ones.
 
     Args:
-        fraction: of the run that was done at the start.
+        fraction: the fraction of the run that was done at the start.
     """
 
     def __init__(self, fraction: float = 0.0):
@@ -130,7 +130,7 @@ class Estimate:
             self._from, self._began = fraction, self._now
 
     def remaining(self) -> str:
-        """E.g. ``"2 min"``; ``"?"`` before the first step that counts."""
+        """Returns the remaining time, e.g. ``"2 min"``; ``"?"`` before the first step that counts."""
         done = self._fraction - self._from
         if done <= 0:
             return "?"
@@ -138,7 +138,7 @@ class Estimate:
 
 
 class Throughput:
-    """Units of the loss (tokens, ...) a second since the last validation, without the first steps of this process."""
+    """Measures units of the loss (tokens, ...) a second since the last validation, without the first steps."""
 
     def __init__(self) -> None:
         self._steps = 0
@@ -149,8 +149,8 @@ class Throughput:
         """A step has ended.
 
         Args:
-            units: since the last validation.
-            seconds: of training since the last validation.
+            units: units since the last validation.
+            seconds: seconds of training since the last validation.
 
         Returns:
             units a second; None before the first step that counts.
@@ -161,12 +161,12 @@ class Throughput:
         self._units = units
         if self._steps <= FIRST_STEPS:
             self._from = units, seconds
-        done, taken = units - self._from[0], seconds - self._from[1]
-        return done / taken if done > 0 and taken > 0 else None
+        new_units, new_seconds = units - self._from[0], seconds - self._from[1]
+        return new_units / new_seconds if new_units > 0 and new_seconds > 0 else None
 
 
 def duration(seconds: float) -> str:
-    """Seconds as text: ``"45 s"``, ``"12 min"``, ``"3 h 05 min"``."""
+    """Returns seconds as text: ``"45 s"``, ``"12 min"``, ``"3 h 05 min"``."""
     if seconds < 90:
         return f"{max(0, round(seconds))} s"
     minutes = round(seconds / 60)
@@ -174,5 +174,5 @@ def duration(seconds: float) -> str:
 
 
 def reporter_for_terminal() -> Reporter:
-    """A progress bar if standard error is a terminal, else plain lines."""
+    """Returns a progress bar if standard error is a terminal, else plain lines."""
     return BarReporter() if sys.stderr.isatty() else PlainReporter()

@@ -96,35 +96,23 @@ def _train(
 
     training, first = config.training, is_first_process()
     path = last_checkpoint(folder) if resume else None
+    checkpoint = load_checkpoint(path, folder.manifest) if path else None
     initial = _initial_run(task, training.init_from) if training.init_from is not None and not path else None
-    loggers = make_loggers(training.loggers, folder) if first else []
+    if first:
+        fabric.loggers.extend(make_loggers(training.loggers, folder))
     seed_step(training.seed, -1)
     experiment = task.prepare(config, folder)
+    parameters = sum(parameter.numel() for parameter in experiment.model.parameters())
+    if initial:
+        _copy_weights(initial, experiment)
     if first:
         folder.manifest.record(folder.file(name) for name in task.files)
         require_space(folder.path, experiment.model)
         fabric.launch()
         fabric.broadcast(str(folder.path))
     _set_threads(training)  # the launcher sets a number of its own
-    loader = experiment.batches(fabric.global_rank, fabric.world_size)
-    parameters = sum(parameter.numel() for parameter in experiment.model.parameters())
-    if first:
-        sizes = f"{experiment.description} · {len(loader)} batches an epoch · {parameters:,} parameters"
-        reporter.print_line(f"{sizes} · {folder.path}")
-        if path:
-            reporter.print_line(f"resuming from {path}")
-    progress = Progress()
-    checkpoint = load_checkpoint(path, folder.manifest) if path else None
-    if checkpoint:
-        progress.restore(checkpoint["regard"])
-        if _is_over(progress, training):
-            return TrainedRun(folder, progress, 0, parameters)
-    if initial:
-        _copy_weights(initial, experiment)
     try:
-        loop = TrainingLoop(
-            fabric, experiment, loader, training, folder, progress, task.metrics, reporter, loggers, checkpoint
-        )
+        loop = TrainingLoop(fabric, experiment, task.metrics, training, folder, reporter, checkpoint)
     except (AttributeError, KeyError, IndexError, TypeError, ValueError, RuntimeError) as error:
         if not checkpoint or isinstance(error, RegardError):
             raise
@@ -132,7 +120,14 @@ def _train(
         raise RunError(
             f"{path} does not fit this run ({reason}); delete it to resume from the checkpoint before it"
         ) from error
-    return TrainedRun(folder, progress, loop.run(), parameters)
+    if first:
+        sizes = f"{experiment.description} · {loop.batches} batches an epoch · {parameters:,} parameters"
+        reporter.print_line(f"{sizes} · {folder.path}")
+        if path:
+            reporter.print_line(f"resuming from {path}")
+    over = checkpoint is not None and bool(loop.reason_to_end())
+    del checkpoint  # as large as the model and its optimizer
+    return TrainedRun(folder, loop.progress, 0 if over else loop.run(), parameters)
 
 
 def _set_threads(training: TrainingConfig) -> None:
@@ -158,12 +153,3 @@ def _copy_weights(initial: RunFolder, experiment: Experiment) -> None:
         load_weights(initial.model, experiment.model)
     except RunError as error:
         raise RunError(f"--init-from: the model of {initial.path} does not fit this run's options: {error}") from error
-
-
-def _is_over(progress: Progress, training: TrainingConfig) -> bool:
-    """Whether the run had ended when its last checkpoint was saved."""
-    return (
-        progress.epoch >= training.epochs
-        or (training.max_minutes > 0 and progress.seconds >= 60 * training.max_minutes)
-        or (training.patience > 0 and progress.waited >= training.patience)
-    )
