@@ -56,7 +56,7 @@ def test_imports_only_go_down(file):
 
 
 @pytest.mark.parametrize(
-    "room", ["biases", "explanations", "normalizers", "pictures", "positions", "scores", "watching"]
+    "room", ["biases", "explanations", "normalizers", "pictures", "positions", "scores", "training", "watching"]
 )
 def test_files_of_a_room_import_in_one_direction(room):
     """No cycle between the files of a room, lazy imports included."""

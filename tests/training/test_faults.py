@@ -311,6 +311,7 @@ def test_a_run_folder_behind_a_link_is_used(run, tiny, train, tmp_path):
         (["--run", ""], ["--run"]),
         (["--device", "abacus"], ["abacus"]),
         (["--devices", "0"], []),
+        (["--strategy", "ddp_spawn"], ["ddp_spawn", "ddp or fsdp"]),
         (["--precision", "64"], ["64"]),
     ],
     ids=lambda value: " ".join(value),

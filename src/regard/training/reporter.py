@@ -2,30 +2,30 @@
 
 import sys
 import time
-from typing import Any, Protocol
+from typing import Any
 
 
-class Reporter(Protocol):
-    """Prints the progress of a run."""
+class Reporter:
+    """Reports the progress of a run; this base class reports nothing."""
 
     def start(self, fraction: float) -> None:
         """Training starts or resumes; ``fraction`` of the run is already done."""
-        ...
 
     def step(self, fraction: float, text: str) -> None:
         """A step has ended; ``fraction`` of the run is done, and ``text`` describes the step."""
-        ...
 
     def print_line(self, text: str) -> None:
         """Print a line that stays on the screen."""
-        ...
 
     def stop(self) -> None:
         """Training has ended."""
-        ...
 
 
-class PlainReporter:
+class SilentReporter(Reporter):
+    """Prints nothing."""
+
+
+class PlainReporter(Reporter):
     """Prints a line every ``interval`` seconds, with the remaining time: for logs, pipes and continuous integration."""
 
     def __init__(self, interval: float = 15.0):
@@ -47,11 +47,8 @@ class PlainReporter:
     def print_line(self, text: str) -> None:
         print(text, file=sys.stderr, flush=True)
 
-    def stop(self) -> None:
-        pass
 
-
-class BarReporter:
+class BarReporter(Reporter):
     """A progress bar with the remaining time, drawn by Rich at most four times a second."""
 
     def __init__(self) -> None:
@@ -88,22 +85,6 @@ class BarReporter:
 
     def stop(self) -> None:
         self._progress.stop()
-
-
-class SilentReporter:
-    """Prints nothing."""
-
-    def start(self, fraction: float) -> None:
-        pass
-
-    def step(self, fraction: float, text: str) -> None:
-        pass
-
-    def print_line(self, text: str) -> None:
-        pass
-
-    def stop(self) -> None:
-        pass
 
 
 FIRST_STEPS = 5
