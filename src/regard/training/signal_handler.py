@@ -36,8 +36,8 @@ def exit_on_signals() -> Iterator[None]:
         yield
     finally:
         _restore(previous)
-        if previous and _end_by_default not in _registered:
-            _registered.append(_end_by_default)
+        if previous:
+            atexit.unregister(_end_by_default)  # registered once, however often a command is called
             atexit.register(_end_by_default)
 
 
@@ -90,9 +90,8 @@ def _exit(number: int, frame: FrameType | None) -> None:
     discard_temporaries()
     if is_first_process():
         advice = ""
-        for say in _advice[-1:]:
-            with contextlib.suppress(Exception):
-                advice = say()
+        with contextlib.suppress(Exception):
+            advice = _advice[-1]() if _advice else ""
         show_cursor = "\033[?25h\n" if sys.stderr is not None and _is_terminal() else ""
         with contextlib.suppress(OSError):
             os.write(2, f"{show_cursor}{stopped_line(number, advice=advice)}\n".encode())
@@ -128,6 +127,3 @@ def _end_by_default() -> None:
         for number in SIGNALS:
             if signal.getsignal(number) is not signal.SIG_IGN:
                 signal.signal(number, signal.SIG_DFL)
-
-
-_registered: list[Callable[[], None]] = []
