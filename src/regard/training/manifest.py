@@ -1,4 +1,4 @@
-"""The manifest of a run: SHA-256 sums of its files and data, by which changed files are found and named."""
+"""The manifest of a run: SHA-256 sums of its files and data, so that changed files can be named."""
 
 import dataclasses
 import hashlib

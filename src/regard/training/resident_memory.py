@@ -1,6 +1,6 @@
 """Keeps the resident memory of a training process close to the memory that is in use.
 
-Two things make the resident memory of a training on a CPU grow although no tensor is kept:
+Two things make the resident memory of a training on a CPU grow although no tensor outlives its step:
 
 1. oneDNN compiles a primitive for each new shape of a matrix product in bfloat16, and keeps 1,024 of them; PyTorch
    keeps as many of their descriptions. Batches of sentences have thousands of shapes, and the two take half a megabyte
@@ -16,7 +16,7 @@ from functools import cache
 from typing import Any
 
 PRIMITIVES = 64
-"""Primitives of oneDNN that are kept. A step of a translator uses about 30 shapes, most of them many times."""
+"""Capacity of the caches of primitives. A step of a translator uses about 30 shapes, most of them many times."""
 
 RELEASE_SECONDS = 5.0
 """Time between two releases of freed memory; one release takes some milliseconds."""

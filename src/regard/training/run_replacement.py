@@ -1,6 +1,6 @@
-"""What of a run folder may be deleted or replaced: only what regard wrote.
+"""Deletes and replaces run folders, of which only files that regard wrote are ever deleted.
 
-With ``--overwrite`` the new run is trained beside the old one, and takes its place when it is complete.
+With ``--overwrite`` the new run is trained in a folder of its own, which replaces the old one when the run is complete.
 """
 
 import contextlib
