@@ -381,9 +381,7 @@ class Task(ABC):
 
     def report(self, folder: "RunFolder") -> list[Path]:
         """Draw the pictures of a finished run; returns the files."""
-        from regard.training.curves import draw_curves
-
-        return draw_curves(folder, self.metrics)
+        return folder.draw_curves({f"val_{metric.name}": metric.label for metric in self.metrics})
 
     def upgraded(self, sections: dict[str, Any]) -> dict[str, Any]:
         """The sections that version 0.1 wrote, with the names of today."""
