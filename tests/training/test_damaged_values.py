@@ -8,8 +8,7 @@ import pytest
 
 from regard.data.images.pixel_classes import PixelClasses
 from regard.data.text.labels import Labels
-from regard.data.text.text_tokenizer import TextTokenizer
-from regard.data.text.tokenizers import Tokenizer
+from regard.data.text.tokenizers import TextTokenizer, Tokenizer
 from regard.errors import ArgumentError, RegardError
 from regard.tasks import registry
 from regard.training.config import RunConfig

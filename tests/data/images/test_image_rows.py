@@ -7,8 +7,7 @@ import pytest
 
 from image_files import colours, encoded
 from regard.data.images.image_rows import captioned_images, labelled_images
-from regard.data.images.input_image import InputImage
-from regard.data.images.pixel_table import pixel_table
+from regard.data.images.pictures import InputImage, pixel_table
 from regard.data.images.scenes import Scene, SceneObject
 from regard.errors import ArgumentError, DataError, KindError, ShapeError
 

@@ -1,17 +1,20 @@
-"""Reads tables of images: files or descriptions of scenes, with captions or a label, and the boxes of named objects."""
+"""Tables of images: files or descriptions of scenes, with captions or a label, and the boxes of named objects."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from regard.data.class_folders import ClassFiles, class_files, warn_of_left_out
-from regard.data.images.picture import Picture, PictureFile
+from regard.data.images.pictures import Picture, PictureFile
 from regard.data.images.reading import SUFFIXES
-from regard.data.images.scenes import Scene
-from regard.data.text.readers import checked_text, label_text, nearest_column, record_places, shortened
-from regard.errors import ArgumentError, DataError
+from regard.data.images.scenes import Box, Scene
+from regard.data.records import check_limit, checked_text, label_text, nearest_column, record_places, shortened
+from regard.errors import DataError
 
 IMAGE, CAPTIONS, CAPTION, LABEL, OBJECTS = "image", "captions", "caption", "label", "objects"
 TABLES = (".jsonl", ".json", ".tsv", ".csv")
@@ -28,7 +31,7 @@ class NamedObject:
     """
 
     name: str
-    box: tuple[float, float, float, float]
+    box: Box
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +66,7 @@ def captioned_images(source: str | Path, *, limit: int | None = None) -> list[Im
         DataError: the table cannot be read, or a row is not of this form; the message names it.
         ArgumentError: ``limit`` is below 1.
     """
-    _check_limit(limit)
+    check_limit(limit)
     found: dict[object, ImageRow] = {}
     for place, record in table_records(source):
         row = _row(source, place, record, _captions(place, record))
@@ -92,7 +95,7 @@ def labelled_images(source: str | Path, *, limit: int | None = None) -> list[Ima
         DataError: the source cannot be read, or a row is not of this form; the message names it.
         ArgumentError: ``limit`` is below 1.
     """
-    _check_limit(limit)
+    check_limit(limit)
     if Path(source).is_dir():
         files, left_out = class_images(Path(source))
         warn_of_left_out(Path(source), left_out, "images")
@@ -149,11 +152,6 @@ def table_records(source: str | Path) -> Iterator[tuple[str, Mapping[str, Any]]]
         raise DataError(f"{path}: there are no rows; it should hold an image a row")
 
 
-def _check_limit(limit: int | None) -> None:
-    if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 1):
-        raise ArgumentError(f"limit must be a whole number of at least 1; got {limit!r}")
-
-
 def _row(source: str | Path, place: str, record: Mapping[str, Any], texts: tuple[str, ...]) -> ImageRow:
     image = record.get(IMAGE)
     picture: Picture
@@ -208,3 +206,21 @@ def _objects(place: str, content: Any) -> Iterator[NamedObject]:
                 f"y1; it is {shortened(one)}"
             ) from error
         yield NamedObject(checked_text(name, f"{place}: the name of an object"), (x0, y0, x1, y1))
+
+
+def cells_inside(boxes: Sequence[Box], grid: tuple[int, int], covered: Box) -> NDArray[np.bool_]:
+    """Which cells of a grid have their middle inside of one of the boxes: ``[rows · columns]``.
+
+    Args:
+        boxes: x0, y0, x1, y1 of each, in pixels of the image.
+        grid: rows and columns.
+        covered: the part of the image that the grid covers.
+    """
+    rows, columns = grid
+    x0, y0, x1, y1 = covered
+    across = x0 + (np.arange(columns) + 0.5) * (x1 - x0) / columns
+    down = y0 + (np.arange(rows) + 0.5) * (y1 - y0) / rows
+    inside = np.zeros((rows, columns), np.bool_)
+    for left, top, right, bottom in boxes:
+        inside |= ((down >= top) & (down <= bottom))[:, None] & ((across >= left) & (across <= right))
+    return inside.ravel()

@@ -1,4 +1,4 @@
-"""The bundled corpus: English sentences, their Spanish translations and the true word alignments, from a grammar.
+"""The bundled texts: English sentences, their Spanish translations and the true word alignments, from a grammar.
 
 It needs no download and has any size. The Spanish sentence is a function of the English one, so a perfect model reaches
 BLEU 100. The corpus has the usual difficulties of translation: agreement, reordering, clitics, dropped words. The
@@ -9,17 +9,20 @@ import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import count, islice
+from itertools import islice
 from pathlib import Path
 from typing import TextIO
 
+from regard.data.corpus_files import DistinctParts, RandomDraws, generated, write_parts
 from regard.data.text.alignment import Alignment, Link
-from regard.data.text.corpus_files import DistinctParts, check_range, write_parts
-from regard.data.text.grammar.phrases import RandomDraws, finished, joined
+from regard.data.text.grammar.phrases import finished, joined
 from regard.data.text.grammar.sentences import sentence
 
 SHORTEST, LONGEST = 4, 16
 """Words of an English sentence, without the punctuation mark at its end."""
+
+PARAGRAPH = range(3, 9)
+"""Possible numbers of sentences in a paragraph of running text."""
 
 
 @dataclass(frozen=True)
@@ -63,38 +66,46 @@ def generate(size: int, seed: int, *, start: int = 0) -> Iterator[AlignedPair]:
     Raises:
         ArgumentError: ``size`` or ``start`` is negative.
     """
-    check_range(size, start)
-    return (_pair(RandomDraws(f"{seed}/{number}")) for number in range(start, start + size))
+    return generated(_pair, seed, size, start)
 
 
 def write_corpus(folder: str | os.PathLike[str], sizes: Mapping[str, int], seed: int) -> dict[str, Path]:
-    """Write the corpus as raw TSV files with the columns ``english``, ``spanish`` and ``alignment``.
+    """Write pairs as raw TSV files with the columns ``english``, ``spanish`` and ``alignment``.
 
     The alignment is in Pharaoh format, ``0-0 1-2 1p3``, where ``p`` marks a link that is only possible. No English
-    sentence of one split occurs in another; none occurs twice in a split other than ``train``. Only the sentences of
-    those other splits are stored in memory, so ``train`` may have any size.
-
-    Args:
-        folder: the folder; created if it does not exist.
-        sizes: number of pairs of each split, e.g. ``{"train": 60000, "val": 1000, "test": 1000}``.
-        seed: as in `generate`.
-
-    Returns:
-        the file of each split, ``<folder>/<split>.tsv``; each is written atomically.
-
-    Raises:
-        ArgumentError: a size is negative.
-        DataError: the folder cannot be written.
+    sentence of one part occurs in another (`DistinctParts`). Arguments, result and errors are those of `write_parts`.
     """
-    pairs = (pair for number in count() for pair in generate(1, seed, start=number))
-    distinct = DistinctParts(pairs, lambda pair: pair.source)
+    distinct = DistinctParts(generated(_pair, seed, None), lambda pair: pair.source)
 
-    def write(file: TextIO, split: str, size: int) -> None:
+    def write(file: TextIO, part: str, size: int) -> None:
         file.write("english\tspanish\talignment\n")
-        for pair in islice(distinct.of(split), size):
+        for pair in islice(distinct.of(part), size):
             file.write(f"{pair.source}\t{pair.target}\t{Alignment(pair.sure, pair.possible)}\n")
 
     return write_parts(folder, sizes, ".tsv", write)
+
+
+def write_text(folder: str | os.PathLike[str], sizes: Mapping[str, int], seed: int) -> dict[str, Path]:
+    """Write English sentences as running text: spaces between them, and an empty line between paragraphs.
+
+    No sentence of one part occurs in another (`DistinctParts`). Arguments, result and errors are those of
+    `write_parts`; sizes are numbers of sentences.
+    """
+    distinct = DistinctParts(english_sentences(seed), str)
+
+    def write(file: TextIO, part: str, size: int) -> None:
+        source, draws = distinct.of(part), RandomDraws(f"{seed}/{part}")
+        while size:
+            count = min(size, draws.choice(PARAGRAPH))
+            size -= count
+            file.write(" ".join(islice(source, count)) + ("\n\n" if size else "\n"))
+
+    return write_parts(folder, sizes, ".txt", write)
+
+
+def english_sentences(seed: int) -> Iterator[str]:
+    """The English sentences of the corpus, without an end."""
+    return (pair.source for pair in generated(_pair, seed, None))
 
 
 def _pair(draws: RandomDraws) -> AlignedPair:

@@ -1,4 +1,7 @@
-"""Opens parallel text from files or a Hugging Face data set, as one memory-mapped table of pairs."""
+"""Opens pairs of texts, and texts with labels, as one memory-mapped table.
+
+The pairs come from files, a folder of classes, a data set of the Hugging Face hub, or lists of Python.
+"""
 
 import itertools
 import logging
@@ -10,11 +13,24 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from regard.data.cache import cached_table, fingerprint, require_datasets
-from regard.data.text import readers
-from regard.data.text.readers import Pair
-from regard.errors import ArgumentError, DataError
-from regard.regular_file import LARGEST_DATA, open_regular
+from regard.data.cache import cached_table, file_state, fingerprint, require_datasets
+from regard.data.class_folders import ClassFiles, class_files, warn_of_left_out
+from regard.data.records import (
+    READERS,
+    Records,
+    aligned_records,
+    arrow_rows,
+    check_file,
+    check_limit,
+    check_utf8,
+    choose_columns,
+    flattened,
+    label_text,
+    open_records,
+    text_rows,
+)
+from regard.errors import ArgumentError, DataError, KindError
+from regard.regular_file import LARGEST_RECORD, read_bytes
 
 if TYPE_CHECKING:
     import datasets
@@ -26,6 +42,8 @@ _BLOCK = 16384  # rows in memory at once
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?(:[\w.-]+)?")
 
 Source = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+Pair = tuple[str, ...]
+"""Two texts."""
 
 
 def open_pairs(
@@ -71,8 +89,7 @@ def open_pairs(
         ArgumentError: ``limit`` is below 1, or ``split`` was given for a file.
         MissingPartError: ``datasets`` is not installed.
     """
-    if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 1):
-        raise ArgumentError(f"limit must be a whole number of at least 1; got {limit!r}")
+    check_limit(limit)
     require_datasets()
     paths = local_files(source)
     if paths is None:
@@ -80,12 +97,68 @@ def open_pairs(
     if split is not None:
         raise ArgumentError(f"split belongs to Hugging Face data sets; {paths[0]} is a file (got split={split!r})")
     for path in paths:
-        _check_file(path)
+        check_file(path, "sentences")
     columns = source_column, target_column
-    state = tuple((str(path.resolve()), path.stat().st_size, path.stat().st_mtime_ns) for path in paths)
+    state = tuple(map(file_state, paths))
     where = " and ".join(map(str, paths))
     key = fingerprint("pairs", state, columns if len(paths) == 1 else None, lowercase, limit, *numbers * ["numbers"])
-    return pair_table(key, where, lambda: _read(paths, *columns, numbers), lowercase, limit)
+
+    def read() -> Iterator[Pair]:
+        if len(paths) == 2:
+            return _pairs(aligned_records(*paths), "source", "target", numbers)
+        if path.suffix.lower() not in READERS:
+            raise DataError(
+                f"{path}: unknown kind of file {path.suffix!r}; give {', '.join(READERS)}, "
+                "or two text files with a comma between them"
+            )
+        return _pairs(open_records(path), *columns, numbers)
+
+    return pair_table(key, where, read, lowercase, limit)
+
+
+def open_labelled(
+    source: Source, text_column: str = "text", label_column: str = "label", *, limit: int | None = None
+) -> "datasets.Dataset":
+    """Open texts and their labels as a memory-mapped table.
+
+    Args:
+        source: a source of `open_pairs` (line n of the second of two text files is the label of line n of the first),
+            or a folder with a folder for each label, in which each ``.txt`` file is a text.
+        text_column: the column of the texts; files in a folder have no columns.
+        label_column: the column of the labels: texts, numbers or truth values.
+        limit: largest number of texts to read; None: all.
+
+    Returns:
+        a data set with exactly the columns ``source`` (the texts) and ``target`` (their labels, as texts); never empty.
+
+    Raises:
+        DataError: the data cannot be used; the message says in one line what is wrong, where, and what to do.
+        ArgumentError: ``limit`` is below 1.
+        MissingPartError: ``datasets`` is not installed.
+    """
+    folder = Path(source) if isinstance(source, (str, os.PathLike)) else None
+    if folder is None or not folder.is_dir():
+        return open_pairs(source, text_column, label_column, limit=limit, numbers=True)
+    require_datasets()
+    files, left_out = class_texts(folder)
+    warn_of_left_out(folder, left_out, "texts")
+    key = fingerprint("classes", tuple(map(file_state, files)), limit)
+    return pair_table(key, str(folder), lambda: _class_pairs(files[:limit]))
+
+
+def class_texts(folder: Path) -> ClassFiles:
+    """The text files in the folders of a folder.
+
+    Raises:
+        DataError: there is none, or the folder cannot be read.
+    """
+    found = class_files(folder, (".txt",))
+    if not found.files:
+        raise DataError(
+            f"{folder}: is a folder without classes; it should hold a folder for each label, with .txt files in it, "
+            "or name a file"
+        )
+    return found
 
 
 def local_files(source: Source) -> tuple[Path, ...] | None:
@@ -102,37 +175,58 @@ def local_files(source: Source) -> tuple[Path, ...] | None:
     if "," in source:
         first, _, second = source.partition(",")
         return Path(first.strip()), Path(second.strip())
-    if _HUB_NAME.fullmatch(source) and path.suffix not in readers.READERS and path.suffix != ".txt":
+    if _HUB_NAME.fullmatch(source) and path.suffix not in READERS and path.suffix != ".txt":
         return None
     return (path,)
 
 
-def _check_file(path: Path) -> None:
-    try:
-        if path.is_dir():
-            raise DataError(f"{path}: is a folder; name the file inside it")
-        with open_regular(path, LARGEST_DATA) as file:
-            if not file.read(1):
-                raise DataError(f"{path}: the file is empty; it should hold sentences")
-    except FileNotFoundError as error:
-        raise DataError(f"{path}: no such file; check the path") from error
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read ({error.strerror}); check the file") from error
+def labelled_lists(texts: Sequence[str], labels: Sequence[str | int]) -> "datasets.Dataset":
+    """Texts and labels of Python as `open_labelled` gives them; labels that are no texts become their text.
+
+    Raises:
+        ArgumentError: the lists are empty or of different lengths.
+        KindError: a text is no text, or a label neither text nor number.
+        DataError: a text or a label is empty.
+    """
+    require_datasets()
+    import datasets
+
+    if isinstance(texts, str) or isinstance(labels, str):
+        raise ArgumentError("texts and labels must be lists, not one text")
+    if len(texts) != len(labels) or not len(texts):
+        raise ArgumentError(f"texts and labels must be equally many, and some; got {len(texts)} and {len(labels)}")
+    names = []
+    for number, (text, label) in enumerate(zip(texts, labels, strict=True)):
+        if not isinstance(text, str):
+            raise KindError(f"texts[{number}] must be text; it is a {type(text).__name__}")
+        item = getattr(label, "item", None)  # of numbers of NumPy and PyTorch
+        name = label_text(item() if callable(item) else label)
+        if name is None:
+            raise KindError(f"labels[{number}] must be text or a number; it is a {type(label).__name__}")
+        if not text.strip() or not name:
+            raise DataError(f"{'labels' if text.strip() else 'texts'}[{number}] is empty; leave that text out")
+        names.append(name)
+    return datasets.Dataset.from_dict({"source": [text.strip() for text in texts], "target": names})
 
 
-def _read(
-    paths: tuple[Path, ...], source_column: str | None, target_column: str | None, numbers: bool
-) -> Iterator[Pair]:
-    if len(paths) == 2:
-        return readers.aligned_lines(*paths)
-    (path,) = paths
-    reader = readers.READERS.get(path.suffix.lower())
-    if reader is None:
-        raise DataError(
-            f"{path}: unknown kind of file {path.suffix!r}; give {', '.join(readers.READERS)}, "
-            "or two text files with a comma between them"
-        )
-    return reader(path, source_column, target_column, numbers)
+def _class_pairs(files: Sequence[Path]) -> Iterator[Pair]:
+    for path in files:
+        try:
+            content = read_bytes(path, LARGEST_RECORD)
+            check_utf8(path, content)
+            text = content.decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
+            yield text, path.parent.name
+        except UnicodeDecodeError as error:
+            raise DataError(
+                f"{path}: is not valid UTF-8 (byte at offset {error.start}); save or convert the file as UTF-8"
+            ) from error
+        except OSError as error:
+            raise DataError(f"{path}: cannot be read ({error.strerror}); check the file") from error
+
+
+def _pairs(records: Records, source_column: str | None, target_column: str | None, numbers: bool) -> Iterator[Pair]:
+    columns = choose_columns(records, source_column, target_column)
+    return text_rows(records, columns, columns[1:] if numbers else ())
 
 
 def _from_hub(
@@ -170,10 +264,11 @@ def _from_hub(
     classes = loaded.features.get(target_column) if numbers and target_column is not None else None
 
     def pairs() -> Iterator[Pair]:
-        blocks: Iterator[Any] = (table.to_batches() for table in loaded.with_format("arrow").iter(_BLOCK))  # pyright: ignore
-        read = readers.record_batches(
-            name, itertools.chain.from_iterable(blocks), source_column, target_column, numbers
-        )
+        tables: Iterator[Any] = loaded.with_format("arrow").iter(_BLOCK)
+        blocks = itertools.chain.from_iterable(table.to_batches() for table in tables)
+        names = flattened(loaded.features.arrow_schema.empty_table()).column_names
+        rows = Records(name, name, names, lambda columns: arrow_rows(name, blocks, columns or names))
+        read = _pairs(rows, source_column, target_column, numbers)
         return _named(name, read, classes.names) if isinstance(classes, datasets.ClassLabel) else read
 
     return pair_table(key, name, pairs, lowercase, limit)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from regard.attention.recording import recorded_calls
-from regard.data.images.input_image import InputImage
+from regard.data.images.pictures import InputImage
 from regard.data.text.labels import Labels
 from regard.errors import ArgumentError, RunError
 from regard.explanations.model_attention import ModelAttention

@@ -1,4 +1,4 @@
-"""The clauses of the bundled corpus: in English and Spanish.
+"""The clauses of the bundled corpus in English and Spanish: verbs with their helpers, adverbials, and their clauses.
 
 Spanish follows from English alone: subject pronouns are always dropped, object pronouns always stand before the
 conjugated verb, adjectives after their noun (but *good* and *great*), and every tense has one rendering.
@@ -7,26 +7,199 @@ conjugated verb, adjectives after their noun (but *good* and *great*), and every
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from regard.data.corpus_files import RandomDraws
 from regard.data.text.grammar import lexicon
-from regard.data.text.grammar.adverbials import where
 from regard.data.text.grammar.lexicon import ADJECTIVES, Verb
-from regard.data.text.grammar.morphology import EnglishVerb, agree
+from regard.data.text.grammar.morphology import EnglishVerb, agree, spanish_verb
 from regard.data.text.grammar.phrases import (
     DATIVES,
     PRONOUNS,
     Phrase,
-    RandomDraws,
     Source,
     Target,
     noun_phrase,
     pronoun,
     with_personal_a,
 )
-from regard.data.text.grammar.spanish_verbs import spanish_verb
-from regard.data.text.grammar.verb_groups import VerbGroup, be, choose_tense, conjugated
+
+TENSES = (
+    ("present", 5.0), ("past", 4.0), ("future", 2.0), ("progressive", 2.0), ("perfect", 1.5), ("conditional", 0.7),
+    ("used", 0.7), ("can", 1.0), ("must", 0.7), ("want", 1.0), ("have", 0.8), ("going", 0.8),
+)  # fmt: skip
+"""Ways to put a verb, with their weights; each has one rendering, e.g. *comía* for *used to eat*."""
+
+_BE = {"1s": "am", "3s": "is"}
+_SIMPLE = {"present": "present", "past": "preterite"}
+_INFINITIVES = {"can": "poder", "must": "deber", "want": "querer", "have": "tener", "going": "ir"}
+_HOW_OFTEN = (("always", "siempre"), ("never", "nunca"), ("also", "también"), ("often", "frecuentemente"))
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False)
+class VerbGroup:
+    """A verb and what comes with it.
+
+    Attributes:
+        helper: English words that a question puts before the subject; may be none.
+        rest: the English words after helper and subject.
+        before: the Spanish words before the clitics: *no*, *nunca*.
+        finite: the Spanish words after the clitics: the conjugated verb, and an infinitive, gerund or participle.
+        main: the English verb that carries the meaning, one of ``rest``.
+    """
+
+    helper: list[Source]
+    rest: list[Source]
+    before: list[Target]
+    finite: list[Target]
+    main: Source
+
+
+def be(person: str) -> str:
+    """The present of *to be*."""
+    return _BE.get(person, "are")
+
+
+def choose_tense(draws: RandomDraws, verb: Verb, *, asked: bool) -> str:
+    """One of `TENSES` that the verb has."""
+    while True:
+        tense = draws.weighted(TENSES)
+        # "They read" would be present and past at once, and Spanish tells them apart.
+        ambiguous = tense == "past" and verb.english.base == verb.english.past
+        if not (ambiguous or (verb.stative and tense == "progressive") or (asked and tense == "used")):
+            return tense
+
+
+def conjugated(
+    verb: Verb, tense: str, subject: Phrase, draws: RandomDraws, *, asked: bool = False, plain: bool = False
+) -> VerbGroup:
+    """The verb in one of `TENSES`, agreeing with its subject.
+
+    Args:
+        verb: which verb.
+        tense: one of the names in `TENSES`.
+        subject: who does it.
+        draws: chooses whether it is negated and how often it happens.
+        asked: whether it stands in a question that puts the helper before the subject.
+        plain: whether to leave out negation and adverb.
+    """
+    negated = not plain and tense != "used" and draws.chance(0.15)
+    often = None if plain or negated or asked or not draws.chance(0.1) else draws.choice(_HOW_OFTEN)
+    group = _helped(verb, tense, subject, supported=asked or negated)
+    if negated and tense == "can" and not asked:
+        group.helper[0].text = "cannot"
+        group.before.append(Target("no", (group.helper[0],)))
+    elif negated:
+        no = Source("not")
+        group.before.append(Target("no", (no,), tuple(group.helper)))
+        group.rest.insert(0, no)
+    if often:
+        adverb = Source(often[0])
+        group.before.append(Target(often[1], (adverb,)))
+        group.rest.insert(0, adverb)
+    if verb.english.particle:
+        particle = Source(verb.english.particle)
+        group.rest.append(particle)
+        if not verb.preposition:
+            word = next(word for word in group.finite if group.main in word.sure)
+            word.possible = (*word.possible, particle)
+    return group
+
+
+def _helped(verb: Verb, tense: str, subject: Phrase, *, supported: bool) -> VerbGroup:
+    english, spanish, person, dropped = verb.english, verb.spanish, subject.person, subject.dropped
+    singular = person == "3s"
+    base = Source(english.base)
+    if tense in ("future", "conditional"):
+        helper = [Source("will" if tense == "future" else "would")]
+        return VerbGroup(
+            helper, [base], [], [Target(spanish.conjugate(tense, person), (base,), (*helper, *dropped))], base
+        )
+    if tense in ("progressive", "perfect"):
+        progressive = tense == "progressive"
+        helper = [Source(be(person) if progressive else "has" if singular else "have")]
+        main = Source(english.gerund() if progressive else english.participle)
+        auxiliary = spanish_verb("estar" if progressive else "haber").conjugate("present", person)
+        form = spanish.gerund() if progressive else spanish.past_participle()
+        return VerbGroup(helper, [main], [], [Target(auxiliary, tuple(helper), dropped), Target(form, (main,))], main)
+    if tense == "used":
+        used = [Source("used"), Source("to")]
+        form = spanish.conjugate("imperfect", person)
+        return VerbGroup([], [*used, base], [], [Target(form, (base,), (*used, *dropped))], base)
+    if tense in _SIMPLE:
+        helper, main = _supported(english, tense == "past", singular, supported)
+        form = spanish.conjugate(_SIMPLE[tense], person)
+        return VerbGroup(helper, [main], [], [Target(form, (main,), (*helper, *dropped))], main)
+    modal = spanish_verb(_INFINITIVES[tense]).conjugate("present", person)
+    if tense in ("can", "must"):
+        helper = [Source(tense)]
+        return VerbGroup(
+            helper, [base], [], [Target(modal, tuple(helper), dropped), Target(spanish.infinitive, (base,))], base
+        )
+    to = Source("to")
+    if tense == "going":
+        helper, word = [Source(be(person))], Source("going")
+    else:
+        helper, word = _supported(EnglishVerb(tense, "", ""), False, singular, supported)
+    finite = [Target(modal, (word,), (*helper, *dropped)), Target(spanish.infinitive, (base,), (to,))]
+    if tense != "want":
+        finite.insert(1, Target("a" if tense == "going" else "que", (to,)))
+    return VerbGroup(helper, [word, to, base], [], finite, base)
+
+
+def _supported(verb: EnglishVerb, past: bool, singular: bool, supported: bool) -> tuple[list[Source], Source]:
+    # A verb form of its own, or "do" with the base.
+    if supported:
+        return [Source("did" if past else "does" if singular else "do")], Source(verb.base)
+    return [], Source(verb.past if past else verb.third() if singular else verb.base)
+
+
+# English, Spanish, the tenses that it goes with (None: all), and for each Spanish word the English word that it
+# renders (None: none of them alone).
+_Links = tuple[int | None, ...]
+_LASTING = ("present", "can", "must", "want", "have")
+_COMING = ("future", "going", "can", "must", "want", "have")
+_WHEN: tuple[tuple[str, str, tuple[str, ...] | None, _Links], ...] = (
+    ("today", "hoy", None, (0,)),
+    ("every day", "todos los días", ("present", "used", "can", "must", "have"), (0, None, 1)),
+    ("at night", "por la noche", None, (0, None, 1)),
+    ("in the morning", "por la mañana", None, (0, 1, 2)),
+    ("now", "ahora", ("progressive", *_LASTING), (0,)),
+    ("yesterday", "ayer", ("past",), (0,)),
+    ("last week", "la semana pasada", ("past",), (None, 1, 0)),
+    ("last night", "anoche", ("past",), (1,)),
+    ("tomorrow", "mañana", _COMING, (0,)),
+    ("next week", "la próxima semana", _COMING, (None, 0, 1)),
+)
+_WHERE = (
+    ("in", "en", ("place",)),
+    ("near", "cerca de", ("place", "surface", "opening")),
+    ("behind", "detrás de", ("place", "opening", "surface")),
+    ("on", "sobre", ("surface",)),
+    ("under", "debajo de", ("surface",)),
+)
+
+
+def where(draws: RandomDraws) -> tuple[list[Source], list[Target]]:
+    """E.g. *in the garden*: *en el jardín*."""
+    english, spanish, kinds = draws.choice(_WHERE)
+    place = noun_phrase(draws, kinds, plain=draws.chance(0.7))
+    preposition = Source(english)
+    first, *others = spanish.split()
+    target = [Target(first, (preposition,)), *(Target(word, (), (preposition,)) for word in others)]
+    return [preposition, *place.source], [*target, *place.target]
+
+
+def when(draws: RandomDraws, tense: str) -> tuple[list[Source], list[Target]]:
+    """E.g. *last week*: *la semana pasada*."""
+    english, spanish, _, links = draws.choice([row for row in _WHEN if row[2] is None or tense in row[2]])
+    source = [Source(word) for word in english.split()]
+    target = [
+        Target(word, (), tuple(source)) if at is None else Target(word, (source[at],), tuple(source))
+        for word, at in zip(spanish.split(), links, strict=True)
+    ]
+    return source, target
+
+
+@dataclass(eq=False)
 class Clause:
     """A clause in both languages, in the parts that a question reorders.
 
@@ -36,7 +209,7 @@ class Clause:
         rest: the English words after helper and subject.
         predicate: the Spanish words that a question puts before the subject.
         tail: the Spanish words after them.
-        tense: one of the names in `regard.data.text.grammar.verb_groups.TENSES`.
+        tense: one of the names in `TENSES`.
         accepts_place: whether an adverbial of place can be added.
     """
 

@@ -1,18 +1,20 @@
 """The sentences of the bundled corpus: statements, questions, and clauses put together."""
 
+from regard.data.corpus_files import RandomDraws
 from regard.data.text.grammar import lexicon
-from regard.data.text.grammar.adverbials import when, where
 from regard.data.text.grammar.clauses import (
     CLAUSES,
     Clause,
+    choose_tense,
+    conjugated,
     intransitive,
     subject_of,
     transitive,
+    when,
+    where,
 )
-from regard.data.text.grammar.morphology import english_plural
-from regard.data.text.grammar.phrases import Phrase, RandomDraws, Source, Target, name, noun_phrase
-from regard.data.text.grammar.spanish_verbs import spanish_verb
-from regard.data.text.grammar.verb_groups import choose_tense, conjugated
+from regard.data.text.grammar.morphology import english_plural, spanish_verb
+from regard.data.text.grammar.phrases import Phrase, Source, Target, name, noun_phrase
 
 Words = tuple[list[Source], list[Target]]
 

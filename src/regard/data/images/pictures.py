@@ -1,20 +1,73 @@
-"""An image that a trained model is asked about: its pixels in the size of the model, and as a person sees it."""
+"""Pictures: where pixels come from (a file, a generated scene), tables of them, and the inputs of a trained model."""
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from regard.data.images.picture import PictureFile
-from regard.data.images.reading import MOST_PIXELS, read_image
-from regard.data.images.resizing import Fit, fit_image
+from regard.data.cache import cached_pixels, file_state, fingerprint
+from regard.data.images.reading import MOST_PIXELS, Fit, fit_image, read_image
 from regard.data.images.scenes import Scene
 from regard.errors import KindError, ShapeError
 
+_VERSION = 1
+"""Increased when the pixels of the same pictures change."""
+
 LARGEST_SHOWN = 640
 """Pixels of the longer side of an image that is shown; larger ones are made smaller."""
+
+
+@dataclass(frozen=True, slots=True)
+class PictureFile:
+    """An image in a file.
+
+    Attributes:
+        path: the file.
+        place: where it is named, for messages: ``"train.jsonl: line 7"``; None: nowhere.
+    """
+
+    path: str
+    place: str | None = None
+
+    @property
+    def name(self) -> str:
+        return self.path
+
+    def state(self) -> tuple[object, ...]:
+        """What the pixels depend on; DataError if there is no such file."""
+        return file_state(self.path, self.path if self.place is None else f"{self.place}: {self.path}")
+
+    def pixels(self) -> NDArray[np.uint8]:
+        return read_image(self.path, self.place)
+
+
+Picture = PictureFile | Scene
+"""What has pixels."""
+
+
+def pixel_table(pictures: Sequence[Picture], size: tuple[int, int], fit: Fit = "crop") -> NDArray[np.uint8]:
+    """The pixels of all pictures, memory-mapped: uint8 ``[pictures, height, width, 3]``.
+
+    Every picture is read once; one that cannot be read is an error here, before a training starts. The table is a file
+    in the cache folder of Hugging Face ``datasets``, and pictures that have not changed are not read again.
+
+    Args:
+        pictures: where the pixels come from.
+        size: height and width of the table.
+        fit: as in `regard.data.images.reading.fit_image`.
+
+    Raises:
+        DataError: a picture cannot be read, or the cache cannot be written.
+        MissingPartError: Pillow or ``datasets`` is not installed.
+    """
+    states = tuple(picture.state() for picture in pictures)
+    if not pictures:
+        return np.zeros((0, *size, 3), np.uint8)
+    rows = (fit_image(picture.pixels(), size, fit, picture.name).pixels for picture in pictures)
+    return cached_pixels(fingerprint("pixels", _VERSION, states, size, fit), (len(pictures), *size, 3), rows)
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -4,14 +4,14 @@ import itertools
 
 import pytest
 
-from regard.data.epochs import EpochBatches
+from regard.data.batches import Batches
 from regard.errors import ArgumentError
 
 EXAMPLES = [f"example {number}" for number in range(17)]
 
 
 def batches(**options):
-    return EpochBatches(EXAMPLES, 3, list, **{"seed": 5, **options})
+    return Batches(EXAMPLES, 3, list, **{"seed": 5, **options})
 
 
 def test_every_example_once_an_epoch_in_another_order():
@@ -45,8 +45,8 @@ def test_processes_share_the_batches_of_an_epoch():
 
 def test_numbers_out_of_range():
     for make in (
-        lambda: EpochBatches(EXAMPLES, 0, list),
-        lambda: EpochBatches([], 3, list),
+        lambda: Batches(EXAMPLES, 0, list),
+        lambda: Batches([], 3, list),
         lambda: batches(rank=2, world_size=2),
         lambda: batches().load_state_dict({"epoch": 0, "position": 7}),
     ):
