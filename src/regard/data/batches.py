@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields
-from typing import Generic, Self, TypeVar
+from typing import Generic, Self, TypedDict, TypeVar
 
 import numpy as np
 import torch
@@ -33,9 +33,14 @@ class Batch:
         tensors = {field.name: getattr(self, field.name) for field in fields(self)}
         return type(self)(**{name: tensor.to(device, non_blocking=non_blocking) for name, tensor in tensors.items()})
 
-    def pin_memory(self) -> Self:
-        """The same batch in memory that is copied to a GPU quickly."""
-        return type(self)(**{field.name: getattr(self, field.name).pin_memory() for field in fields(self)})
+
+class Order(TypedDict, total=False):
+    """The order of the batches of an epoch, and the share of a process: options of `Batches`."""
+
+    shuffle: bool
+    seed: int
+    rank: int
+    world_size: int
 
 
 class Batches(Generic[T, B]):
@@ -84,8 +89,8 @@ class Batches(Generic[T, B]):
         rank: int = 0,
         world_size: int = 1,
     ):
-        least_ones = {"batch_size": batch_size, "bucket_width": bucket_width, "world_size": world_size}
-        for name, value in least_ones.items():
+        at_least_1 = {"batch_size": batch_size, "bucket_width": bucket_width, "world_size": world_size}
+        for name, value in at_least_1.items():
             if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
                 raise ArgumentError(f"{name} must be a whole number of at least 1; got {value!r}")
         if not 0 <= rank < world_size:
@@ -183,6 +188,6 @@ def cuts(lengths: NDArray[np.int64], limits: tuple[int, ...], batch_size: int | 
         most = max(1, min(limits[0] // shortest, batch_size or len(lengths)))
         longest = np.maximum.accumulate(lengths[start : start + most])
         rows = np.arange(1, len(longest) + 1)[:, None]
-        fits = (rows * longest <= limits).all(1)
-        boundaries.append(start + (len(fits) if fits.all() else max(1, int(fits.argmin()))))
+        fits = np.append((rows * longest <= limits).all(1), False)
+        boundaries.append(start + max(1, int(fits.argmin())))
     return np.asarray(boundaries)

@@ -2,14 +2,14 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Unpack
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from regard.data.batches import Batch, Batches
+from regard.data.batches import Batch, Batches, Order
 from regard.data.ragged import Ragged
 from regard.data.speech.utterances import FeatureTable
 from regard.data.text.tokenizers import Tokenizer
@@ -102,10 +102,7 @@ def speech_batches(
     target: Callable[[Sequence[int]], list[int]],
     batch_size: int,
     variation: Variation | None = None,
-    *,
-    seed: int = 0,
-    rank: int = 0,
-    world_size: int = 1,
+    **order: Unpack[Order],
 ) -> Batches[_Example, SpeechBatch]:
     """Batches of utterances with similar lengths; each epoch of a training varies them anew.
 
@@ -114,9 +111,7 @@ def speech_batches(
         target: gives the ids of the texts of the utterances with these numbers, which are joined in this order.
         batch_size: examples of a batch, at least 1; the last batch of an epoch may have fewer.
         variation: for training; None: utterances as they are, from the shortest to the longest.
-        seed: seed of the order and of the variation.
-        rank: number of this process.
-        world_size: number of processes.
+        order: options of `regard.data.batches.Batches`; ``shuffle`` follows from ``variation``.
 
     Raises:
         ArgumentError: there is no utterance, or a number is out of its range.
@@ -146,10 +141,7 @@ def speech_batches(
         collate,
         lengths=lengths,
         bucket_width=max(1, round(middle / 8)),
-        shuffle=variation is not None,
-        seed=seed,
-        rank=rank,
-        world_size=world_size,
+        **{"shuffle": variation is not None, **order},
     )
 
 

@@ -3,13 +3,13 @@
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, Unpack
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from regard.data.batches import Batch, Batches
+from regard.data.batches import Batch, Batches, Order
 from regard.data.cache import cached_table, fingerprint, require_datasets
 from regard.data.ragged import Ragged
 from regard.data.text.labels import Labels
@@ -220,27 +220,20 @@ def pair_batches(
     encoded: "datasets.Dataset",
     tokens_per_batch: int,
     *,
-    seed: int = 0,
-    shuffle: bool = True,
     source_tokens_per_batch: int | None = None,
     bucket_width: int = 2,
-    rank: int = 0,
-    world_size: int = 1,
+    **order: Unpack[Order],
 ) -> Batches[int, PairBatch]:
-    """Batches of pairs with similar lengths.
+    """Batches of pairs with similar lengths; without shuffling, from the shortest to the longest pairs.
 
     Args:
         encoded: what `encode_pairs` gives.
         tokens_per_batch: largest number of target tokens of a batch, with padding, ``bos`` and ``eos``; a longer pair
             is a batch of one pair.
-        seed: seed of the order.
-        shuffle: whether each epoch has another order. If not, the batches go from the shortest to the longest pairs,
-            and ``PairBatch.index`` gives their rows.
         source_tokens_per_batch: largest number of source tokens of a batch, with padding; None: twice
             ``tokens_per_batch``.
         bucket_width: range of lengths in one bucket, in tokens.
-        rank: number of this process.
-        world_size: number of processes.
+        order: options of `regard.data.batches.Batches`.
 
     Raises:
         ArgumentError: a number is out of its range.
@@ -259,10 +252,7 @@ def pair_batches(
         lengths=np.stack([pairs.lengths("target") + 2, pairs.lengths("source")], axis=1),
         limits=(tokens_per_batch, source_tokens_per_batch),
         bucket_width=bucket_width,
-        shuffle=shuffle,
-        seed=seed,
-        rank=rank,
-        world_size=world_size,
+        **order,
     )
 
 
@@ -284,14 +274,7 @@ def encode_labelled(
 
 
 def labelled_batches(
-    encoded: "datasets.Dataset",
-    texts: int,
-    tokens: int,
-    *,
-    seed: int = 0,
-    shuffle: bool = True,
-    rank: int = 0,
-    world_size: int = 1,
+    encoded: "datasets.Dataset", texts: int, tokens: int, **order: Unpack[Order]
 ) -> Batches[int, LabelledBatch]:
     """Batches of labelled texts with similar lengths.
 
@@ -299,10 +282,7 @@ def labelled_batches(
         encoded: what `encode_labelled` gives.
         texts: largest number of texts of a batch.
         tokens: largest number of tokens of a batch, with padding; a longer text is a batch of one.
-        seed: seed of the order.
-        shuffle: whether each epoch has another order.
-        rank: number of this process.
-        world_size: number of processes.
+        order: options of `regard.data.batches.Batches`.
     """
     pairs = _EncodedPairs(encoded)
     return Batches(
@@ -312,10 +292,7 @@ def labelled_batches(
         lengths=pairs.lengths("source"),
         limits=(tokens,),
         bucket_width=2,
-        shuffle=shuffle,
-        seed=seed,
-        rank=rank,
-        world_size=world_size,
+        **order,
     )
 
 

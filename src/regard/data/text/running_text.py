@@ -205,15 +205,12 @@ def names_of(files: Sequence[Path]) -> str:
     return ", ".join(map(str, files[:3])) + (f" and {len(files) - 3} more" if len(files) > 3 else "")
 
 
-Order = Literal["random", "consecutive"]
-
-
 def window_batches(
     table: TokenTable,
     batch_size: int,
     length: int,
     *,
-    order: Order = "random",
+    order: Literal["random", "consecutive"] = "random",
     steps: int = 0,
     seed: int = 0,
     rank: int = 0,
@@ -260,9 +257,9 @@ def window_batches(
     count = (steps or available) * batch_size * world_size
     whole_batches = max(1, windows // batch_size) * batch_size
 
-    def starts(random: np.random.Generator) -> Sequence[int]:
+    def starts(random: np.random.Generator) -> Any:
         if order == "random":
-            return random.integers(0, len(table) - length, count)  # pyright: ignore[reportReturnType]
+            return random.integers(0, len(table) - length, count)
         offset = int(random.integers(0, len(table) - windows * length))
         return offset + length * random.permutation(windows)[: min(count, whole_batches)]
 

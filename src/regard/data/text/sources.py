@@ -9,7 +9,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -92,26 +92,33 @@ def open_pairs(
     check_limit(limit)
     require_datasets()
     paths = local_files(source)
-    if paths is None:
-        return _from_hub(str(source), source_column, target_column, split or "train", lowercase, limit, numbers)
-    if split is not None:
-        raise ArgumentError(f"split belongs to Hugging Face data sets; {paths[0]} is a file (got split={split!r})")
-    for path in paths:
-        check_file(path, "sentences")
     columns = source_column, target_column
-    state = tuple(map(file_state, paths))
-    where = " and ".join(map(str, paths))
-    key = fingerprint("pairs", state, columns if len(paths) == 1 else None, lowercase, limit, *numbers * ["numbers"])
+    options = lowercase, limit, *numbers * ["numbers"]
+    if paths is None:
+        where, loaded = str(source), _load_from_hub(str(source), split or "train")
+        key = fingerprint("hub", loaded._fingerprint, *columns, *options)
+    elif split is not None:
+        raise ArgumentError(f"split belongs to Hugging Face data sets; {paths[0]} is a file (got split={split!r})")
+    else:
+        for path in paths:
+            check_file(path, "sentences")
+        where, loaded = " and ".join(map(str, paths)), None
+        key = fingerprint("pairs", tuple(map(file_state, paths)), columns if len(paths) == 1 else None, *options)
 
     def read() -> Iterator[Pair]:
-        if len(paths) == 2:
-            return _pairs(aligned_records(*paths), "source", "target", numbers)
-        if path.suffix.lower() not in READERS:
+        if paths is None:
+            records = _hub_records(where, loaded)
+        elif len(paths) == 2:
+            return text_rows(aligned_records(*paths), ("source", "target"))
+        elif paths[0].suffix.lower() in READERS:
+            records = open_records(paths[0])
+        else:
             raise DataError(
-                f"{path}: unknown kind of file {path.suffix!r}; give {', '.join(READERS)}, "
+                f"{where}: unknown kind of file {paths[0].suffix!r}; give {', '.join(READERS)}, "
                 "or two text files with a comma between them"
             )
-        return _pairs(open_records(path), *columns, numbers)
+        chosen = choose_columns(records, *columns)
+        return text_rows(records, chosen, chosen[1:] if numbers else ())
 
     return pair_table(key, where, read, lowercase, limit)
 
@@ -224,25 +231,12 @@ def _class_pairs(files: Sequence[Path]) -> Iterator[Pair]:
             raise DataError(f"{path}: cannot be read ({error.strerror}); check the file") from error
 
 
-def _pairs(records: Records, source_column: str | None, target_column: str | None, numbers: bool) -> Iterator[Pair]:
-    columns = choose_columns(records, source_column, target_column)
-    return text_rows(records, columns, columns[1:] if numbers else ())
-
-
-def _from_hub(
-    name: str,
-    source_column: str | None,
-    target_column: str | None,
-    split: str,
-    lowercase: bool,
-    limit: int | None,
-    numbers: bool,
-) -> "datasets.Dataset":
+def _load_from_hub(name: str, split: str) -> "datasets.Dataset":
     import datasets
 
     path, _, configuration = name.partition(":")
     answers = _hub_answers()
-    with _without_progress_bars(), nullcontext() if answers else _offline():
+    with _quiet_datasets(offline=not answers):
         try:
             loaded = datasets.load_dataset(path, configuration or None, split=split)
         # The hub, the network and the loaders raise many kinds of errors; each means that there is no data.
@@ -259,29 +253,28 @@ def _from_hub(
             ) from error
     if not isinstance(loaded, datasets.Dataset):
         raise DataError(f"{name}: split {split!r} is not one table of rows; name a single split")
-    rest = *numbers * ["numbers"], source_column, target_column, lowercase, limit
-    key = fingerprint("hub", loaded._fingerprint, *rest)
-    classes = loaded.features.get(target_column) if numbers and target_column is not None else None
-
-    def pairs() -> Iterator[Pair]:
-        tables: Iterator[Any] = loaded.with_format("arrow").iter(_BLOCK)
-        blocks = itertools.chain.from_iterable(table.to_batches() for table in tables)
-        names = flattened(loaded.features.arrow_schema.empty_table()).column_names
-        rows = Records(name, name, names, lambda columns: arrow_rows(name, blocks, columns or names))
-        read = _pairs(rows, source_column, target_column, numbers)
-        return _named(name, read, classes.names) if isinstance(classes, datasets.ClassLabel) else read
-
-    return pair_table(key, name, pairs, lowercase, limit)
+    return loaded
 
 
-def _named(where: str, pairs: Iterator[Pair], names: Sequence[str]) -> Iterator[Pair]:
-    # The targets are numbers of classes; −1 marks a row without a class, as in the test parts of some benchmarks.
-    for text, number in pairs:
-        if not 0 <= int(number) < len(names):
-            raise DataError(
-                f"{where}: a row has the class {number}; the data set has {len(names)}, so it has no labels"
-            )
-        yield text, names[int(number)]
+def _hub_records(name: str, loaded: Any) -> Records:
+    """The rows of a loaded data set; the number of a class is replaced by its name."""
+    classes = {column: feature.names for column, feature in loaded.features.items() if hasattr(feature, "names")}
+    columns = flattened(loaded.features.arrow_schema.empty_table()).column_names
+    blocks = itertools.chain.from_iterable(table.to_batches() for table in loaded.with_format("arrow").iter(_BLOCK))
+
+    def rows(chosen: Sequence[str] | None) -> Iterator[tuple[str, dict[str, Any]]]:
+        for position, record in arrow_rows(name, blocks, chosen or columns):
+            for column in classes.keys() & record.keys():
+                number, names = record[column], classes[column]
+                # −1 marks a row without a class, as in the test parts of some benchmarks.
+                if number is None or not 0 <= number < len(names):
+                    raise DataError(
+                        f"{name}: a row has the class {number}; the data set has {len(names)}, so it has no labels"
+                    )
+                record[column] = names[number]
+            yield position, record
+
+    return Records(name, name, columns, rows)
 
 
 def _hub_answers() -> bool:
@@ -299,17 +292,24 @@ def _hub_answers() -> bool:
 
 
 @contextmanager
-def _offline() -> Iterator[None]:
-    """Let ``datasets`` look for a data set in its cache only."""
+def _quiet_datasets(*, offline: bool) -> Iterator[None]:
+    """Let ``datasets`` show progress bars only in a terminal, and if ``offline`` look in its cache only."""
+    import datasets
     import datasets.config
     from huggingface_hub import constants
 
+    quiet = not (sys.stdout.isatty() or datasets.are_progress_bars_disabled())
     before = constants.HF_HUB_OFFLINE, datasets.config.HF_HUB_OFFLINE
-    constants.HF_HUB_OFFLINE = datasets.config.HF_HUB_OFFLINE = True
+    if offline:
+        constants.HF_HUB_OFFLINE = datasets.config.HF_HUB_OFFLINE = True
+    if quiet:
+        datasets.disable_progress_bars()
     try:
         yield
     finally:
         constants.HF_HUB_OFFLINE, datasets.config.HF_HUB_OFFLINE = before
+        if quiet:
+            datasets.enable_progress_bars()
 
 
 def pair_table(
@@ -353,17 +353,3 @@ def pair_table(
     if counted["empty"]:
         log.warning("%s: left out %d rows with an empty side; %d are left", where, counted["empty"], counted["kept"])
     return table
-
-
-@contextmanager
-def _without_progress_bars() -> Iterator[None]:
-    import datasets
-
-    if sys.stdout.isatty() or datasets.are_progress_bars_disabled():
-        yield
-        return
-    datasets.disable_progress_bars()
-    try:
-        yield
-    finally:
-        datasets.enable_progress_bars()

@@ -145,7 +145,9 @@ def spanish_verb(infinitive: str) -> SpanishVerb:
         name, *fields = head.split()
         if name == infinitive:
             forms = {tense: words for tense, _, words in (part.strip().partition(" ") for part in tenses)}
-            return SpanishVerb(name, **dict(field.split("=") for field in fields), forms=forms)
+            return SpanishVerb(
+                name, **{key: value for key, _, value in (field.partition("=") for field in fields)}, forms=forms
+            )
     return SpanishVerb(infinitive)
 
 
