@@ -8,10 +8,9 @@ import pytest
 from regard.data.images import reading
 from regard.data.images.image_rows import labelled_images
 from regard.data.images.masked_images import open_masked
-from regard.data.images.pixel_classes import PixelClasses
+from regard.data.labels import Labels, PixelClasses
 from regard.data.speech.sounds import read_features, read_sound
 from regard.data.speech.utterances import open_utterances
-from regard.data.text.labels import Labels
 from regard.data.text.running_text import text_blocks, text_files
 from regard.data.text.sources import open_labelled, open_pairs
 from regard.data.text.tokenizers import TextTokenizer, Tokenizer

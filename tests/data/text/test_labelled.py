@@ -9,9 +9,9 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
+from regard.data.labels import Labels
 from regard.data.text import sources
 from regard.data.text.batches import LabelledBatch, encode_labelled, labelled_batches
-from regard.data.text.labels import Labels
 from regard.data.text.sources import labelled_lists, open_labelled
 from regard.data.text.tokenizers import Tokenizer
 from regard.errors import ArgumentError, DataError, KindError, RunError

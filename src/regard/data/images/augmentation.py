@@ -14,7 +14,7 @@ IGNORED_CLASS = -1
 """The class of pixels that neither a loss nor a metric counts."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Augmentation:
     """Draws a part, a mirror image and a brightness for each image of a batch.
 

@@ -21,7 +21,7 @@ TABLES = (".jsonl", ".json", ".tsv", ".csv")
 """Suffixes of tables."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class NamedObject:
     """Something that an image shows, and where.
 
@@ -34,7 +34,7 @@ class NamedObject:
     box: Box
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ImageRow:
     """An image and what is said of it.
 

@@ -25,7 +25,7 @@ IGNORED = 255
 """The number of pixels in a table whose class is not counted."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class MaskedFiles:
     """An image and its class map in two files.
 

@@ -20,7 +20,7 @@ LARGEST_SHOWN = 640
 """Pixels of the longer side of an image that is shown; larger ones are made smaller."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class PictureFile:
     """An image in a file.
 
@@ -70,7 +70,7 @@ def pixel_table(pictures: Sequence[Picture], size: tuple[int, int], fit: Fit = "
     return cached_pixels(fingerprint("pixels", _VERSION, states, size, fit), (len(pictures), *size, 3), rows)
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@dataclass(frozen=True, eq=False)
 class InputImage:
     """An image as a model and as a person see it.
 

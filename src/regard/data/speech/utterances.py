@@ -32,7 +32,7 @@ SEGMENTS = "segments"
 """The column with the true time of each word: ``0.12-0.48 0.51-0.90``, in seconds."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Utterance:
     """A sound, or the features of one, and its text.
 

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from regard.data.batches import Batch, Batches, Order
 from regard.data.cache import cached_table, fingerprint, require_datasets
+from regard.data.labels import Labels
 from regard.data.ragged import Ragged
-from regard.data.text.labels import Labels
 from regard.data.text.tokenizers import Tokenizer
 from regard.errors import ArgumentError, DataError
 
@@ -26,7 +26,7 @@ _BLOCK = 16384  # rows encoded at once
 
 
 class Encodes(Protocol):
-    """Turns texts into lists of ids: a `Tokenizer`, or the `regard.data.text.labels.Labels` of texts."""
+    """Turns texts into lists of ids: a `Tokenizer`, or the `regard.data.labels.Labels` of texts."""
 
     @property
     def fingerprint(self) -> str:

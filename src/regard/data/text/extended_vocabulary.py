@@ -7,7 +7,7 @@ from regard.data.text.tokenizers import Tokenizer
 from regard.data.text.words import has_space_before
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ExtendedVocabulary:
     """The ids of a tokenizer, and an id beyond them for each different unknown piece of one text.
 

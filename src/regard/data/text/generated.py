@@ -15,8 +15,19 @@ from typing import TextIO
 
 from regard.data.corpus_files import DistinctParts, RandomDraws, generated, write_parts
 from regard.data.text.alignment import Alignment, Link
-from regard.data.text.grammar.phrases import finished, joined
-from regard.data.text.grammar.sentences import sentence
+from regard.data.text.grammar import lexicon
+from regard.data.text.grammar.clauses import (
+    CLAUSES,
+    Clause,
+    intransitive,
+    predicate,
+    subject_of,
+    transitive,
+    when,
+    where,
+)
+from regard.data.text.grammar.morphology import english_plural, spanish_verb
+from regard.data.text.grammar.phrases import Phrase, Source, Target, finished, joined, name, noun_phrase
 
 SHORTEST, LONGEST = 4, 16
 """Words of an English sentence, without the punctuation mark at its end."""
@@ -115,3 +126,137 @@ def _pair(draws: RandomDraws) -> AlignedPair:
             break
     english, spanish, sure, possible = finished(source, target, question=question)
     return AlignedPair(joined(english), joined(spanish), tuple(english), tuple(spanish), sure, possible)
+
+
+Words = tuple[list[Source], list[Target]]
+
+_CONNECTIVES = (("and", "y"), ("but", "pero"), ("because", "porque"))
+_SAYING = (("think", "pensar"), ("know", "saber"), ("say", "decir"), ("believe", "creer"))
+_ASKING = (("where", ("dónde",)), ("when", ("cuándo",)), ("why", ("por", "qué")))
+
+
+def sentence(draws: RandomDraws) -> tuple[list[Source], list[Target], bool]:
+    """A sentence of any length, without its mark.
+
+    Returns:
+        its English words, its Spanish words, and whether it is a question.
+    """
+    form, question = draws.weighted(_FORMS)
+    source, target = form(draws)
+    return source, target, question
+
+
+def statement(draws: RandomDraws) -> Words:
+    """E.g. *The girl eats the apple in the kitchen today.*"""
+    many = draws.weighted(((None, 8.0), (_relative, 1.0), (_and, 1.0)))
+    if many is None:
+        clause = draws.weighted(CLAUSES)(draws)
+    else:
+        clause = draws.choice((transitive, intransitive))(draws, subject=many(draws))
+    return _situated(draws, clause, *clause.statement(), place=clause.accepts_place)
+
+
+def yes_or_no(draws: RandomDraws) -> Words:
+    """E.g. *Does the girl eat the apple?*"""
+    clause = draws.weighted(CLAUSES)(draws, asked=True)
+    return _situated(draws, clause, *clause.question(), place=False)
+
+
+def where_when_why(draws: RandomDraws) -> Words:
+    """E.g. *Why does the girl eat the apple?*"""
+    clause = draws.choice((transitive, intransitive))(draws, asked=True, plain=True)
+    source, target = clause.question()
+    english, spanish = draws.choice(_ASKING)
+    word = Source(english)
+    *before, last = spanish
+    asking = [*(Target(text, (), (word,)) for text in before), Target(last, (word,))]
+    return [word, *source], [*asking, *target]
+
+
+def who(draws: RandomDraws) -> Words:
+    """E.g. *Who eats the apple?*"""
+    word = Source("who")
+    subject = Phrase([word], [Target("quién", (word,))], "3s", "m", True)
+    clause = draws.choice((transitive, intransitive))(draws, subject=subject)
+    return _situated(draws, clause, *clause.statement(), place=False)
+
+
+def what(draws: RandomDraws) -> Words:
+    """E.g. *What does the girl eat?*"""
+    verbs = [verb for verb in lexicon.TRANSITIVE if "person" not in verb.objects]
+    _, subject, tense, group = predicate(draws, verbs, asked=True)
+    word = Source("what")
+    clause = Clause(subject, group.helper, group.rest, [*group.before, *group.finite], [], tense)
+    source, target = clause.question()
+    return _situated(draws, clause, [word, *source], [Target("qué", (word,)), *target], place=False)
+
+
+def there_is(draws: RandomDraws) -> Words:
+    """E.g. *There are two books on the table*: *hay dos libros sobre la mesa*."""
+    kinds = ["person", "animal", "food", "text", "thing", "clothes", "vehicle"]
+    thing = noun_phrase(draws, kinds, indefinite=True)
+    english, spanish = draws.choice(((("is", "are"), "hay"), (("was", "were"), "había")))
+    source = [Source("there"), Source(english[thing.plural])]
+    place, lugar = where(draws)
+    return [*source, *thing.source, *place], [Target(spanish, (source[1],), (source[0],)), *thing.target, *lugar]
+
+
+def two(draws: RandomDraws) -> Words:
+    """E.g. *The girl eats the apple and the dog sleeps.*"""
+    clauses = [draws.weighted(CLAUSES)(draws) for _ in range(2)]
+    (source, target), (further, mas) = (clause.statement() for clause in clauses)
+    english, spanish = draws.choice(_CONNECTIVES)
+    word = Source(english)
+    return [*source, word, *further], [*target, Target(spanish, (word,)), *mas]
+
+
+def saying(draws: RandomDraws) -> Words:
+    """E.g. *She thinks that the girl eats the apple.*"""
+    english, spanish = draws.choice(_SAYING)
+    subject = subject_of(draws)
+    verb = Source(english_plural(english) if subject.person == "3s" else english)
+    that = Source("that")
+    said = Target(spanish_verb(spanish).conjugate("present", subject.person), (verb,), subject.dropped)
+    source, target = draws.weighted(CLAUSES)(draws).statement()
+    return [*subject.source, verb, that, *source], [*subject.target, said, Target("que", (that,)), *target]
+
+
+_FORMS = (
+    ((statement, False), 10.0),
+    ((yes_or_no, True), 1.5),
+    ((where_when_why, True), 0.7),
+    ((who, True), 0.4),
+    ((what, True), 0.5),
+    ((there_is, False), 0.8),
+    ((two, False), 1.5),
+    ((saying, False), 1.0),
+)
+
+
+def _situated(draws: RandomDraws, clause: Clause, source: list[Source], target: list[Target], *, place: bool) -> Words:
+    # Perhaps with where and when it happens.
+    if place and draws.chance(0.2):
+        english, spanish = where(draws)
+        source, target = [*source, *english], [*target, *spanish]
+    if draws.chance(0.2):
+        english, spanish = when(draws, clause.tense)
+        source, target = [*source, *english], [*target, *spanish]
+    return source, target
+
+
+def _relative(draws: RandomDraws) -> Phrase:
+    # the boy who sleeps: el niño que duerme
+    head = noun_phrase(draws, ["person"], plain=True, names=0.0)
+    word = Source("who")
+    inner = Phrase([word], [Target("que", (word,))], head.person, head.gender, True)
+    source, target = draws.choice((transitive, intransitive))(draws, subject=inner, plain=True).statement()
+    return Phrase([*head.source, *source], [*head.target, *target], head.person, head.gender, True)
+
+
+def _and(draws: RandomDraws) -> Phrase:
+    # Ana and my brother: Ana y mi hermano
+    first, second = name(draws), noun_phrase(draws, ["person"], plain=True, names=0.0)
+    word = Source("and")
+    gender = "f" if first.gender == second.gender == "f" else "m"
+    target = [*first.target, Target("y", (word,)), *second.target]
+    return Phrase([*first.source, word, *second.source], target, "3p", gender, True)

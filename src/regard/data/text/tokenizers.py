@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 import numpy as np
 
 from regard.atomic_file import write_atomically
+from regard.data.labels import read_run_file
 from regard.data.text.words import character_class, word_spans
-from regard.errors import ArgumentError, DataError, MissingPartError, RunError, UnknownNameError
-from regard.regular_file import LARGEST_TEXT, read_text
+from regard.errors import ArgumentError, DataError, MissingPartError, UnknownNameError
 
 if TYPE_CHECKING:
     import tokenizers
@@ -85,16 +85,7 @@ class PieceTokenizer(ABC):
         Raises:
             RunError: the file is missing, or is not a complete tokenizer of this class.
         """
-        try:
-            return cls._from_content(json.loads(read_text(path, LARGEST_TEXT)))
-        except OSError as error:
-            raise RunError(f"{path}: the tokenizer cannot be read ({error.strerror}); is this a run folder?") from error
-        except MissingPartError:
-            raise
-        # A foreign file holds values of any type, and the library raises plain exceptions.
-        except Exception as error:
-            reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-            raise RunError(f"{path}: is not {cls.FILE}, or is damaged ({reason:.200}); train it again") from error
+        return read_run_file(path, "tokenizer", cls.FILE, cls._from_content)
 
     @classmethod
     @abstractmethod

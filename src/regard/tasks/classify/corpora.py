@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from regard.data.labels import Labels
 from regard.data.text.batches import encode_labelled
-from regard.data.text.labels import Labels
 from regard.data.text.sources import open_labelled
 from regard.data.text.tokenizers import Tokenizer
 from regard.tasks.classify.config import DataConfig

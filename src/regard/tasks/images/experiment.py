@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from regard.data.batches import Batches
 from regard.data.images.augmentation import Augmentation
 from regard.data.images.image_rows import ImageRow, labelled_images
-from regard.data.text.labels import Labels
+from regard.data.labels import Labels
 from regard.models.checkpoint import save_model
 from regard.models.vision.grid_encoder import GridEncoder
 from regard.models.vision.image_classifier import ImageClassifier, ImageClassifierConfig

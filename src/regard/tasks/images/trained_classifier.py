@@ -15,7 +15,7 @@ from torch import Tensor
 
 from regard.attention.recording import recorded_calls
 from regard.data.images.pictures import InputImage
-from regard.data.text.labels import Labels
+from regard.data.labels import Labels
 from regard.errors import ArgumentError, RunError
 from regard.explanations.model_attention import ModelAttention
 from regard.models.vision.image_classifier import ImageClassifier, VisionTransformer

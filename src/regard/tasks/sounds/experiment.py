@@ -10,9 +10,9 @@ import torch
 from torch.nn import functional as F
 
 from regard.data.batches import Batches
+from regard.data.labels import Labels
 from regard.data.speech.batches import SpeechBatch, Variation, speech_batches
 from regard.data.speech.utterances import Utterance
-from regard.data.text.labels import Labels
 from regard.models.checkpoint import save_model
 from regard.models.speech.sound_classifier import SoundClassifier, SoundClassifierConfig
 from regard.tasks.label_metrics import label_metrics

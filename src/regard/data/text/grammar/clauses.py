@@ -4,7 +4,7 @@ Spanish follows from English alone: subject pronouns are always dropped, object 
 conjugated verb, adjectives after their noun (but *good* and *great*), and every tense has one rendering.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from regard.data.corpus_files import RandomDraws
@@ -254,14 +254,21 @@ def _object_pronoun(draws: RandomDraws, subject: Phrase, people: bool, things: b
     return Phrase(source, [Target(clitic, (source[0],), tuple(source[1:]))], person, gender, people)
 
 
+def predicate(
+    draws: RandomDraws, verbs: Sequence[Verb], asked: bool, subject: Phrase | None = None, plain: bool = False
+) -> tuple[Verb, Phrase, str, VerbGroup]:
+    """One of the verbs, its subject (a new one unless it is given), its tense, and the verb in that tense."""
+    verb = draws.choice(verbs)
+    subject = subject or subject_of(draws)
+    tense = choose_tense(draws, verb, asked=asked)
+    return verb, subject, tense, conjugated(verb, tense, subject, draws, asked=asked, plain=plain)
+
+
 def transitive(
     draws: RandomDraws, *, asked: bool = False, subject: Phrase | None = None, plain: bool = False
 ) -> Clause:
     """The girl sees the cat / sees it: la niña ve el gato / lo ve."""
-    verb = draws.choice(lexicon.TRANSITIVE)
-    subject = subject or subject_of(draws)
-    tense = choose_tense(draws, verb, asked=asked)
-    group = conjugated(verb, tense, subject, draws, asked=asked, plain=plain)
+    verb, subject, tense, group = predicate(draws, lexicon.TRANSITIVE, asked, subject, plain)
     clitics, tail = [], []
     if draws.chance(0.25):
         people = "person" in verb.objects
@@ -277,10 +284,7 @@ def transitive(
 
 def governing(draws: RandomDraws, *, asked: bool = False) -> Clause:
     """The girl thinks about the school: la niña piensa en la escuela."""
-    verb = draws.choice(lexicon.GOVERNING)
-    subject = subject_of(draws)
-    tense = choose_tense(draws, verb, asked=asked)
-    group = conjugated(verb, tense, subject, draws, asked=asked)
+    verb, subject, tense, group = predicate(draws, lexicon.GOVERNING, asked)
     other = noun_phrase(draws, verb.objects)
     particle = group.rest[-1] if verb.english.particle else None
     link = Target(verb.preposition, (particle,)) if particle else Target(verb.preposition, (), (group.main,))
@@ -291,20 +295,14 @@ def intransitive(
     draws: RandomDraws, *, asked: bool = False, subject: Phrase | None = None, plain: bool = False
 ) -> Clause:
     """The girl sleeps in the garden: la niña duerme en el jardín."""
-    verb = draws.choice(lexicon.INTRANSITIVE)
-    subject = subject or subject_of(draws)
-    tense = choose_tense(draws, verb, asked=asked)
-    group = conjugated(verb, tense, subject, draws, asked=asked, plain=plain)
+    verb, subject, tense, group = predicate(draws, lexicon.INTRANSITIVE, asked, subject, plain)
     source, tail = where(draws) if not plain and (verb.stative or draws.chance(0.7)) else ([], [])
     return _clause(subject, group, [], source, tail, tense)
 
 
 def giving(draws: RandomDraws, *, asked: bool = False) -> Clause:
     """She gives the book to the boy / gives it to him: le da el libro al niño / se lo da."""
-    verb = draws.choice(lexicon.GIVING)
-    subject = subject_of(draws)
-    tense = choose_tense(draws, verb, asked=asked)
-    group = conjugated(verb, tense, subject, draws, asked=asked)
+    _, subject, tense, group = predicate(draws, lexicon.GIVING, asked)
     by_pronoun = draws.chance(0.5)
     receiver = _object_pronoun(draws, subject, True, False) if by_pronoun else noun_phrase(draws, ["person"])
     replaced = draws.chance(0.25)
