@@ -341,13 +341,13 @@ def _json(path: Path) -> Records:
                 )
             yield position, value
 
-    found = records()
-    first = next(found, None)
+    objects = records()
+    first = next(objects, None)
     if first is None:
         return Records(str(path), str(path), [], lambda _: iter(()))
 
     def rows(columns: Sequence[str] | None) -> Iterator[tuple[str, Mapping[str, Any]]]:
-        for position, record in itertools.chain([first], found):
+        for position, record in itertools.chain([first], objects):
             if columns is not None:
                 fields = list(_flat(record))
                 record = dict(fields)

@@ -54,15 +54,15 @@ class Augmentation:
             )
         if not (self.zoom or self.flip or self.jitter) or not len(images):
             return images
-        found = images.permute(0, 3, 1, 2).float() / 255
+        changed = images.permute(0, 3, 1, 2).float() / 255
         if self.zoom:
-            found = self._part(found)
+            changed = self._part(changed)
         elif self.flip:
-            mirrored = torch.rand(len(found), 1, 1, 1, device=found.device) < 0.5
-            found = torch.where(mirrored, found.flip(3), found)
+            mirrored = torch.rand(len(changed), 1, 1, 1, device=changed.device) < 0.5
+            changed = torch.where(mirrored, changed.flip(3), changed)
         if self.jitter:
-            found = self._brightness(found)
-        return found.permute(0, 2, 3, 1)
+            changed = self._brightness(changed)
+        return changed.permute(0, 2, 3, 1)
 
     def _part(self, images: Tensor) -> Tensor:
         # A position p of the result, from −1 to 1, is position scale · p + shift of the image.
@@ -119,8 +119,8 @@ def augment_masked(images: Tensor, classes: Tensor, options: MaskedAugmentation)
     zoom = torch.exp((2 * _random(images, batch) - 1) * math.log(options.zoom))
     mirror = 1 - 2 * (_random(images, batch) < 0.5).to(images) if options.mirror else torch.ones_like(zoom)
     theta = images.new_zeros(batch, 2, 3)
-    for axis, (wanted, given) in enumerate(((options.size[1], width), (options.size[0], height))):
-        part = wanted / (given * zoom)  # as a share of the image
+    for axis, (wanted, original) in enumerate(((options.size[1], width), (options.size[0], height))):
+        part = wanted / (original * zoom)  # as a share of the image
         theta[:, axis, axis] = part
         # The middle of the part, in coordinates from −1 to 1; a part that fits lies inside.
         theta[:, axis, 2] = (2 * _random(images, batch) - 1) * (1 - part).abs()
@@ -128,8 +128,8 @@ def augment_masked(images: Tensor, classes: Tensor, options: MaskedAugmentation)
     grid = _sampling_grid(theta, options.size)
     pixels = F.grid_sample(images, grid, mode="bilinear", padding_mode="zeros", align_corners=False)
     shifted = (classes - IGNORED_CLASS)[:, None].to(images)  # outside of the image is 0
-    found = F.grid_sample(shifted, grid, mode="nearest", padding_mode="zeros", align_corners=False)
-    return _recoloured(pixels, options.colour), found[:, 0].round().long() + IGNORED_CLASS
+    sampled = F.grid_sample(shifted, grid, mode="nearest", padding_mode="zeros", align_corners=False)
+    return _recoloured(pixels, options.colour), sampled[:, 0].round().long() + IGNORED_CLASS
 
 
 def _recoloured(images: Tensor, colour: float) -> Tensor:

@@ -17,8 +17,6 @@ from regard.data.records import check_limit, checked_text, label_text, nearest_c
 from regard.errors import DataError
 
 IMAGE, CAPTIONS, CAPTION, LABEL, OBJECTS = "image", "captions", "caption", "label", "objects"
-TABLES = (".jsonl", ".json", ".tsv", ".csv")
-"""Suffixes of tables."""
 
 
 @dataclass(frozen=True)
@@ -42,13 +40,13 @@ class ImageRow:
         picture: where the pixels come from.
         texts: its captions, or its one label.
         objects: what it shows; () if that is not known.
-        place: where the row is, for messages: ``"train.jsonl: line 7"``.
+        origin: where the row is, for messages: ``"train.jsonl: line 7"``.
     """
 
     picture: Picture
     texts: tuple[str, ...]
     objects: tuple[NamedObject, ...]
-    place: str
+    origin: str
 
 
 def captioned_images(source: str | Path, *, limit: int | None = None) -> list[ImageRow]:
@@ -67,17 +65,17 @@ def captioned_images(source: str | Path, *, limit: int | None = None) -> list[Im
         ArgumentError: ``limit`` is below 1.
     """
     check_limit(limit)
-    found: dict[object, ImageRow] = {}
-    for place, record in table_records(source):
-        row = _row(source, place, record, _captions(place, record))
+    rows: dict[object, ImageRow] = {}
+    for origin, record in table_records(source):
+        row = _row(source, origin, record, _captions(origin, record))
         key = row.picture.path if isinstance(row.picture, PictureFile) else row.picture
-        if key in found:
-            before = found[key]
-            row = ImageRow(before.picture, before.texts + row.texts, before.objects or row.objects, before.place)
-        elif limit is not None and len(found) == limit:
+        if key in rows:
+            before = rows[key]
+            row = ImageRow(before.picture, before.texts + row.texts, before.objects or row.objects, before.origin)
+        elif limit is not None and len(rows) == limit:
             break
-        found[key] = row
-    return list(found.values())
+        rows[key] = row
+    return list(rows.values())
 
 
 def labelled_images(source: str | Path, *, limit: int | None = None) -> list[ImageRow]:
@@ -101,14 +99,14 @@ def labelled_images(source: str | Path, *, limit: int | None = None) -> list[Ima
         warn_of_left_out(Path(source), left_out, "images")
         return [ImageRow(PictureFile(str(path)), (path.parent.name,), (), str(path)) for path in files[:limit]]
     rows = []
-    for place, record in table_records(source):
+    for origin, record in table_records(source):
         label = label_text(record.get(LABEL))
         if not label:
             raise DataError(
-                f"{place}: {LABEL!r} must be text that is not empty, or a finite number; it is "
+                f"{origin}: {LABEL!r} must be text that is not empty, or a finite number; it is "
                 f"{shortened(record.get(LABEL))}{_hint(LABEL, record)}"
             )
-        rows.append(_row(source, place, record, (checked_text(label, f"{place}: {LABEL!r}"),)))
+        rows.append(_row(source, origin, record, (checked_text(label, f"{origin}: {LABEL!r}"),)))
         if len(rows) == limit:
             break
     return rows
@@ -120,51 +118,40 @@ def class_images(folder: Path) -> ClassFiles:
     Raises:
         DataError: there is none, a class has none, or the folder cannot be read.
     """
-    found = class_files(folder, SUFFIXES)
-    for path in found.left_out:
+    entries = class_files(folder, SUFFIXES, "images")
+    for path in entries.left_out:
         if path.parent == folder and path.is_dir() and not path.name.startswith("."):
             raise DataError(f"{path}: there is no image in this folder of a class ({', '.join(SUFFIXES)}); remove it")
-    if not found.files:
-        raise DataError(
-            f"{folder}: is a folder without classes; it should hold a folder for each label, with images in it"
-        )
-    return found
+    return entries
 
 
 def table_records(source: str | Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """The rows of a table as (place, columns), the place such as ``"train.jsonl: line 7"``; there is at least one.
+    """The rows of a table, each after its origin such as ``"train.jsonl: line 7"``; there is at least one.
 
     Raises:
         DataError: the table cannot be read, or has no rows.
     """
-    path = Path(source)
-    if not path.exists():
-        raise DataError(f"{path}: no such file or folder; check the path")
-    if path.suffix.lower() not in TABLES:
-        if path.is_dir():
-            raise DataError(f"{path}: is a folder; name the table inside it ({', '.join(TABLES)})")
-        raise DataError(f"{path}: unknown kind of file {path.suffix!r}; give {', '.join(TABLES)}")
-    empty = True
-    for place, record in record_places(path):
+    path, empty = Path(source), True
+    for position, record in record_places(path):
         empty = False
-        yield f"{path}: {place}", record
+        yield f"{path}: {position}", record
     if empty:
         raise DataError(f"{path}: there are no rows; it should hold an image a row")
 
 
-def _row(source: str | Path, place: str, record: Mapping[str, Any], texts: tuple[str, ...]) -> ImageRow:
+def _row(source: str | Path, origin: str, record: Mapping[str, Any], texts: tuple[str, ...]) -> ImageRow:
     image = record.get(IMAGE)
     picture: Picture
     if isinstance(image, Mapping):
-        picture = Scene.from_dict(image, place)
+        picture = Scene.from_dict(image, origin)
     elif isinstance(image, str) and image.strip():
-        image = checked_text(image.strip(), f"{place}: {IMAGE!r}")
-        picture = PictureFile(str(Path(source).parent / image), place)
+        image = checked_text(image.strip(), f"{origin}: {IMAGE!r}")
+        picture = PictureFile(str(Path(source).parent / image), origin)
     else:
         raise DataError(
-            f"{place}: {IMAGE!r} must be the path of an image; it is {shortened(image)}{_hint(IMAGE, record)}"
+            f"{origin}: {IMAGE!r} must be the path of an image; it is {shortened(image)}{_hint(IMAGE, record)}"
         )
-    return ImageRow(picture, texts, tuple(_objects(place, record.get(OBJECTS))), place)
+    return ImageRow(picture, texts, tuple(_objects(origin, record.get(OBJECTS))), origin)
 
 
 def _hint(name: str, record: Mapping[str, Any]) -> str:
@@ -173,26 +160,26 @@ def _hint(name: str, record: Mapping[str, Any]) -> str:
     return "" if nearest is None else f"; did you mean the column {shortened(nearest)}?"
 
 
-def _captions(place: str, record: Mapping[str, Any]) -> tuple[str, ...]:
-    given = [record[name] for name in (CAPTIONS, CAPTION) if record.get(name) not in (None, "")]
-    if len(given) > 1:
-        raise DataError(f"{place}: has {CAPTIONS!r} and {CAPTION!r}; name one of them")
-    content = given[0] if given else record.get(CAPTIONS, record.get(CAPTION))
+def _captions(origin: str, record: Mapping[str, Any]) -> tuple[str, ...]:
+    columns = [record[name] for name in (CAPTIONS, CAPTION) if record.get(name) not in (None, "")]
+    if len(columns) > 1:
+        raise DataError(f"{origin}: has {CAPTIONS!r} and {CAPTION!r}; name one of them")
+    content = columns[0] if columns else record.get(CAPTIONS, record.get(CAPTION))
     texts = [content] if isinstance(content, str) else content
     if not isinstance(texts, list) or not texts:
         hint = "" if CAPTIONS in record else _hint(CAPTION, record)
-        raise DataError(f"{place}: there must be {CAPTIONS!r}, a list of texts, or {CAPTION!r}, a text{hint}")
+        raise DataError(f"{origin}: there must be {CAPTIONS!r}, a list of texts, or {CAPTION!r}, a text{hint}")
     for text in texts:
         if not isinstance(text, str) or not text.strip():
-            raise DataError(f"{place}: a caption must be text that is not empty; it is {shortened(text)}")
-    return tuple(checked_text(text.strip(), f"{place}: a caption") for text in texts)
+            raise DataError(f"{origin}: a caption must be text that is not empty; it is {shortened(text)}")
+    return tuple(checked_text(text.strip(), f"{origin}: a caption") for text in texts)
 
 
-def _objects(place: str, content: Any) -> Iterator[NamedObject]:
+def _objects(origin: str, content: Any) -> Iterator[NamedObject]:
     if content is None:
         return
     if not isinstance(content, list):
-        raise DataError(f"{place}: {OBJECTS!r} must be a list; it is {shortened(content)}")
+        raise DataError(f"{origin}: {OBJECTS!r} must be a list; it is {shortened(content)}")
     for one in content:
         try:
             name, (x0, y0, x1, y1) = one["name"], (float(edge) for edge in one["box"])
@@ -202,10 +189,10 @@ def _objects(place: str, content: Any) -> Iterator[NamedObject]:
                 raise ValueError
         except (TypeError, KeyError, ValueError, OverflowError) as error:
             raise DataError(
-                f"{place}: an entry of {OBJECTS!r} must have a name and a box [x0, y0, x1, y1] with x0 < x1 and y0 < "
+                f"{origin}: an entry of {OBJECTS!r} must have a name and a box [x0, y0, x1, y1] with x0 < x1 and y0 < "
                 f"y1; it is {shortened(one)}"
             ) from error
-        yield NamedObject(checked_text(name, f"{place}: the name of an object"), (x0, y0, x1, y1))
+        yield NamedObject(checked_text(name, f"{origin}: the name of an object"), (x0, y0, x1, y1))
 
 
 def cells_inside(boxes: Sequence[Box], grid: tuple[int, int], covered: Box) -> NDArray[np.bool_]:

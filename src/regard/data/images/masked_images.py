@@ -32,25 +32,25 @@ class MaskedFiles:
     Attributes:
         image: the file of the image.
         mask: the file of the class map: grey levels or indices of a palette.
-        place: where both are named, for messages: ``"train.tsv: row 7"``; None: nowhere.
+        origin: where both are named, for messages: ``"train.tsv: row 7"``; None: nowhere.
     """
 
     image: str
     mask: str
-    place: str | None = None
+    origin: str | None = None
 
     @property
     def name(self) -> str:
         return self.image
 
     def state(self) -> tuple[object, ...]:
-        return PictureFile(self.image, self.place).state(), PictureFile(self.mask, self.place).state()
+        return PictureFile(self.image, self.origin).state(), PictureFile(self.mask, self.origin).state()
 
     def load(self) -> MaskedPixels:
-        pixels, classes = read_image(self.image, self.place), read_class_map(self.mask, self.place)
+        pixels, classes = read_image(self.image, self.origin), read_class_map(self.mask, self.origin)
         if pixels.shape[:2] != classes.shape:
             (height, width), (rows, columns) = pixels.shape[:2], classes.shape
-            where = "" if self.place is None else f"{self.place}: "
+            where = "" if self.origin is None else f"{self.origin}: "
             raise DataError(
                 f"{where}{self.mask}: has {columns} × {rows} pixels, and its image {self.image} has "
                 f"{width} × {height}; they must have the same size"
@@ -93,12 +93,12 @@ def open_masked(source: str | Path, *, limit: int | None = None) -> list[MaskedI
     if not path.exists():
         raise DataError(f"{path}: no such file; check the path")
     try:
-        found = list(islice(_of_table(path), limit))
+        images = list(islice(_of_table(path), limit))
     except OSError as error:
         raise DataError(f"{path}: cannot be read ({error.strerror}); check the file") from error
-    if not found:
+    if not images:
         raise DataError(f"{path}: there are no rows; it should hold an image a row")
-    return found
+    return images
 
 
 def source_files(source: str | Path) -> list[Path]:
@@ -131,18 +131,18 @@ def _named_files(folder: Path) -> tuple[dict[str, Path], list[Path]]:
         raise DataError(
             f"{folder.parent}: has no folder {folder.name}; it should hold {IMAGES} and {' or '.join(MASKS)}"
         )
-    found: dict[str, Path] = {}
+    named: dict[str, Path] = {}
     try:
         files, others = example_files(folder, SUFFIXES)
     except OSError as error:
         raise DataError(f"{folder}: cannot be read ({error.strerror}); check its permissions") from error
     for file in files:
-        if file.stem in found:
-            raise DataError(f"{file}: {found[file.stem].name} has the same name; remove one of them")
-        found[file.stem] = file
-    if not found:
+        if file.stem in named:
+            raise DataError(f"{file}: {named[file.stem].name} has the same name; remove one of them")
+        named[file.stem] = file
+    if not named:
         raise DataError(f"{folder}: there is no image in it ({', '.join(SUFFIXES)})")
-    return found, others
+    return named, others
 
 
 def _of_table(path: Path) -> Iterator[MaskedImage]:
@@ -211,14 +211,14 @@ def known_classes(classes: NDArray[Any], ignore: int | None, name: str) -> NDArr
 def resized_classes(classes: NDArray[np.uint8], size: tuple[int, int]) -> NDArray[np.uint8]:
     """A class map of another size: each pixel has the class of the nearest one."""
     rows, columns = (
-        np.minimum(((np.arange(wanted) + 0.5) * (given / wanted)).astype(np.int64), given - 1)
-        for wanted, given in zip(size, classes.shape, strict=True)
+        np.minimum(((np.arange(wanted) + 0.5) * (original / wanted)).astype(np.int64), original - 1)
+        for wanted, original in zip(size, classes.shape, strict=True)
     )
     return classes[rows[:, None], columns]
 
 
 def _row(image: MaskedImage, size: tuple[int, int], ignore: int | None) -> NDArray[np.uint8]:
-    found = image.load()
-    pixels = fit_image(found.pixels, size, "stretch", image.name).pixels
-    classes = resized_classes(known_classes(found.classes, ignore, image.name), size)
+    loaded = image.load()
+    pixels = fit_image(loaded.pixels, size, "stretch", image.name).pixels
+    classes = resized_classes(known_classes(loaded.classes, ignore, image.name), size)
     return np.concatenate((pixels, classes[..., None]), axis=2)

@@ -26,11 +26,11 @@ class PictureFile:
 
     Attributes:
         path: the file.
-        place: where it is named, for messages: ``"train.jsonl: line 7"``; None: nowhere.
+        origin: where it is named, for messages: ``"train.jsonl: line 7"``; None: nowhere.
     """
 
     path: str
-    place: str | None = None
+    origin: str | None = None
 
     @property
     def name(self) -> str:
@@ -38,10 +38,10 @@ class PictureFile:
 
     def state(self) -> tuple[object, ...]:
         """What the pixels depend on; DataError if there is no such file."""
-        return file_state(self.path, self.path if self.place is None else f"{self.place}: {self.path}")
+        return file_state(self.path, self.path if self.origin is None else f"{self.origin}: {self.path}")
 
     def pixels(self) -> NDArray[np.uint8]:
-        return read_image(self.path, self.place)
+        return read_image(self.path, self.origin)
 
 
 Picture = PictureFile | Scene
@@ -89,21 +89,21 @@ class InputImage:
     scale: float
 
     @classmethod
-    def open(cls, source: Any, size: tuple[int, int], fit: Fit, place: str = "inputs[0]") -> "InputImage":
+    def open(cls, source: Any, size: tuple[int, int], fit: Fit, origin: str = "inputs[0]") -> "InputImage":
         """Read an image.
 
         Args:
             source: a path, the bytes of a file, pixels uint8 ``[height, width, 3]``, a `Scene` or another picture.
             size: height and width that the model reads.
             fit: how the image is brought to this size.
-            place: where the source is named, for messages.
+            origin: where the source is named, for messages.
 
         Raises:
             KindError: the source is something else.
             ShapeError: pixels of another shape or dtype.
             DataError: the image cannot be read.
         """
-        name, pixels = input_pixels(source, place)
+        name, pixels = input_pixels(source, origin)
         fitted = fit_image(pixels, size, fit, name)
         height, width = pixels.shape[:2]
         scale = min(1.0, LARGEST_SHOWN / max(height, width))
@@ -119,21 +119,21 @@ class InputImage:
         return cls(name, fitted.pixels, shown, box, across)
 
 
-def input_pixels(source: Any, place: str) -> tuple[str, NDArray[np.uint8]]:
+def input_pixels(source: Any, origin: str) -> tuple[str, NDArray[np.uint8]]:
     """The name and the pixels of what is given as an image; arguments and errors as for `InputImage.open`."""
     if isinstance(source, (str, os.PathLike)):
         return os.fspath(source), read_image(source)
     if isinstance(source, (bytes, bytearray)):
-        return "image", read_image(bytes(source), place)
+        return "image", read_image(bytes(source), origin)
     if isinstance(source, (PictureFile, Scene)):
         return source.name, source.pixels()
     if isinstance(source, np.ndarray):
         if source.ndim != 3 or source.shape[2] != 3 or source.dtype != np.uint8 or not source.size:
-            raise ShapeError(f"{place} must be uint8 [height, width, 3]; it is {source.dtype} {list(source.shape)}")
+            raise ShapeError(f"{origin} must be uint8 [height, width, 3]; it is {source.dtype} {list(source.shape)}")
         if source.shape[0] * source.shape[1] > MOST_PIXELS:
-            raise ShapeError(f"{place} has more than {MOST_PIXELS:,} pixels; make it smaller")
+            raise ShapeError(f"{origin} has more than {MOST_PIXELS:,} pixels; make it smaller")
         return "image", source
     raise KindError(
-        f"{place} must be the path of an image, its bytes, or pixels uint8 [height, width, 3]; it is a "
+        f"{origin} must be the path of an image, its bytes, or pixels uint8 [height, width, 3]; it is a "
         f"{type(source).__name__}"
     )

@@ -43,7 +43,7 @@ MOST_STRETCHED = 100
 _WARNING_FILTERS = ForkLock()
 
 
-def read_image(source: ImageSource, place: str | None = None, *, most_pixels: int = MOST_PIXELS) -> NDArray[np.uint8]:
+def read_image(source: ImageSource, origin: str | None = None, *, most_pixels: int = MOST_PIXELS) -> NDArray[np.uint8]:
     """The pixels of an image, upright.
 
     The orientation that a camera stored (Exif) is applied. Transparent pixels are shown on white, grey levels of 16
@@ -51,7 +51,7 @@ def read_image(source: ImageSource, place: str | None = None, *, most_pixels: in
 
     Args:
         source: a file, or its bytes.
-        place: where the image is named, for messages: ``"train.jsonl: line 7"``; None: only the file is named.
+        origin: where the image is named, for messages: ``"train.jsonl: line 7"``; None: only the file is named.
         most_pixels: largest height × width; Pillow's own limit, `PIL.Image.MAX_IMAGE_PIXELS`, holds as well.
 
     Returns:
@@ -61,17 +61,17 @@ def read_image(source: ImageSource, place: str | None = None, *, most_pixels: in
         DataError: the file does not exist, is no image of the `FORMATS`, is truncated or damaged, or is too large.
         MissingPartError: Pillow is not installed.
     """
-    name = image_name(source, place)
+    name = image_name(source, origin)
     with _opened(source, name, most_pixels) as image:
         return np.array(_as_rgb(_upright(image, name), name), np.uint8)
 
 
-def read_class_map(source: ImageSource, place: str | None = None, *, most_pixels: int = MOST_PIXELS) -> NDArray[Any]:
+def read_class_map(source: ImageSource, origin: str | None = None, *, most_pixels: int = MOST_PIXELS) -> NDArray[Any]:
     """The numbers of an image whose pixels are classes: grey levels of 8 or 16 bits, or indices of a palette.
 
     Args:
         source: a file, or its bytes.
-        place: where the image is named, for messages.
+        origin: where the image is named, for messages.
         most_pixels: largest height × width.
 
     Returns:
@@ -81,7 +81,7 @@ def read_class_map(source: ImageSource, place: str | None = None, *, most_pixels
         DataError: as in `read_image`; or the image has colours.
         MissingPartError: Pillow is not installed.
     """
-    name = image_name(source, place)
+    name = image_name(source, origin)
     with _opened(source, name, most_pixels) as image:
         upright = _upright(image, name)
         if upright.mode in _SIXTEEN_BITS:
@@ -96,14 +96,14 @@ def read_class_map(source: ImageSource, place: str | None = None, *, most_pixels
         )
 
 
-def image_size(source: ImageSource, place: str | None = None) -> tuple[int, int]:
+def image_size(source: ImageSource, origin: str | None = None) -> tuple[int, int]:
     """Height and width of an image, upright; the pixels are not decoded.
 
     Raises:
         DataError: as in `read_image`, as far as the head of the file tells.
         MissingPartError: Pillow is not installed.
     """
-    name = image_name(source, place)
+    name = image_name(source, origin)
     with _opened(source, name, MOST_PIXELS, decode=False) as image:
         width, height = image.size
         # Pillow applies the orientation of a TIFF file itself, and of no other.
@@ -111,10 +111,10 @@ def image_size(source: ImageSource, place: str | None = None) -> tuple[int, int]
         return (width, height) if turned else (height, width)
 
 
-def image_name(source: ImageSource, place: str | None = None) -> str:
-    """How messages name an image: by its place and its file."""
+def image_name(source: ImageSource, origin: str | None = None) -> str:
+    """How messages name an image: by its origin and its file."""
     file = f"an image of {len(source)} bytes" if isinstance(source, bytes) else os.fspath(source)
-    return file if place is None else f"{place}: {file}"
+    return file if origin is None else f"{origin}: {file}"
 
 
 def _pillow() -> Any:
@@ -158,7 +158,7 @@ def _head(file: Any) -> "Image.Image":
     from PIL import Image
 
     with _WARNING_FILTERS, warnings.catch_warnings():
-        # Pillow warns of files that are damaged at places which it can do without, and of its own future.
+        # Pillow warns of files that are damaged where it can do without the data, and of its own future.
         warnings.simplefilter("ignore")
         warnings.simplefilter("error", Image.DecompressionBombWarning)
         return Image.open(file, formats=FORMATS)

@@ -124,12 +124,12 @@ class Scene:
         return {"objects": objects, "background": list(self.background), "seed": self.seed, "side": self.side}
 
     @classmethod
-    def from_dict(cls, content: Mapping[str, Any], place: str) -> "Scene":
+    def from_dict(cls, content: Mapping[str, Any], origin: str) -> "Scene":
         """The scene that `to_dict` gave.
 
         Args:
             content: the values.
-            place: where they are from, for messages.
+            origin: where they are from, for messages.
 
         Raises:
             DataError: they describe no scene.
@@ -146,7 +146,7 @@ class Scene:
             if not all(0 <= level <= 255 for level in (red, green, blue)):
                 raise ValueError("background is from 0 to 255")
         except (KeyError, TypeError, ValueError, OverflowError) as error:
-            raise DataError(f"{place}: the image is not the description of a scene ({error})") from error
+            raise DataError(f"{origin}: the image is not the description of a scene ({error})") from error
         return cls(objects, (red, green, blue), seed, side)
 
 
@@ -155,7 +155,7 @@ def _object(shape: Any, color: Any, x: Any, y: Any, radius: Any) -> SceneObject:
         raise ValueError(f"there is no {color!r} {shape!r}")
     numbers = float(x), float(y), float(radius)
     if not all(math.isfinite(number) and abs(number) <= MOST_SIDE for number in numbers) or not numbers[2] > 0:
-        raise ValueError(f"an object has no place {numbers}")
+        raise ValueError(f"an object has no position {numbers}")
     return SceneObject(shape, color, *numbers)
 
 
@@ -204,19 +204,19 @@ def _polygon(corners: int, start: float = 0.0) -> NDArray[np.float64]:
 
 def _inside(points: NDArray[np.float64], x: NDArray[np.float64], y: NDArray[np.float64]) -> NDArray[np.bool_]:
     # The parity of the edges that a ray to the right crosses.
-    found = np.zeros(np.broadcast_shapes(x.shape, y.shape), np.bool_)
+    inside = np.zeros(np.broadcast_shapes(x.shape, y.shape), np.bool_)
     for (x0, y0), (x1, y1) in zip(points, np.roll(points, -1, 0), strict=True):
         if y0 == y1:
             continue
         crosses = (y0 > y) != (y1 > y)
-        found ^= crosses & (x < x0 + (y - y0) * (x1 - x0) / (y1 - y0))
-    return found
+        inside ^= crosses & (x < x0 + (y - y0) * (x1 - x0) / (y1 - y0))
+    return inside
 
 
 def place_objects(
     kinds: Sequence[tuple[str, str]], random: np.random.Generator, side: int = SIDE, gap: float = 3.0
 ) -> tuple[SceneObject, ...]:
-    """Objects of these kinds at random places, apart from one another and inside of the image.
+    """Objects of these kinds at random positions, apart from one another and inside of the image.
 
     Args:
         kinds: (shape, color) of each object.
@@ -230,7 +230,7 @@ def place_objects(
             for _ in range(30):
                 low, high = SMALL if random.random() < 0.5 else LARGE
                 radius = round(float(random.uniform(low, high)), 1)
-                x, y = (round(float(place), 1) for place in random.uniform(radius + 1, side - radius - 1, 2))
+                x, y = (round(float(edge), 1) for edge in random.uniform(radius + 1, side - radius - 1, 2))
                 one = SceneObject(shape, color, x, y, radius)
                 if all(_apart(one.box, other.box, gap) for other in placed):
                     placed.append(one)
@@ -326,7 +326,7 @@ def captioned_scene(random: np.random.Generator, side: int = SIDE) -> dict[str, 
 def labelled_scene(random: np.random.Generator, side: int = SIDE) -> dict[str, Any]:
     """A scene as a row of a corpus to classify: the label is the shape of its one large object.
 
-    Two small objects of other shapes and any colour are beside it, so neither a colour nor the presence of a shape
+    Two small objects of other shapes and any colour are next to it, so neither a colour nor the presence of a shape
     tells the label: a model must find the large one. ``objects`` has its box under the name of the label.
     """
     shapes = [SHAPES[number] for number in random.choice(len(SHAPES), 3, replace=False)]

@@ -110,8 +110,8 @@ def resampled(samples: NDArray[np.float32], from_rate: int, to_rate: int) -> NDA
     except ImportError as error:
         raise MissingPartError("soxr", "speech") from error
     length = math.ceil(len(samples) * to_rate / from_rate)
-    found = soxr.resample(samples, from_rate, to_rate, quality="VHQ")[:length]
-    return np.pad(found, (0, length - len(found))).astype(np.float32)
+    converted = soxr.resample(samples, from_rate, to_rate, quality="VHQ")[:length]
+    return np.pad(converted, (0, length - len(converted))).astype(np.float32)
 
 
 def _content(path: Path, where: str) -> bytes:
@@ -143,9 +143,9 @@ def _check_size(where: str, file: "soundfile.SoundFile") -> None:
         )
     shorter = _SHORTER.search(file.extra_info)
     if shorter is not None:
-        declared, found = map(int, shorter.groups())
-        if declared > found and declared not in _UNKNOWN_SIZES:
-            raise DataError(f"{where}: is truncated: {found:,} of {declared:,} bytes are there; copy it again")
+        declared, present = map(int, shorter.groups())
+        if declared > present and declared not in _UNKNOWN_SIZES:
+            raise DataError(f"{where}: is truncated: {present:,} of {declared:,} bytes are there; copy it again")
 
 
 def _soundfile() -> Any:
@@ -217,8 +217,8 @@ def read_features(path: Path, name: str | None = None) -> NDArray[np.float32]:
             f"{list(array.shape)}"
         )
     with np.errstate(over="ignore"):
-        found = np.ascontiguousarray(array, dtype=np.float32)
-    if not np.isfinite(found).all():
-        frame, feature = np.argwhere(~np.isfinite(found))[0].tolist()
+        values = np.ascontiguousarray(array, dtype=np.float32)
+    if not np.isfinite(values).all():
+        frame, feature = np.argwhere(~np.isfinite(values))[0].tolist()
         raise DataError(f"{where}: feature {feature} of frame {frame} is not a finite number; correct or remove it")
-    return found
+    return values

@@ -39,19 +39,19 @@ class Utterance:
     Attributes:
         path: of the file.
         text: what is said, or a label.
-        place: where it is listed, for messages: ``"a.tsv: row 3"``.
+        origin: where it is listed, for messages: ``"a.tsv: row 3"``.
         segments: the true (start, end) of each word in seconds; None where they are not known.
     """
 
     path: Path
     text: str
-    place: str
+    origin: str
     segments: tuple[tuple[float, float], ...] | None = None
 
     @property
     def name(self) -> str:
         """For messages: the row, and the file that it names."""
-        return f"{self.place}: {self.path}"
+        return f"{self.origin}: {self.path}"
 
 
 def open_utterances(
@@ -80,12 +80,12 @@ def open_utterances(
     """
     path = Path(source)
     if path.is_dir():
-        found = list(itertools.islice(_of_folder(path), limit))
+        utterances = list(itertools.islice(_of_folder(path), limit))
     else:
-        found = _of_table(path, sound_column, text_column, limit)
+        utterances = _of_table(path, sound_column, text_column, limit)
     if lowercase:
-        found = [Utterance(one.path, one.text.lower(), one.place, one.segments) for one in found]
-    return found
+        utterances = [Utterance(one.path, one.text.lower(), one.origin, one.segments) for one in utterances]
+    return utterances
 
 
 def _of_table(path: Path, sound_column: str | None, text_column: str | None, limit: int | None) -> list[Utterance]:
@@ -98,7 +98,7 @@ def _of_table(path: Path, sound_column: str | None, text_column: str | None, lim
     records = open_records(path)
     columns = _columns(records, sound_column, text_column)
     timed = [SEGMENTS] if SEGMENTS in records.columns else []
-    found, empty = [], 0
+    utterances, empty = [], 0
     for number, (file, text, *times) in enumerate(text_rows(records, [*columns, *timed], columns[1:]), start=1):
         if not text.strip():
             empty += 1
@@ -106,15 +106,15 @@ def _of_table(path: Path, sound_column: str | None, text_column: str | None, lim
         position = f"{path}: row {number}"
         if not file.strip() or "\0" in file:
             raise DataError(f"{position} names no file; correct or remove it")
-        if limit is not None and len(found) >= limit:
+        if limit is not None and len(utterances) >= limit:
             break
         segments = parsed_segments(times[0], position) if times else None
-        found.append(Utterance(path.parent / file.strip(), text.strip(), position, segments))
-    if not found:
+        utterances.append(Utterance(path.parent / file.strip(), text.strip(), position, segments))
+    if not utterances:
         raise DataError(f"{path}: no row has a text; check the columns and the file")
     if empty:
-        log.warning("%s: left out %d rows without a text; %d are left", path, empty, len(found))
-    return found
+        log.warning("%s: left out %d rows without a text; %d are left", path, empty, len(utterances))
+    return utterances
 
 
 def _columns(records: Records, sound: str | None, text: str | None) -> tuple[str, str]:
@@ -133,13 +133,13 @@ def _columns(records: Records, sound: str | None, text: str | None) -> tuple[str
     return choose_columns(records, sound, text)
 
 
-def parsed_segments(text: str, place: str) -> tuple[tuple[float, float], ...]:
+def parsed_segments(text: str, origin: str) -> tuple[tuple[float, float], ...]:
     """The times that ``"0.12-0.48 0.51-0.90"`` lists.
 
     Raises:
         DataError: it is of another form, or an end is not after its start.
     """
-    found = []
+    segments = []
     for part in text.split():
         try:
             start, _, end = part.partition("-")
@@ -148,19 +148,14 @@ def parsed_segments(text: str, place: str) -> tuple[tuple[float, float], ...]:
             pair = (0.0, 0.0)
         if not 0 <= pair[0] < pair[1] < math.inf:
             raise DataError(
-                f"{place}: the column {SEGMENTS!r} must list times as start-end in seconds; one is {part!r}"
+                f"{origin}: the column {SEGMENTS!r} must list times as start-end in seconds; one is {part!r}"
             )
-        found.append(pair)
-    return tuple(found)
+        segments.append(pair)
+    return tuple(segments)
 
 
 def _of_folder(folder: Path) -> Iterator[Utterance]:
-    files, left_out = class_files(folder, (*SOUND_SUFFIXES, FEATURES_SUFFIX))
-    if not files:
-        raise DataError(
-            f"{folder}: is a folder without classes; it should hold a folder for each label, with sounds in it, or "
-            "name a table"
-        )
+    files, left_out = class_files(folder, (*SOUND_SUFFIXES, FEATURES_SUFFIX), "sounds")
     warn_of_left_out(folder, left_out, "sounds")
     return (Utterance(path, path.parent.name, str(folder)) for path in files)
 

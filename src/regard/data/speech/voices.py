@@ -183,7 +183,7 @@ def _track(phones: Sequence[tuple[Phone, float]], voice: Voice, random: np.rando
     counts = [_steps(seconds) for _, seconds in phones]
     formants = np.array([phone.formants for phone, _ in phones]) * voice.scale
     formants *= random.uniform(0.96, 1.04, formants.shape)
-    # A pause has the resonances of the phone beside it.
+    # A pause has the resonances of the phone before it.
     silent = [number for number, (phone, _) in enumerate(phones) if not (phone.voice or phone.noise)]
     for number in silent:
         formants[number] = formants[number - 1 if number else 1]
@@ -208,16 +208,16 @@ def _voiced(track: _Track, voice: Voice, random: np.random.Generator) -> NDArray
     wave = np.sin(2 * np.pi * (random.uniform(1.5, 3.0) * time + random.uniform()))
     falling = 1.0 - 0.15 * np.linspace(0, 1, steps)
     pitch = voice.pitch * falling * (1.0 + voice.melody * wave)
-    places, samples = np.arange(steps) * STEP, np.arange(steps * STEP)
-    phase = 2 * np.pi * np.cumsum(np.interp(samples, places, pitch)) / RATE
-    found = np.zeros(len(samples))
+    positions, samples = np.arange(steps) * STEP, np.arange(steps * STEP)
+    phase = 2 * np.pi * np.cumsum(np.interp(samples, positions, pitch)) / RATE
+    voiced = np.zeros(len(samples))
     for harmonic in range(1, int(HIGHEST / pitch.min()) + 1):
         frequency = harmonic * pitch[:, None]
         squares = track.formants**2
         gain = np.prod(squares / np.sqrt((squares - frequency**2) ** 2 + (BANDWIDTHS * frequency) ** 2), axis=1)
         amplitude = track.voice * gain * (harmonic * pitch < HIGHEST) / harmonic
-        found += np.interp(samples, places, amplitude) * np.sin(harmonic * phase)
-    return found
+        voiced += np.interp(samples, positions, amplitude) * np.sin(harmonic * phase)
+    return voiced
 
 
 def _noise(track: _Track, random: np.random.Generator) -> NDArray[np.float64]:
@@ -229,11 +229,11 @@ def _noise(track: _Track, random: np.random.Generator) -> NDArray[np.float64]:
     frequencies = np.fft.rfftfreq(size, 1 / RATE)
     shape = np.exp(-0.5 * ((frequencies - track.center[:, None]) / track.width[:, None]) ** 2)
     shaped = np.fft.irfft(np.fft.rfft(frames, axis=1) * shape * track.noise[:, None], size, axis=1) * window
-    found = np.zeros(steps * STEP + size)
+    noise = np.zeros(steps * STEP + size)
     for part in range(4):  # every fourth frame follows without an overlap
         block = shaped[part::4].ravel()
-        found[part * STEP : part * STEP + len(block)] += block
-    return found[size // 2 : size // 2 + steps * STEP]
+        noise[part * STEP : part * STEP + len(block)] += block
+    return noise[size // 2 : size // 2 + steps * STEP]
 
 
 def utterance(part: str, number: int, seed: int, words: int | None = None) -> tuple[str, Speech]:

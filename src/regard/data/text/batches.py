@@ -74,8 +74,8 @@ def encode_pairs(
     def encode(block: dict[str, list[str]]) -> EncodedBlock:
         sides = [source_tokenizer.encode_batch(block["source"]), target_tokenizer.encode_batch(block["target"])]
         long = [max(map(len, pair)) > max_length for pair in zip(*sides, strict=True)]
-        kept = [place for place, out in enumerate(long) if overlong == "cut" or not out]
-        source, target = ([side[place][:max_length] for place in kept] for side in sides)
+        kept = [row for row, out in enumerate(long) if overlong == "cut" or not out]
+        source, target = ([side[row][:max_length] for row in kept] for side in sides)
         return EncodedBlock(source, target, kept, {"overlong": sum(long)})
 
     # datasets documents `_fingerprint` as the key of a table's content; there is no public attribute for it.
@@ -96,7 +96,7 @@ class EncodedBlock(NamedTuple):
     Attributes:
         source: ids of the source of each pair that is kept.
         target: ids of its target.
-        kept: the places of these pairs in the block.
+        kept: the positions of these pairs in the block.
         counts: what a message about the data needs, e.g. pairs that are too long.
     """
 
@@ -134,14 +134,14 @@ def encoded_table(
         first = kept = 0
         block: Any
         for block in dataset.iter(_BLOCK):
-            found = encode(block)
-            rows = [first + place for place in found.kept]
+            encoded_block = encode(block)
+            rows = [first + row for row in encoded_block.kept]
             first += len(block["source"])
             kept += len(rows)
-            for name, count in found.counts.items():
+            for name, count in encoded_block.counts.items():
                 counted[name] = counted.get(name, 0) + count
-            lengths = [[len(ids) for ids in side] for side in (found.source, found.target)]
-            columns = zip([found.source, found.target, *lengths, rows], schema, strict=True)
+            lengths = [[len(ids) for ids in side] for side in (encoded_block.source, encoded_block.target)]
+            columns = zip([encoded_block.source, encoded_block.target, *lengths, rows], schema, strict=True)
             yield pa.record_batch([pa.array(values, field.type) for values, field in columns], schema=schema)
         if not kept:
             raise DataError(refused)

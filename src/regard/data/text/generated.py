@@ -158,13 +158,13 @@ def statement(draws: RandomDraws) -> Words:
 
 def yes_or_no(draws: RandomDraws) -> Words:
     """E.g. *Does the girl eat the apple?*"""
-    clause = draws.weighted(CLAUSES)(draws, asked=True)
+    clause = draws.weighted(CLAUSES)(draws, question=True)
     return _situated(draws, clause, *clause.question(), place=False)
 
 
 def where_when_why(draws: RandomDraws) -> Words:
     """E.g. *Why does the girl eat the apple?*"""
-    clause = draws.choice((transitive, intransitive))(draws, asked=True, plain=True)
+    clause = draws.choice((transitive, intransitive))(draws, question=True, plain=True)
     source, target = clause.question()
     english, spanish = draws.choice(_ASKING)
     word = Source(english)
@@ -184,7 +184,7 @@ def who(draws: RandomDraws) -> Words:
 def what(draws: RandomDraws) -> Words:
     """E.g. *What does the girl eat?*"""
     verbs = [verb for verb in lexicon.TRANSITIVE if "person" not in verb.objects]
-    _, subject, tense, group = predicate(draws, verbs, asked=True)
+    _, subject, tense, group = predicate(draws, verbs, question=True)
     word = Source("what")
     clause = Clause(subject, group.helper, group.rest, [*group.before, *group.finite], [], tense)
     source, target = clause.question()

@@ -49,14 +49,14 @@ def text_files(source: TextSource) -> tuple[Path, ...]:
         parts = source.split(",") if isinstance(source, str) and not os.path.exists(source) else [source]
     else:
         parts = list(source)
-    found = [path for part in parts for path in _files_of(part)]
-    if not found:
+    files = [path for part in parts for path in _files_of(part)]
+    if not files:
         raise DataError("no text file is named; give one, a folder or a pattern")
-    counts = Counter(path.resolve() for path in found)
-    if len(counts) < len(found):
-        twice = next(path for path in found if counts[path.resolve()] > 1)
+    counts = Counter(path.resolve() for path in files)
+    if len(counts) < len(files):
+        twice = next(path for path in files if counts[path.resolve()] > 1)
         raise DataError(f"{twice}: the file is named twice; name each file once")
-    return tuple(found)
+    return tuple(files)
 
 
 def _files_of(part: str | os.PathLike[str]) -> list[Path]:

@@ -154,18 +154,8 @@ def open_labelled(
 
 
 def class_texts(folder: Path) -> ClassFiles:
-    """The text files in the folders of a folder.
-
-    Raises:
-        DataError: there is none, or the folder cannot be read.
-    """
-    found = class_files(folder, (".txt",))
-    if not found.files:
-        raise DataError(
-            f"{folder}: is a folder without classes; it should hold a folder for each label, with .txt files in it, "
-            "or name a file"
-        )
-    return found
+    """The text files in the folders of a folder; raises as `regard.data.class_folders.class_files`."""
+    return class_files(folder, (".txt",), "texts")
 
 
 def local_files(source: Source) -> tuple[Path, ...] | None:
@@ -278,7 +268,7 @@ def _hub_records(name: str, loaded: Any) -> Records:
 
 
 def _hub_answers() -> bool:
-    """Whether the Hugging Face hub can be reached; asked once, since its own clients ask again for a minute."""
+    """Whether the Hugging Face hub can be reached; tried once, since its own clients ask again for a minute."""
     import huggingface_hub
     from huggingface_hub import constants
 

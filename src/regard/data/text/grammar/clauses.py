@@ -28,9 +28,19 @@ TENSES = (
 )  # fmt: skip
 """Ways to put a verb, with their weights; each has one rendering, e.g. *comía* for *used to eat*."""
 
-_BE = {"1s": "am", "3s": "is"}
-_SIMPLE = {"present": "present", "past": "preterite"}
-_INFINITIVES = {"can": "poder", "must": "deber", "want": "querer", "have": "tener", "going": "ir"}
+_BE = {"1s": "am", "2s": "are", "3s": "is", "1p": "are", "3p": "are"}
+_ONE_WORD = {
+    "present": "present",
+    "past": "preterite",
+    "used": "imperfect",
+    "future": "future",
+    "conditional": "conditional",
+}
+"""English tenses that are one word in Spanish, and its tense."""
+_AUXILIARIES = {
+    "progressive": "estar", "perfect": "haber", "can": "poder", "must": "deber", "want": "querer", "have": "tener",
+    "going": "ir",
+}  # fmt: skip
 _HOW_OFTEN = (("always", "siempre"), ("never", "nunca"), ("also", "también"), ("often", "frecuentemente"))
 
 
@@ -53,23 +63,18 @@ class VerbGroup:
     main: Source
 
 
-def be(person: str) -> str:
-    """The present of *to be*."""
-    return _BE.get(person, "are")
-
-
-def choose_tense(draws: RandomDraws, verb: Verb, *, asked: bool) -> str:
+def choose_tense(draws: RandomDraws, verb: Verb, *, question: bool) -> str:
     """One of `TENSES` that the verb has."""
     while True:
         tense = draws.weighted(TENSES)
         # "They read" would be present and past at once, and Spanish tells them apart.
         ambiguous = tense == "past" and verb.english.base == verb.english.past
-        if not (ambiguous or (verb.stative and tense == "progressive") or (asked and tense == "used")):
+        if not (ambiguous or (verb.stative and tense == "progressive") or (question and tense == "used")):
             return tense
 
 
 def conjugated(
-    verb: Verb, tense: str, subject: Phrase, draws: RandomDraws, *, asked: bool = False, plain: bool = False
+    verb: Verb, tense: str, subject: Phrase, draws: RandomDraws, *, question: bool = False, plain: bool = False
 ) -> VerbGroup:
     """The verb in one of `TENSES`, agreeing with its subject.
 
@@ -78,13 +83,13 @@ def conjugated(
         tense: one of the names in `TENSES`.
         subject: who does it.
         draws: chooses whether it is negated and how often it happens.
-        asked: whether it stands in a question that puts the helper before the subject.
+        question: whether it stands in a question that puts the helper before the subject.
         plain: whether to leave out negation and adverb.
     """
     negated = not plain and tense != "used" and draws.chance(0.15)
-    often = None if plain or negated or asked or not draws.chance(0.1) else draws.choice(_HOW_OFTEN)
-    group = _helped(verb, tense, subject, supported=asked or negated)
-    if negated and tense == "can" and not asked:
+    often = None if plain or negated or question or not draws.chance(0.1) else draws.choice(_HOW_OFTEN)
+    group = _helped(verb, tense, subject, supported=question or negated)
+    if negated and tense == "can" and not question:
         group.helper[0].text = "cannot"
         group.before.append(Target("no", (group.helper[0],)))
     elif negated:
@@ -107,39 +112,29 @@ def conjugated(
 def _helped(verb: Verb, tense: str, subject: Phrase, *, supported: bool) -> VerbGroup:
     english, spanish, person, dropped = verb.english, verb.spanish, subject.person, subject.dropped
     singular = person == "3s"
-    base = Source(english.base)
-    if tense in ("future", "conditional"):
-        helper = [Source("will" if tense == "future" else "would")]
-        return VerbGroup(
-            helper, [base], [], [Target(spanish.conjugate(tense, person), (base,), (*helper, *dropped))], base
-        )
-    if tense in ("progressive", "perfect"):
-        progressive = tense == "progressive"
-        helper = [Source(be(person) if progressive else "has" if singular else "have")]
-        main = Source(english.gerund() if progressive else english.participle)
-        auxiliary = spanish_verb("estar" if progressive else "haber").conjugate("present", person)
-        form = spanish.gerund() if progressive else spanish.past_participle()
-        return VerbGroup(helper, [main], [], [Target(auxiliary, tuple(helper), dropped), Target(form, (main,))], main)
-    if tense == "used":
-        used = [Source("used"), Source("to")]
-        form = spanish.conjugate("imperfect", person)
-        return VerbGroup([], [*used, base], [], [Target(form, (base,), (*used, *dropped))], base)
-    if tense in _SIMPLE:
-        helper, main = _supported(english, tense == "past", singular, supported)
-        form = spanish.conjugate(_SIMPLE[tense], person)
-        return VerbGroup(helper, [main], [], [Target(form, (main,), (*helper, *dropped))], main)
-    modal = spanish_verb(_INFINITIVES[tense]).conjugate("present", person)
-    if tense in ("can", "must"):
-        helper = [Source(tense)]
-        return VerbGroup(
-            helper, [base], [], [Target(modal, tuple(helper), dropped), Target(spanish.infinitive, (base,))], base
-        )
-    to = Source("to")
+    base, to = Source(english.base), Source("to")
+    if tense in _ONE_WORD:
+        if tense == "used":
+            helper, rest = [], [Source("used"), to, base]
+        elif tense in ("future", "conditional"):
+            helper, rest = [Source("will" if tense == "future" else "would")], [base]
+        else:
+            helper, word = _supported(english, tense == "past", singular, supported)
+            rest = [word]
+        form = spanish.conjugate(_ONE_WORD[tense], person)
+        return VerbGroup(helper, rest, [], [Target(form, rest[-1:], (*helper, *rest[:-1], *dropped))], rest[-1])
+    auxiliary = spanish_verb(_AUXILIARIES[tense]).conjugate("present", person)
+    if tense in ("progressive", "perfect", "can", "must"):
+        helping = {"progressive": _BE[person], "perfect": "has" if singular else "have"}.get(tense, tense)
+        main = Source({"progressive": english.gerund(), "perfect": english.participle}.get(tense, english.base))
+        form = {"progressive": spanish.gerund(), "perfect": spanish.past_participle()}.get(tense, spanish.infinitive)
+        helper = [Source(helping)]
+        return VerbGroup(helper, [main], [], [Target(auxiliary, helper, dropped), Target(form, (main,))], main)
     if tense == "going":
-        helper, word = [Source(be(person))], Source("going")
+        helper, word = [Source(_BE[person])], Source("going")
     else:
         helper, word = _supported(EnglishVerb(tense, "", ""), False, singular, supported)
-    finite = [Target(modal, (word,), (*helper, *dropped)), Target(spanish.infinitive, (base,), (to,))]
+    finite = [Target(auxiliary, (word,), (*helper, *dropped)), Target(spanish.infinitive, (base,), (to,))]
     if tense != "want":
         finite.insert(1, Target("a" if tense == "going" else "que", (to,)))
     return VerbGroup(helper, [word, to, base], [], finite, base)
@@ -223,17 +218,13 @@ class Clause:
 
     def statement(self) -> tuple[list[Source], list[Target]]:
         """Subject first."""
-        return (
-            [*self.subject.source, *self.helper, *self.rest],
-            [*self.subject.target, *self.predicate, *self.tail],
-        )
+        source, target = [*self.subject.source, *self.helper, *self.rest], [*self.subject.target, *self.predicate]
+        return source, [*target, *self.tail]
 
     def question(self) -> tuple[list[Source], list[Target]]:
         """Helper first in English, predicate first in Spanish."""
-        return (
-            [*self.helper, *self.subject.source, *self.rest],
-            [*self.predicate, *self.subject.target, *self.tail],
-        )
+        source, target = [*self.helper, *self.subject.source, *self.rest], [*self.predicate, *self.subject.target]
+        return source, [*target, *self.tail]
 
 
 def subject_of(draws: RandomDraws) -> Phrase:
@@ -255,20 +246,20 @@ def _object_pronoun(draws: RandomDraws, subject: Phrase, people: bool, things: b
 
 
 def predicate(
-    draws: RandomDraws, verbs: Sequence[Verb], asked: bool, subject: Phrase | None = None, plain: bool = False
+    draws: RandomDraws, verbs: Sequence[Verb], question: bool, subject: Phrase | None = None, plain: bool = False
 ) -> tuple[Verb, Phrase, str, VerbGroup]:
     """One of the verbs, its subject (a new one unless it is given), its tense, and the verb in that tense."""
     verb = draws.choice(verbs)
     subject = subject or subject_of(draws)
-    tense = choose_tense(draws, verb, asked=asked)
-    return verb, subject, tense, conjugated(verb, tense, subject, draws, asked=asked, plain=plain)
+    tense = choose_tense(draws, verb, question=question)
+    return verb, subject, tense, conjugated(verb, tense, subject, draws, question=question, plain=plain)
 
 
 def transitive(
-    draws: RandomDraws, *, asked: bool = False, subject: Phrase | None = None, plain: bool = False
+    draws: RandomDraws, question: bool = False, subject: Phrase | None = None, plain: bool = False
 ) -> Clause:
     """The girl sees the cat / sees it: la niña ve el gato / lo ve."""
-    verb, subject, tense, group = predicate(draws, lexicon.TRANSITIVE, asked, subject, plain)
+    verb, subject, tense, group = predicate(draws, lexicon.TRANSITIVE, question, subject, plain)
     clitics, tail = [], []
     if draws.chance(0.25):
         people = "person" in verb.objects
@@ -282,9 +273,9 @@ def transitive(
     return clause
 
 
-def governing(draws: RandomDraws, *, asked: bool = False) -> Clause:
+def governing(draws: RandomDraws, *, question: bool = False) -> Clause:
     """The girl thinks about the school: la niña piensa en la escuela."""
-    verb, subject, tense, group = predicate(draws, lexicon.GOVERNING, asked)
+    verb, subject, tense, group = predicate(draws, lexicon.GOVERNING, question)
     other = noun_phrase(draws, verb.objects)
     particle = group.rest[-1] if verb.english.particle else None
     link = Target(verb.preposition, (particle,)) if particle else Target(verb.preposition, (), (group.main,))
@@ -292,17 +283,17 @@ def governing(draws: RandomDraws, *, asked: bool = False) -> Clause:
 
 
 def intransitive(
-    draws: RandomDraws, *, asked: bool = False, subject: Phrase | None = None, plain: bool = False
+    draws: RandomDraws, question: bool = False, subject: Phrase | None = None, plain: bool = False
 ) -> Clause:
     """The girl sleeps in the garden: la niña duerme en el jardín."""
-    verb, subject, tense, group = predicate(draws, lexicon.INTRANSITIVE, asked, subject, plain)
+    verb, subject, tense, group = predicate(draws, lexicon.INTRANSITIVE, question, subject, plain)
     source, tail = where(draws) if not plain and (verb.stative or draws.chance(0.7)) else ([], [])
     return _clause(subject, group, [], source, tail, tense)
 
 
-def giving(draws: RandomDraws, *, asked: bool = False) -> Clause:
+def giving(draws: RandomDraws, *, question: bool = False) -> Clause:
     """She gives the book to the boy / gives it to him: le da el libro al niño / se lo da."""
-    _, subject, tense, group = predicate(draws, lexicon.GIVING, asked)
+    _, subject, tense, group = predicate(draws, lexicon.GIVING, question)
     by_pronoun = draws.chance(0.5)
     receiver = _object_pronoun(draws, subject, True, False) if by_pronoun else noun_phrase(draws, ["person"])
     replaced = draws.chance(0.25)
@@ -319,7 +310,7 @@ def giving(draws: RandomDraws, *, asked: bool = False) -> Clause:
     tail = [] if replaced else list(gift.target)
     if not by_pronoun:
         tail += [Target("a", (to,)), *receiver.target]
-    # "gives me the book" beside "gives the book to me"
+    # "gives me the book" as well as "gives the book to me"
     shifted = by_pronoun and not replaced and draws.chance(0.5)
     source = [*receiver.source, *gift.source] if shifted else [*gift.source, to, *receiver.source]
     if shifted:
@@ -327,13 +318,13 @@ def giving(draws: RandomDraws, *, asked: bool = False) -> Clause:
     return _clause(subject, group, clitics, source, tail, tense)
 
 
-def liking(draws: RandomDraws, *, asked: bool = False) -> Clause:
+def liking(draws: RandomDraws, *, question: bool = False) -> Clause:
     """The boy likes the books: al niño le gustan los libros."""
     subject = subject_of(draws)
     tense = draws.weighted((("present", 3.0), ("past", 1.0), ("future", 1.0)))
     liked = noun_phrase(draws, ["animal", "food", "text", "thing", "vehicle", "clothes", "place"])
     verb = Verb(EnglishVerb("like", "liked", "liked"), spanish_verb("gustar"))
-    group = conjugated(verb, tense, subject, draws, asked=asked)
+    group = conjugated(verb, tense, subject, draws, question=question)
     word = group.finite[0]
     tenses = {"present": "present", "past": "preterite", "future": "future"}
     word.text = verb.spanish.conjugate(tenses[tense], liked.person)
@@ -343,19 +334,19 @@ def liking(draws: RandomDraws, *, asked: bool = False) -> Clause:
     moved = Phrase(subject.source, experiencer, subject.person, subject.gender, True)
     predicate = [*group.before, dative, *group.finite]
     clause = Clause(moved, group.helper, [*group.rest, *liked.source], predicate, liked.target, tense)
-    if asked:
+    if question:
         # ¿Le gustan los libros al niño?
         clause.predicate, clause.tail = [*predicate, *liked.target], []
     return clause
 
 
-def being(draws: RandomDraws, *, asked: bool = False) -> Clause:
+def being(draws: RandomDraws, *, question: bool = False) -> Clause:
     """The house is very big / is near the park: la casa es muy grande / está cerca del parque."""
     kind = draws.choice(("person", "animal", "food", "text", "thing", "vehicle", "clothes", "place", "opening"))
     subject = subject_of(draws) if kind == "person" else noun_phrase(draws, [kind], plain=True)
     tense = draws.weighted((("present", 3.0), ("past", 2.0), ("future", 1.0)))
     past = "was" if subject.person in ("1s", "3s") else "were"
-    helper = [Source({"present": be(subject.person), "past": past, "future": "will"}[tense])]
+    helper = [Source({"present": _BE[subject.person], "past": past, "future": "will"}[tense])]
     rest = [Source("be")] if tense == "future" else []
     before = []
     if draws.chance(0.15):

@@ -22,8 +22,8 @@ class Target:
     """A Spanish word, and its sure and possible links to English words."""
 
     text: str
-    sure: tuple[Source, ...] = ()
-    possible: tuple[Source, ...] = ()
+    sure: Sequence[Source] = ()
+    possible: Sequence[Source] = ()
 
 
 @dataclass(eq=False)
@@ -225,9 +225,9 @@ def finished(
     rendered = [word.text for word in spanish]
     first = int(question)
     rendered[first] = rendered[first][0].upper() + rendered[first][1:]
-    place = {word: at for at, word in enumerate(english)}
-    sure = {(place[word], at) for at, target in enumerate(spanish) for word in target.sure}
-    possible = {(place[word], at) for at, target in enumerate(spanish) for word in target.possible}
+    position = {word: at for at, word in enumerate(english)}
+    sure = {(position[word], at) for at, target in enumerate(spanish) for word in target.sure}
+    possible = {(position[word], at) for at, target in enumerate(spanish) for word in target.possible}
     return words, rendered, frozenset(sure), frozenset(sure | possible)
 
 
