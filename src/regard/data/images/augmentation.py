@@ -56,31 +56,13 @@ class Augmentation:
             return images
         changed = images.permute(0, 3, 1, 2).float() / 255
         if self.zoom:
-            changed = self._part(changed)
+            scale = 1 - self.zoom * _random(changed, len(changed), 1).expand(-1, 2)
+            grid = _random_parts(scale, (images.shape[1], images.shape[2]), self.flip)
+            changed = F.grid_sample(changed, grid, padding_mode="reflection", align_corners=False)
         elif self.flip:
-            mirrored = torch.rand(len(changed), 1, 1, 1, device=changed.device) < 0.5
+            mirrored = _random(changed, len(changed), 1, 1, 1) < 0.5
             changed = torch.where(mirrored, changed.flip(3), changed)
-        if self.jitter:
-            changed = self._brightness(changed)
-        return changed.permute(0, 2, 3, 1)
-
-    def _part(self, images: Tensor) -> Tensor:
-        # A position p of the result, from −1 to 1, is position scale · p + shift of the image.
-        batch, device = len(images), images.device
-        scale = 1 - self.zoom * torch.rand(batch, device=device)
-        room = (1 - scale)[:, None] * (2 * torch.rand(batch, 2, device=device) - 1)
-        mirror = 1 - 2 * (torch.rand(batch, device=device) < 0.5).float() if self.flip else torch.ones_like(scale)
-        zero = torch.zeros_like(scale)
-        rows = [torch.stack([scale * mirror, zero, room[:, 0]], 1), torch.stack([zero, scale, room[:, 1]], 1)]
-        height, width = images.shape[2:]
-        grid = _sampling_grid(torch.stack(rows, 1), (height, width))
-        return F.grid_sample(images, grid, padding_mode="reflection", align_corners=False)
-
-    def _brightness(self, images: Tensor) -> Tensor:
-        shape = len(images), 1, 1, 1
-        contrast, brightness = (1 + self.jitter * (2 * torch.rand(shape, device=images.device) - 1) for _ in range(2))
-        mean = images.mean((1, 2, 3), keepdim=True)
-        return ((images - mean) * contrast + mean * brightness).clamp(0, 1)
+        return _recoloured(changed, self.jitter).permute(0, 2, 3, 1)
 
 
 class MaskedAugmentation(NamedTuple):
@@ -116,47 +98,50 @@ def augment_masked(images: Tensor, classes: Tensor, options: MaskedAugmentation)
         images ``[batch, 3, *options.size]`` and classes ``[batch, *options.size]``.
     """
     batch, height, width = classes.shape
-    zoom = torch.exp((2 * _random(images, batch) - 1) * math.log(options.zoom))
-    mirror = 1 - 2 * (_random(images, batch) < 0.5).to(images) if options.mirror else torch.ones_like(zoom)
-    theta = images.new_zeros(batch, 2, 3)
-    for axis, (wanted, original) in enumerate(((options.size[1], width), (options.size[0], height))):
-        part = wanted / (original * zoom)  # as a share of the image
-        theta[:, axis, axis] = part
-        # The middle of the part, in coordinates from −1 to 1; a part that fits lies inside.
-        theta[:, axis, 2] = (2 * _random(images, batch) - 1) * (1 - part).abs()
-    theta[:, 0, 0] *= mirror
-    grid = _sampling_grid(theta, options.size)
+    zoom = torch.exp((2 * _random(images, batch, 1) - 1) * math.log(options.zoom))
+    share = images.new_tensor((options.size[1] / width, options.size[0] / height))
+    grid = _random_parts(share / zoom, options.size, options.mirror)
     pixels = F.grid_sample(images, grid, mode="bilinear", padding_mode="zeros", align_corners=False)
     shifted = (classes - IGNORED_CLASS)[:, None].to(images)  # outside of the image is 0
     sampled = F.grid_sample(shifted, grid, mode="nearest", padding_mode="zeros", align_corners=False)
-    return _recoloured(pixels, options.colour), sampled[:, 0].round().long() + IGNORED_CLASS
+    return _recoloured(pixels, options.colour, saturation=True), sampled[:, 0].round().long() + IGNORED_CLASS
 
 
-def _recoloured(images: Tensor, colour: float) -> Tensor:
-    if not colour:
-        return images
-    brightness, contrast, saturation = (
-        1 + colour * (2 * _random(images, images.shape[0])[:, None, None, None] - 1) for _ in range(3)
-    )
-    images = images * brightness
-    images = images.mean((1, 2, 3), keepdim=True).lerp(images, contrast)
-    return images.mean(1, keepdim=True).lerp(images, saturation).clamp(0, 1)
-
-
-def _random(like: Tensor, count: int) -> Tensor:
-    return torch.rand(count, dtype=like.dtype, device=like.device)
-
-
-def _sampling_grid(change: Tensor, size: tuple[int, int]) -> Tensor:
-    """The position in the images of each pixel of the results, for `torch.nn.functional.grid_sample`.
+def _random_parts(share: Tensor, size: tuple[int, int], mirror: bool) -> Tensor:
+    """A random part of each image, for `torch.nn.functional.grid_sample` with ``align_corners=False``.
 
     Args:
-        change: ``[batch, 2, 3]``: an affine map from positions in the result to those in the image, from −1 to 1.
+        share: ``[batch, 2]``: width and height of the parts, as shares of those of the images. A part that fits is
+            inside of its image.
         size: height and width of the results.
+        mirror: whether half of the parts are mirrored, left to right.
 
     Returns:
-        ``[batch, height, width, 2]``, for ``align_corners=False``. Under autocast too it has the dtype of ``change``:
-        16 bits would move pixels.
+        ``[batch, height, width, 2]``: the position of each pixel of the results in the images. Under autocast too it
+        has the dtype of ``share``: 16 bits would move pixels.
     """
-    with torch.autocast(change.device.type, enabled=False):
-        return F.affine_grid(change, [len(change), 1, *size], align_corners=False)
+    batch = len(share)
+    # A position p of the result, from −1 to 1, is the position share · p + middle of the image.
+    change = share.new_zeros(batch, 2, 3)
+    change[:, :, 2] = (2 * _random(share, batch, 2) - 1) * (1 - share).abs()
+    change[:, 0, 0], change[:, 1, 1] = share[:, 0], share[:, 1]
+    if mirror:
+        change[:, 0, 0] *= 1 - 2 * (_random(share, batch) < 0.5).to(share)
+    with torch.autocast(share.device.type, enabled=False):
+        return F.affine_grid(change, [batch, 1, *size], align_corners=False)
+
+
+def _recoloured(images: Tensor, amount: float, *, saturation: bool = False) -> Tensor:
+    """The images, from 0 to 1, with brightness, contrast and perhaps saturation multiplied by 1 ± ``amount``."""
+    if not amount:
+        return images
+    factors = 1 + amount * (2 * _random(images, 3, len(images), 1, 1, 1) - 1)
+    images = images * factors[0]
+    images = images.mean((1, 2, 3), keepdim=True).lerp(images, factors[1])
+    if saturation:
+        images = images.mean(1, keepdim=True).lerp(images, factors[2])
+    return images.clamp(0, 1)
+
+
+def _random(like: Tensor, *shape: int) -> Tensor:
+    return torch.rand(shape, dtype=like.dtype, device=like.device)

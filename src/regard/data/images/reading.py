@@ -199,18 +199,13 @@ def _orientation(image: "Image.Image", name: str) -> int:
 def _upright(image: "Image.Image", name: str) -> "Image.Image":
     from PIL import Image
 
-    transpose = Image.Transpose
-    turns = {
-        2: transpose.FLIP_LEFT_RIGHT,
-        3: transpose.ROTATE_180,
-        4: transpose.FLIP_TOP_BOTTOM,
-        5: transpose.TRANSPOSE,
-        6: transpose.ROTATE_270,
-        7: transpose.TRANSVERSE,
-        8: transpose.ROTATE_90,
-    }
-    turn = turns.get(_orientation(image, name))
-    return image if turn is None else image.transpose(turn)
+    turn = Image.Transpose
+    turns = (
+        None, None, turn.FLIP_LEFT_RIGHT, turn.ROTATE_180, turn.FLIP_TOP_BOTTOM, turn.TRANSPOSE, turn.ROTATE_270,
+        turn.TRANSVERSE, turn.ROTATE_90,
+    )  # fmt: skip
+    change = turns[_orientation(image, name)]
+    return image if change is None else image.transpose(change)
 
 
 def _as_rgb(image: "Image.Image", name: str) -> "Image.Image":

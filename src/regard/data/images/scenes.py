@@ -20,15 +20,15 @@ from regard.errors import ArgumentError, DataError
 
 SHAPES = ("circle", "square", "triangle", "diamond", "star", "cross", "ring", "hexagon")
 COLORS: dict[str, tuple[int, int, int]] = {
-    "red": (220, 40, 40),
-    "green": (50, 170, 60),
-    "blue": (50, 90, 230),
-    "yellow": (240, 210, 40),
-    "purple": (150, 60, 190),
-    "orange": (245, 140, 30),
-    "white": (245, 245, 245),
-    "cyan": (60, 200, 210),
-}
+    "red": (220, 40, 40), "green": (50, 170, 60), "blue": (50, 90, 230), "yellow": (240, 210, 40),
+    "purple": (150, 60, 190), "orange": (245, 140, 30), "white": (245, 245, 245), "cyan": (60, 200, 210),
+}  # fmt: skip
+_CORNERS = {
+    "circle": (256, 0.0), "ring": (256, 0.0), "square": (4, math.pi / 4), "triangle": (3, -math.pi / 2),
+    "diamond": (4, 0.0), "hexagon": (6, 0.0), "star": (10, -math.pi / 2),
+}  # fmt: skip
+"""Shape → number of its corners, and the angle of the first one."""
+
 SIDE = 64
 """Pixels of a side of a scene."""
 
@@ -161,26 +161,21 @@ def _object(shape: Any, color: Any, x: Any, y: Any, radius: Any) -> SceneObject:
 
 def outline(shape: str) -> NDArray[np.float64]:
     """The corners ``[points, 2]`` (x to the right, y down) of a shape in the circle of radius 1; of a circle, many."""
-    if shape in ("circle", "ring"):
-        return _polygon(256)
-    if shape == "square":
-        return _polygon(4, math.pi / 4)
-    if shape == "triangle":
-        return _polygon(3, -math.pi / 2)
-    if shape == "diamond":
-        return _polygon(4) * (0.7, 1.0)
-    if shape == "hexagon":
-        return _polygon(6)
-    if shape == "star":
-        points = _polygon(10, -math.pi / 2)
-        points[1::2] *= 0.45
-        return points
+    if shape not in SHAPES:
+        raise ArgumentError(f"shape must be of {', '.join(SHAPES)}; it is {shape!r}")
     if shape == "cross":
         arm = 0.32
         long = math.sqrt(1 - arm**2)
         corners = [(arm, arm), (long, arm), (long, -arm), (arm, -arm), (arm, -long), (-arm, -long)]
         return np.array([*corners, *((-x, -y) for x, y in corners)])
-    raise ArgumentError(f"shape must be of {', '.join(SHAPES)}; it is {shape!r}")
+    count, first = _CORNERS[shape]
+    angles = first + 2 * math.pi * np.arange(count) / count
+    points = np.stack([np.cos(angles), np.sin(angles)], 1)
+    if shape == "diamond":
+        points *= (0.7, 1.0)
+    if shape == "star":
+        points[1::2] *= 0.45
+    return points
 
 
 def coverage(one: SceneObject, side: int) -> NDArray[np.float32]:
@@ -195,11 +190,6 @@ def coverage(one: SceneObject, side: int) -> NDArray[np.float32]:
     else:
         inside = _inside(outline(one.shape), x, y)
     return inside.reshape(side, FINE, side, FINE).mean((1, 3)).astype(np.float32)
-
-
-def _polygon(corners: int, start: float = 0.0) -> NDArray[np.float64]:
-    angles = start + 2 * math.pi * np.arange(corners) / corners
-    return np.stack([np.cos(angles), np.sin(angles)], 1)
 
 
 def _inside(points: NDArray[np.float64], x: NDArray[np.float64], y: NDArray[np.float64]) -> NDArray[np.bool_]:
@@ -240,12 +230,8 @@ def place_objects(
 
 
 def _apart(first: Box, second: Box, gap: float) -> bool:
-    return (
-        first[2] + gap <= second[0]
-        or second[2] + gap <= first[0]
-        or first[3] + gap <= second[1]
-        or second[3] + gap <= first[1]
-    )
+    pairs = (first, second), (second, first)
+    return any(one[axis + 2] + gap <= other[axis] for axis in (0, 1) for one, other in pairs)
 
 
 CAPTIONS = 3

@@ -303,8 +303,23 @@ class Tokenizer(PieceTokenizer):
             ranges of positions in ``ids``, in order, that cover every position once; without the text, a special id is
             a group.
         """
-        if text is not None:
-            return self._groups_of(text)
+        words = self._words_without_text(ids) if text is None else self._words_in(text)
+        groups: list[range] = []
+        before = None
+        for position, word in enumerate(words):
+            if groups and word is not None and word == before:
+                groups[-1] = range(groups[-1].start, position + 1)
+            else:
+                groups.append(range(position, position + 1))
+            before = word
+        return groups
+
+    def _words_in(self, text: str) -> list[int | None]:
+        # The number of the word of each token of a text.
+        word_at = {position: number for number, span in enumerate(word_spans(text)) for position in span}
+        return [word_at.get(span.start) for span in self.spans(text)]
+
+    def _words_without_text(self, ids: Sequence[int]) -> list[int | None]:
         text, starts = "", []
         for id in ids:
             piece = self._piece(id).replace(MARK, " ")
@@ -313,32 +328,8 @@ class Tokenizer(PieceTokenizer):
                 piece = _UNKNOWN if id == self.UNK else f" {_UNKNOWN} "
             starts.append(len(text) + len(piece) - len(piece.lstrip(" ")))
             text += piece
-        word_at = [-1] * (len(text) + 1)
-        for number, span in enumerate(word_spans(text)):
-            word_at[span.start : span.stop] = [number] * len(span)
-        groups: list[range] = []
-        before = None
-        for position, start in enumerate(starts):
-            word = word_at[start]
-            if groups and word == before and ids[position] > self.UNK:
-                groups[-1] = range(groups[-1].start, position + 1)
-            else:
-                groups.append(range(position, position + 1))
-            before = word if ids[position] > self.UNK else None
-        return groups
-
-    def _groups_of(self, text: str) -> list[range]:
         word_at = {position: number for number, span in enumerate(word_spans(text)) for position in span}
-        groups: list[range] = []
-        before = None
-        for position, span in enumerate(self.spans(text)):
-            word = word_at.get(span.start)
-            if groups and word is not None and word == before:
-                groups[-1] = range(groups[-1].start, position + 1)
-            else:
-                groups.append(range(position, position + 1))
-            before = word
-        return groups
+        return [word_at.get(start, -1) if id > self.UNK else None for id, start in zip(ids, starts, strict=True)]
 
     def words(self, ids: Sequence[int]) -> list[str]:
         """The words that `word_groups` groups, as text; special ids by their names."""
