@@ -2,6 +2,7 @@
 
 import itertools
 
+import numpy as np
 import pytest
 
 from regard.data.batches import Batches
@@ -41,6 +42,49 @@ def test_processes_share_the_batches_of_an_epoch():
     assert {len(part) for part in parts} == {2}
     together = [batch for pair in zip(*parts, strict=True) for batch in pair]
     assert together == [*alone, *alone[:2]]
+
+
+LENGTHS = np.array([(7 * number) % 31 for number in range(53)])
+
+
+@pytest.mark.parametrize("width", [1, 4])
+def test_a_batch_has_examples_of_similar_lengths(width):
+    loader = Batches(range(53), 5, list, lengths=LENGTHS, bucket_width=width, seed=2)
+    first, second = list(loader), list(loader)
+    assert first != second
+    buckets = -(-LENGTHS // width)
+    order = {number: rank for rank, number in enumerate(np.argsort(LENGTHS, kind="stable").tolist())}
+    for epoch in (first, second):
+        assert sorted(itertools.chain(*epoch)) == list(range(53))
+        # Batches never mix buckets but at their ends.
+        bounds = sorted((buckets[batch].min(), buckets[batch].max()) for batch in epoch)
+        assert all(after[0] >= before[1] for before, after in itertools.pairwise(bounds))
+    in_order = list(itertools.chain(*Batches(range(53), 5, list, lengths=LENGTHS, shuffle=False)))
+    assert [order[number] for number in in_order] == list(range(53))
+
+
+def test_limits_and_the_number_of_examples_hold_together():
+    lengths = np.stack([LENGTHS, 2 * LENGTHS[::-1]], 1)
+    for batch in Batches(range(53), 6, list, lengths=lengths, limits=(90, 150), bucket_width=3):
+        assert len(batch) <= 6
+        assert len(batch) == 1 or (len(batch) * lengths[batch].max(0) <= (90, 150)).all()
+
+
+def test_the_examples_of_an_epoch_can_be_drawn():
+    def drawn(random):
+        return random.integers(0, 1000, 17).tolist()
+
+    def loader():
+        return Batches(drawn, 3, list, lengths=np.array, seed=4)
+
+    whole = loader()
+    epochs = [list(whole) for _ in range(3)]
+    assert {len(epoch) for epoch in epochs} == {6}
+    assert sorted(itertools.chain(*epochs[0])) != sorted(itertools.chain(*epochs[1]))
+    resumed = loader()
+    resumed.load_state_dict({"epoch": 1, "position": 4})
+    assert list(resumed) + list(resumed) == epochs[1][4:] + epochs[2]
+    assert whole.state_dict() == {"epoch": 3, "position": 0}
 
 
 def test_numbers_out_of_range():

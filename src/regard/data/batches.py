@@ -44,7 +44,7 @@ class Order(TypedDict, total=False):
 
 
 class Batches(Generic[T, B]):
-    """Gives every example once an epoch, in batches; can resume after any batch.
+    """Yields every example once an epoch, in batches; can resume after any batch.
 
     One iteration gives one epoch; the next iteration gives the next epoch. The batches of an epoch are a function of
     the seed and the epoch alone, and every epoch has the same number of them. The object is an iterable with a length

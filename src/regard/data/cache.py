@@ -88,7 +88,7 @@ def writing_cache(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def written_by_any(*files: Path) -> Iterator[None]:
-    """A context that writes tables; its error counts for nothing where another process has written them meanwhile.
+    """A context that writes tables; an error is ignored if another process has written them meanwhile.
 
     Windows replaces no file that is mapped: of two processes that write one table, the second cannot.
     """
@@ -145,9 +145,9 @@ def cached_pixels(key: str, shape: tuple[int, ...], rows: Iterable[NDArray[np.ui
     """A table, memory-mapped; it is written first if the cache does not have it.
 
     Args:
-        key: names the table; of `fingerprint`.
+        key: key of the content, see `fingerprint`.
         shape: of the table: ``(images, height, width, channels)``; at least one image.
-        rows: uint8 ``[height, width, channels]`` of each image; asked for only if the table is written.
+        rows: uint8 ``[height, width, channels]`` of each image; they are computed only if the table is written.
 
     Raises:
         DataError: the cache cannot be written, or the table in it is damaged.

@@ -210,7 +210,7 @@ def check_utf8(path: Path, start: bytes) -> None:
 
 
 def aligned_records(source: Path, target: Path) -> Records:
-    """The lines of two text files, which must be equally many, as the columns ``source`` and ``target``."""
+    """The lines of two text files with the same number of lines, as the columns ``source`` and ``target``."""
     counts = _count_lines(source), _count_lines(target)
     for path in (source, target):
         next(text_lines(path), None)  # a file whose lines cannot be read has no lines to count

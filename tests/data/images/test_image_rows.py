@@ -3,6 +3,8 @@
 import json
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from image_files import colours, encoded
@@ -31,7 +33,9 @@ def test_all_forms_of_captions_are_the_same(images):
     (images / "a.json").write_text(json.dumps(rows))
     (images / "a.tsv").write_text("image\tcaption\nimages/0.png\tone\nimages/1.png\tthree\nimages/0.png\ttwo\n")
     (images / "a.csv").write_text('caption,image\none,images/0.png\n"three",images/1.png\n\ntwo,images/0.png\n')
-    for suffix in ("jsonl", "json", "tsv", "csv"):
+    columns = {"image": [f"images/{n}.png" for n in (0, 1, 0)], "caption": ["one", "three", "two"]}
+    pq.write_table(pa.table(columns), images / "a.parquet")
+    for suffix in ("jsonl", "json", "tsv", "csv", "parquet"):
         found = captioned_images(images / f"a.{suffix}")
         assert [row.texts for row in found] == [("one", "two"), ("three",)]
         assert np.array_equal(found[1].picture.pixels(), colours(7, 5, 1))

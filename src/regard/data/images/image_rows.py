@@ -34,7 +34,7 @@ class NamedObject:
 
 @dataclass(frozen=True)
 class ImageRow:
-    """An image and what is said of it.
+    """An image, its captions or its label, and the objects that it shows.
 
     Attributes:
         picture: where the pixels come from.
@@ -54,10 +54,10 @@ def captioned_images(source: str | Path, *, limit: int | None = None) -> list[Im
 
     Args:
         source: a ``.jsonl`` or ``.json`` file of objects with ``image`` and ``captions`` (a list of texts) or
-            ``caption`` (a text), or a ``.tsv`` or ``.csv`` file with the columns ``image`` and ``caption``. Rows with
-            the same image are joined. ``image`` is a path, relative to the folder of the table, or the description of a
-            scene (`regard.data.images.scenes`). ``objects``, a list of ``{"name": words, "box": [x0, y0, x1, y1]}``, is
-            only needed for the pointing accuracy.
+            ``caption`` (a text), or a ``.tsv``, ``.csv`` or ``.parquet`` file with the columns ``image`` and
+            ``caption``. Rows with the same image are joined. ``image`` is a path, relative to the folder of the table,
+            or the description of a scene (`regard.data.images.scenes`). ``objects``, a list of
+            ``{"name": words, "box": [x0, y0, x1, y1]}``, is only needed for the pointing accuracy.
         limit: largest number of images, from the first; None: all.
 
     Raises:

@@ -72,7 +72,7 @@ def pixel_table(pictures: Sequence[Picture], size: tuple[int, int], fit: Fit = "
 
 @dataclass(frozen=True, eq=False)
 class InputImage:
-    """An image as a model and as a person see it.
+    """An image as a model sees it, and as a person sees it.
 
     Attributes:
         name: for people.
@@ -120,7 +120,7 @@ class InputImage:
 
 
 def input_pixels(source: Any, origin: str) -> tuple[str, NDArray[np.uint8]]:
-    """The name and the pixels of what is given as an image; arguments and errors as for `InputImage.open`."""
+    """Returns the name and the pixels of an image; arguments and errors are those of `InputImage.open`."""
     if isinstance(source, (str, os.PathLike)):
         return os.fspath(source), read_image(source)
     if isinstance(source, (bytes, bytearray)):

@@ -60,7 +60,7 @@ class SpeechBatch(Batch):
         targets = [()] * len(features) if targets is None else targets
         if len(targets) != len(features) or not features:
             raise ArgumentError(
-                f"features and targets must be as many, and some; got {len(features)} and {len(targets)}"
+                f"features and targets must have the same length, at least 1; got {len(features)} and {len(targets)}"
             )
         lengths = np.array([len(one) for one in features], np.int64)
         source = np.zeros((len(features), int(lengths.max()), features[0].shape[1]), np.float32)

@@ -105,7 +105,7 @@ class LogMel:
         return np.maximum(0.0, np.minimum(rising, falling))
 
     def frames(self, samples: int) -> int:
-        """Frames of a sound with so many samples."""
+        """The number of frames of a sound with this number of samples."""
         return math.ceil(samples / self.hop - 1e-9)
 
     def __call__(self, samples: NDArray[np.floating]) -> NDArray[np.float32]:
@@ -138,5 +138,5 @@ def mel(hertz: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def hertz(mel: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The frequencies in Hz of numbers on the mel scale."""
+    """The frequencies in Hz of values on the mel scale."""
     return 700.0 * (10.0 ** (mel / 2595.0) - 1.0)

@@ -232,7 +232,7 @@ def feature_table(utterances: Sequence[Utterance], front_end: LogMel) -> Feature
                 if features.shape[1] != width:
                     raise DataError(
                         f"{one.name}: has {features.shape[1]} features a frame, the first utterance has {width}; "
-                        "all must have equally many"
+                        "all must have the same number"
                     )
                 block.append(features.ravel())
             yield pa.record_batch([pa.array(block, pa.list_(pa.float32()))], schema=schema)

@@ -1,6 +1,6 @@
 """The bundled articles: short reports with true summaries, and the spans that a summary must copy.
 
-They need no download, and there are as many as wanted. The summary is a function of the article, so a perfect model
+They need no download, and the corpus has any size. The summary is a function of the article, so a perfect model
 reaches ROUGE 100. Names and numbers are invented for each article, so that no vocabulary has them: a model that writes
 them has copied them. An article also has names and numbers that its summary does not need.
 """

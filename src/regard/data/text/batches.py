@@ -177,7 +177,7 @@ class PairBatch(Batch):
         if targets is None:
             targets = [()] * len(sources)
         if len(targets) != len(sources):
-            raise ArgumentError(f"sources and targets must be as many; got {len(sources)} and {len(targets)}")
+            raise ArgumentError(f"sources and targets must have the same length; got {len(sources)} and {len(targets)}")
         rows = np.arange(len(sources))
         return cls.gather(Ragged.from_lists(sources), Ragged.from_lists(targets), rows, rows)
 

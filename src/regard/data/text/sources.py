@@ -191,7 +191,9 @@ def labelled_lists(texts: Sequence[str], labels: Sequence[str | int]) -> "datase
     if isinstance(texts, str) or isinstance(labels, str):
         raise ArgumentError("texts and labels must be lists, not one text")
     if len(texts) != len(labels) or not len(texts):
-        raise ArgumentError(f"texts and labels must be equally many, and some; got {len(texts)} and {len(labels)}")
+        raise ArgumentError(
+            f"texts and labels must have the same length, at least 1; got {len(texts)} and {len(labels)}"
+        )
     names = []
     for number, (text, label) in enumerate(zip(texts, labels, strict=True)):
         if not isinstance(text, str):
