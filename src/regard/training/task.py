@@ -79,7 +79,7 @@ class ValidationResult:
 class EpochLoader(Protocol):
     """The batches of this process, one epoch an iteration; the order depends on nothing but a seed and the epoch.
 
-    `regard.data.epochs.EpochBatches` is one for a sequence of examples.
+    `regard.data.batches.Batches` is one for examples of any kind.
     """
 
     def __len__(self) -> int:
