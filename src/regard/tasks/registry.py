@@ -40,7 +40,7 @@ BUILT_IN = {
         "Write what is said: a pyramidal recurrent network or a Transformer that attends to sound.",
     ),
     "sounds": (
-        "regard.tasks.sounds.task:TASK",
+        "regard.tasks.sounds:TASK",
         "Tell the label of a sound: the encoder of transcribe, with attention pooling.",
     ),
     "segment": (
