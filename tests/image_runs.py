@@ -6,9 +6,9 @@ from regard.tasks import image_corpora, registry
 from regard.tasks.caption.config import CaptionTrainingConfig
 from regard.tasks.caption.config import DataConfig as CaptionData
 from regard.tasks.caption.config import ModelConfig as CaptionModel
-from regard.tasks.images.config import DataConfig as ImageData
-from regard.tasks.images.config import ImageTrainingConfig
-from regard.tasks.images.config import ModelConfig as ImageModel
+from regard.tasks.images import DataConfig as ImageData
+from regard.tasks.images import ImageTrainingConfig
+from regard.tasks.images import ModelConfig as ImageModel
 from regard.training.config import RunConfig
 from regard.training.reporter import SilentReporter
 from regard.training.run import train
@@ -55,6 +55,10 @@ def small_corpora(monkeypatch):
     """Validation and test parts of the bundled corpora are small."""
     monkeypatch.setattr(image_corpora, "BUNDLED_VALIDATION", 11)
     monkeypatch.setattr(image_corpora, "BUNDLED_TEST", 13)
+    for name in ("images",):
+        generated = registry.find(name).input.generated
+        monkeypatch.setattr(generated, "validation", 11)
+        monkeypatch.setattr(generated, "test", 13)
 
 
 @pytest.fixture

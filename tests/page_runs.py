@@ -5,9 +5,9 @@ import pytest
 from regard.data.text.articles import write_articles
 from regard.data.text.reviews import write_reviews
 from regard.tasks import registry
-from regard.tasks.classify.config import ClassificationTrainingConfig
-from regard.tasks.classify.config import DataConfig as ClassificationData
-from regard.tasks.classify.config import ModelConfig as ClassifierModel
+from regard.tasks.classify import ClassificationTrainingConfig
+from regard.tasks.classify import DataConfig as ClassificationData
+from regard.tasks.classify import ModelConfig as ClassifierModel
 from regard.tasks.language.config import DataConfig as LanguageData
 from regard.tasks.language.config import LanguageTrainingConfig
 from regard.tasks.language.config import ModelConfig as LanguageModel

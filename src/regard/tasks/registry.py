@@ -32,7 +32,7 @@ BUILT_IN = {
         "Predict the next token of running text: a decoder-only Transformer.",
     ),
     "classify": (
-        "regard.tasks.classify.task:TASK",
+        "regard.tasks.classify:TASK",
         "Tell the label of a text: a recurrent network or a Transformer, with attention pooling.",
     ),
     "transcribe": (
@@ -48,7 +48,7 @@ BUILT_IN = {
         "Tell the class of each pixel: a small network with channel, position and fusion attention.",
     ),
     "images": (
-        "regard.tasks.images.task:TASK",
+        "regard.tasks.images:TASK",
         "Tell the label of an image: a Vision Transformer, or a convolutional network with SE or CBAM.",
     ),
     "caption": (

@@ -16,9 +16,9 @@ import regard
 from regard.data.text.reviews import write_reviews
 from regard.errors import ArgumentError, DataError, KindError, RunError
 from regard.tasks.classify import train_classifier
-from regard.tasks.classify.config import ClassificationTrainingConfig, DataConfig, ModelConfig
-from regard.tasks.classify.experiment import balanced_weights
-from regard.tasks.classify.task import TASK
+from regard.tasks.classify import ClassificationTrainingConfig, DataConfig, ModelConfig
+from regard.tasks.outputs.label import balanced_weights
+from regard.tasks.classify import TASK
 from regard.training.checkpoint_io import SafeCheckpointIO, list_checkpoints
 from regard.training.config import RunConfig
 from regard.training.reporter import SilentReporter
@@ -195,7 +195,7 @@ def test_killed_in_the_middle_of_an_epoch(run, tmp_path):
         datasets.config.HF_DATASETS_CACHE = sys.argv[2]
         sys.path[:0] = sys.argv[4:]
         from regard.training.config import RunConfig
-        from regard.tasks.classify.task import TASK
+        from regard.tasks.classify import TASK
         from signal_at import SignalAt
         from test_runs import train
         train(RunConfig.from_dict(json.loads(sys.argv[3]), "test", TASK), sys.argv[1], reporter=SignalAt(6, 9))
@@ -235,7 +235,7 @@ def test_validation_texts_of_sorted_data_are_of_every_label(tmp_path):
     experiment = TASK.prepare(config, RunFolder(tmp_path))
     assert len(experiment.true) == 30
     assert set(experiment.true) == {0, 1, 2}
-    assert sum(experiment.corpora.counts) == 270
+    assert sum(experiment.counts) == 270
 
 
 def test_balanced_weights():
@@ -286,5 +286,5 @@ def test_three_lines_train_one(tmp_path):
 
 
 def test_the_package_imports_no_pytorch():
-    code = "import sys, regard.tasks.classify.task, regard.tasks.classify.config; assert 'torch' not in sys.modules"
+    code = "import sys, regard.tasks.classify; assert 'torch' not in sys.modules"
     subprocess.check_call([sys.executable, "-c", code])

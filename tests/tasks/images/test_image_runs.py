@@ -13,7 +13,7 @@ from image_runs import CLASSIFIERS, config_of, train_run
 from regard.attention.recording import recorded_calls
 from regard.errors import ArgumentError, DataError
 from regard.records import GridAxis
-from regard.tasks.images.config import DataConfig, ModelConfig
+from regard.tasks.images import DataConfig, ModelConfig
 from regard.training.run_folder import RunFolder
 from signal_at import SignalAt
 

@@ -300,3 +300,8 @@ def generated_scenes(kind: str, validation: int = 500, test: int = 500) -> Gener
         return write_scenes(folder, kind, sizes, seed=1)
 
     return Generated(write, validation, test, suffix=".jsonl", columns=())
+
+
+def network_facts(config: Any) -> str:
+    """What the network that reads an image is, in a few words."""
+    return config.backbone or "a convolutional network"
