@@ -44,7 +44,7 @@ BUILT_IN = {
         "Tell the label of a sound: the encoder of transcribe, with attention pooling.",
     ),
     "segment": (
-        "regard.tasks.segment.task:TASK",
+        "regard.tasks.segment:TASK",
         "Tell the class of each pixel: a small network with channel, position and fusion attention.",
     ),
     "images": (

@@ -308,6 +308,22 @@ class Input(ABC):
         """What a model that predicts known texts reads of a batch before these texts."""
         return self.arguments(batch, training)
 
+    def masked(self, batch: Any, training: Any = None) -> tuple[tuple[Tensor, ...], Tensor]:
+        """What a model reads of a batch that tells the class of each part, and these classes, −1 where none counts."""
+        import torch
+
+        classes = batch.target[:, 1:-1]
+        beyond = torch.arange(classes.shape[1], device=classes.device) >= (batch.target_lengths - 2)[:, None]
+        return self.arguments(batch, training), classes.masked_fill(beyond, -1)
+
+    def class_counts(self, examples: Examples, rows: Any, classes: int) -> tuple[int, ...]:
+        """How many parts of the examples have each class.
+
+        Raises:
+            DataError: a part has a class that there is not.
+        """
+        return (1,) * classes
+
     # How a trained model reads them
 
     @abstractmethod
