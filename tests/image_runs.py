@@ -2,10 +2,10 @@
 
 import pytest
 
-from regard.tasks import image_corpora, registry
-from regard.tasks.caption.config import CaptionTrainingConfig
-from regard.tasks.caption.config import DataConfig as CaptionData
-from regard.tasks.caption.config import ModelConfig as CaptionModel
+from regard.tasks import registry
+from regard.tasks.caption import CaptionTrainingConfig
+from regard.tasks.caption import DataConfig as CaptionData
+from regard.tasks.caption import ModelConfig as CaptionModel
 from regard.tasks.images import DataConfig as ImageData
 from regard.tasks.images import ImageTrainingConfig
 from regard.tasks.images import ModelConfig as ImageModel
@@ -53,9 +53,7 @@ def train_run(config, path, resume=False, reporter=None):
 @pytest.fixture
 def small_corpora(monkeypatch):
     """Validation and test parts of the bundled corpora are small."""
-    monkeypatch.setattr(image_corpora, "BUNDLED_VALIDATION", 11)
-    monkeypatch.setattr(image_corpora, "BUNDLED_TEST", 13)
-    for name in ("images",):
+    for name in ("images", "caption"):
         generated = registry.find(name).input.generated
         monkeypatch.setattr(generated, "validation", 11)
         monkeypatch.setattr(generated, "test", 13)

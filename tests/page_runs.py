@@ -11,9 +11,9 @@ from regard.tasks.classify import ModelConfig as ClassifierModel
 from regard.tasks.language.config import DataConfig as LanguageData
 from regard.tasks.language.config import LanguageTrainingConfig
 from regard.tasks.language.config import ModelConfig as LanguageModel
-from regard.tasks.summarize.config import DataConfig as SummaryData
-from regard.tasks.summarize.config import ModelConfig as SummaryModel
-from regard.tasks.summarize.config import SummaryTrainingConfig
+from regard.tasks.summarize import DataConfig as SummaryData
+from regard.tasks.summarize import ModelConfig as SummaryModel
+from regard.tasks.summarize import SummaryTrainingConfig
 from regard.training.config import RunConfig
 from regard.training.reporter import SilentReporter
 from regard.training.run import train

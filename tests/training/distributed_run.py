@@ -14,7 +14,7 @@ import datasets
 import torch
 from torch.distributed.fsdp import FullyShardedDataParallel
 
-from regard.tasks.translate.task import TASK
+from regard.tasks.translate import TASK
 from regard.training.config import RunConfig
 from regard.training.module import TrainingModule
 from regard.training.reporter import SilentReporter

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from regard.data.text.batches import PairBatch
-from regard.tasks.translate.experiment import TranslationExperiment
+from regard.tasks.translate import TASK
 from regard.training.checkpoint_io import SafeCheckpointIO, list_checkpoints
 from regard.training.progress import Progress
 from regard.training.randomness import seed_step
@@ -53,7 +53,7 @@ def test_the_gradient_is_that_of_one_process_with_the_joined_batch(distributed, 
     folder = RunFolder(tmp_path / "alone")
     folder.path.mkdir()
     seed_step(config.training.seed, -1)
-    experiment = TranslationExperiment(config, folder)
+    experiment = TASK.prepare(config, folder)
     batches = [next(iter(experiment.batches(rank, 2))) for rank in range(2)]
     assert batches[0].target_tokens != batches[1].target_tokens
     sides = [

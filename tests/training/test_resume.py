@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 
 from regard.errors import DataError, RunError, TrainingError
 from regard.models.recurrent_translator import RecurrentTranslator
-from regard.tasks.translate.task import TASK
+from regard.tasks.translate import TASK
 from regard.training.checkpoint_io import SafeCheckpointIO, list_checkpoints
 from regard.training.module import TrainingModule
 from regard.training.reporter import SilentReporter
@@ -78,7 +78,7 @@ def test_killed_in_the_middle_of_an_epoch(uninterrupted, tmp_path):
         datasets.config.HF_DATASETS_CACHE = sys.argv[2]
         sys.path[:0] = sys.argv[4:]
         from regard.training.config import RunConfig
-        from regard.tasks.translate.task import TASK
+        from regard.tasks.translate import TASK
         from signal_at import SignalAt
         from test_resume import train
         train(RunConfig.from_dict(json.loads(sys.argv[3]), "test", TASK), sys.argv[1], reporter=SignalAt(6, 9))

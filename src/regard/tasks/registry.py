@@ -20,11 +20,11 @@ GROUP = "regard.tasks"
 
 BUILT_IN = {
     "translate": (
-        "regard.tasks.translate.task:TASK",
+        "regard.tasks.translate:TASK",
         "Translate text: a Transformer, or a recurrent translator with or without attention.",
     ),
     "summarize": (
-        "regard.tasks.summarize.task:TASK",
+        "regard.tasks.summarize:TASK",
         "Summarize text: a recurrent network or a Transformer that can copy words of the article.",
     ),
     "language": (
@@ -36,7 +36,7 @@ BUILT_IN = {
         "Tell the label of a text: a recurrent network or a Transformer, with attention pooling.",
     ),
     "transcribe": (
-        "regard.tasks.transcribe.task:TASK",
+        "regard.tasks.transcribe:TASK",
         "Write what is said: a pyramidal recurrent network or a Transformer that attends to sound.",
     ),
     "sounds": (
@@ -52,7 +52,7 @@ BUILT_IN = {
         "Tell the label of an image: a Vision Transformer, or a convolutional network with SE or CBAM.",
     ),
     "caption": (
-        "regard.tasks.caption.task:TASK",
+        "regard.tasks.caption:TASK",
         "Say in words what an image shows: soft or hard attention to its parts, or a Transformer.",
     ),
 }

@@ -310,11 +310,11 @@ class MaskedImages(Input):
         return self.read([row.load().pixels for row in rows], trained)
 
     def encode(
-        self, rows: list[MaskedImage], data: Any, learnt: Mapping[str, Any], target: Encodes, training: bool
+        self, rows: list[MaskedImage], run: Any, learnt: Mapping[str, Any], target: Encodes, training: bool
     ) -> MaskedExamples:
         from regard.data.images.masked_table import masked_table
 
-        return MaskedExamples(masked_table(rows, learnt["classes"].size, data.ignored))
+        return MaskedExamples(masked_table(rows, learnt["classes"].size, run.data.ignored))
 
     def class_counts(self, examples: Examples, rows: list[MaskedImage], classes: int) -> tuple[int, ...]:
         import numpy as np

@@ -85,6 +85,10 @@ class TableTask(Task):
     def check_run(self, run: RunConfig[Any, Any, Any]) -> None:
         """Raise ArgumentError if sections of a configuration do not fit each other."""
 
+    def validation_limit(self, run: RunConfig[Any, Any, Any]) -> int:
+        """Largest number of validation examples; 0: all."""
+        return 0
+
     def sizes(self, experiment: TableExperiment) -> list[str]:
         """What the first line of a run says besides the number of examples."""
         return []
@@ -122,12 +126,16 @@ class TableExperiment(Experiment):
 
         self.task, self.run, self.training, self.input = task, run, run.training, task.input
         task.check_run(run)
-        rows, self.validation_rows = self.input.open_training(run.data, folder)
+        rows, validation = self.input.open_training(run.data, folder)
+        limit = task.validation_limit(run) or len(validation)
+        self.validation_rows = validation
+        if limit < len(validation):
+            self.validation_rows = self.input.select(validation, range(limit))
         self.files = task.learn(run, folder, rows)
         self.check_rows(folder)
         target = task.target(self.files)
-        self.train = self.input.encode(rows, run.data, self.files, target, training=True)
-        self.validation = self.input.encode(self.validation_rows, run.data, self.files, target, training=False)
+        self.train = self.input.encode(rows, run, self.files, target, training=True)
+        self.validation = self.input.encode(self.validation_rows, run, self.files, target, training=False)
         self.input.check_examples(self.train, self.validation)
         self.examine(rows)
         # The libraries that opened the data may have drawn random numbers.

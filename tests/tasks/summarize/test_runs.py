@@ -14,12 +14,12 @@ import regard
 from regard.data.text.batches import BatchLoader
 from regard.data.text.sources import open_pairs
 from regard.errors import ArgumentError, DataError, RunError
-from regard.tasks.run_files import tokenizer_path
-from regard.tasks.summarize.corpora import open_articles
-from regard.tasks.summarize.encoding import encode_articles
-from regard.tasks.summarize.evaluation import read_spans
-from regard.tasks.summarize.rouge import rouge_scores
-from regard.tasks.summarize.task import TASK
+from regard.tasks.inputs.input import tokenizer_path
+from regard.tasks.summarize import open_articles
+from regard.tasks.summarize import encode_articles
+from regard.tasks.summarize import read_spans
+from regard.tasks.outputs.text_metrics import rouge_scores
+from regard.tasks.summarize import TASK
 from regard.training.checkpoint_io import SafeCheckpointIO, list_checkpoints
 from regard.training.reporter import SilentReporter
 from regard.training.run import train as train_run
@@ -97,7 +97,7 @@ def test_a_killed_run_continues_bit_for_bit(runs, tiny_summary, tmp_path, name):
         import json, os, signal, sys
         import datasets
         datasets.config.HF_DATASETS_CACHE = sys.argv[2]
-        from regard.tasks.summarize.task import TASK
+        from regard.tasks.summarize import TASK
         from regard.training.config import RunConfig
         from regard.training.reporter import SilentReporter
         from regard.training.run import train

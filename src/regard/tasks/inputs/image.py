@@ -212,11 +212,12 @@ class ImageInput(Input):
         return self.read([row.picture for row in rows], trained)
 
     def encode(
-        self, rows: list[ImageRow], data: Any, learnt: Mapping[str, Any], target: Encodes, training: bool
+        self, rows: list[ImageRow], run: Any, learnt: Mapping[str, Any], target: Encodes, training: bool
     ) -> ImageExamples:
         from regard.data.images.caption_batches import caption_examples
         from regard.data.images.pixel_table import pixel_table
 
+        data = run.data
         longest = 1 if self.labelled else data.max_length
         examples, cut = caption_examples((row.texts for row in rows), target, longest)  # pyright: ignore[reportArgumentType]
         if cut and training:

@@ -275,12 +275,12 @@ class Input(ABC):
         return {}
 
     @abstractmethod
-    def encode(self, rows: Any, data: Any, learnt: Mapping[str, Any], target: Encodes, training: bool) -> Examples:
+    def encode(self, rows: Any, run: Any, learnt: Mapping[str, Any], target: Encodes, training: bool) -> Examples:
         """Rows as examples that a model can learn from.
 
         Args:
             rows: the rows.
-            data: the options of the run's data.
+            run: the configuration of the run.
             learnt: what `learn` gave.
             target: encodes what is predicted.
             training: whether examples that are too long are left out; else they are cut, or kept.

@@ -303,12 +303,13 @@ class SoundInput(Input):
         ]
 
     def encode(
-        self, rows: list[Utterance], data: Any, learnt: Mapping[str, Any], target: Encodes, training: bool
+        self, rows: list[Utterance], run: Any, learnt: Mapping[str, Any], target: Encodes, training: bool
     ) -> SoundExamples:
         import numpy as np
 
         from regard.data.speech.feature_table import FeatureTable, feature_table
 
+        data = run.data
         features = feature_table(rows, data.front_end)
         if training:
             kept = np.flatnonzero(features.lengths * data.hop_seconds <= data.max_seconds)

@@ -109,7 +109,7 @@ class TextInput(Input):
         return {"tokenizer": text_tokenizer(tokenizer_path(folder), run, column(rows, "source"))}
 
     def encode(
-        self, rows: datasets.Dataset, data: Any, learnt: Mapping[str, Any], target: Encodes, training: bool
+        self, rows: datasets.Dataset, run: Any, learnt: Mapping[str, Any], target: Encodes, training: bool
     ) -> TextExamples:
         from regard.data.text.batches import encode_pairs
 
@@ -117,7 +117,7 @@ class TextInput(Input):
             rows,
             self.tokenizer(learnt),
             target,  # pyright: ignore[reportArgumentType] (a tokenizer, or labels)
-            max_length=data.max_length,
+            max_length=run.data.max_length,
             overlong="drop" if training else "cut",
             unit=self.examples,
         )
@@ -173,9 +173,9 @@ class LabelledTexts(TextInput):
         return open_labelled(source, text or "text", label or "label", limit=limit)
 
     def encode(
-        self, rows: datasets.Dataset, data: Any, learnt: Mapping[str, Any], target: Encodes, training: bool
+        self, rows: datasets.Dataset, run: Any, learnt: Mapping[str, Any], target: Encodes, training: bool
     ) -> TextExamples:
-        return super().encode(rows, data, learnt, target, training=False)
+        return super().encode(rows, run, learnt, target, training=False)
 
     def read(self, inputs: Sequence[Any], trained: Any) -> list[ReadText]:
         longest = trained.config.data.max_length

@@ -1,17 +1,22 @@
 """Pointing accuracy: whether a captioner attends to an object at the word that names it."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-import numpy as np
-from numpy.typing import NDArray
+from regard.tasks.outputs.text_metrics import plain_words
 
-from regard.data.images.image_rows import NamedObject
-from regard.data.images.object_cells import Box, cells_inside
-from regard.tasks.caption.caption_metrics import plain_words
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from regard.data.images.image_rows import NamedObject
+    from regard.data.images.object_cells import Box
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Pointing:
     """How often a captioner attends to what it names.
 
@@ -31,7 +36,7 @@ class Pointing:
     names: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class AttendedCaption:
     """The words of a caption and the weights over the grid for each.
 
@@ -61,6 +66,10 @@ def pointing(captions: Sequence[AttendedCaption], objects: Sequence[Sequence[Nam
     Returns:
         the measures; None if no caption says a name.
     """
+    import numpy as np
+
+    from regard.data.images.object_cells import cells_inside
+
     known = {tuple(plain_words(one.name).split()) for found in objects for one in found} - {()}
     hits, shown, chance, weight, names = 0, 0, 0.0, 0.0, 0
     for caption, found in zip(captions, objects, strict=True):

@@ -1,21 +1,24 @@
 """Words that a tokenizer does not know: named, shown as the user wrote them, and copied by attention."""
 
+from __future__ import annotations
+
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-import torch
-from torch import Tensor
-
-from regard.data.text.tokenizers import Tokenizer
 from regard.data.text.words import character_class, has_space_before
-from regard.pictures.fonts import visible
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from regard.data.text.tokenizers import Tokenizer
 
 MOST_NAMED = 10
 """Unknown words beyond which a message counts the others."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class SourceText:
     """A source sentence as its tokenizer cut it.
 
@@ -48,7 +51,7 @@ class SourceText:
         return cls(tokens, groups, [text[span.start : span.stop] for span in spans], words, unknown)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class CopiedText:
     """A translation in which unknown pieces are replaced by source words.
 
@@ -76,6 +79,8 @@ def copy_unknown(source: SourceText, tokenizer: Tokenizer, ids: Sequence[int], w
         ids: tokens of the translation.
         weights: ``[target tokens, source tokens]``.
     """
+    import torch
+
     texts = {place: "" for place, id in enumerate(ids) if id == tokenizer.UNK}
     tokens, groups = tokenizer.tokens(ids), tokenizer.word_groups(ids)
     word_weights = torch.stack([weights[:, group.start : group.stop].sum(-1) for group in source.groups], dim=-1)
@@ -129,6 +134,8 @@ def unknown_words_line(words: Iterable[str], copied: bool) -> str | None:
         words: the unknown words of all sentences, in their order.
         copied: whether ``--replace-unknown`` was given.
     """
+    from regard.pictures.fonts import visible
+
     names = list(dict.fromkeys(words))
     if not names:
         return None

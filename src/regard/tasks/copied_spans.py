@@ -1,16 +1,19 @@
 """Runs of copied words: where they are in a summary, and where in its article."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from regard.data.text.extended_vocabulary import ExtendedVocabulary
+if TYPE_CHECKING:
+    from regard.data.text.extended_vocabulary import ExtendedVocabulary
 
 LEAST_SHARE = 0.5
 """A token is copied if more than this part of its probability is."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class CopiedSpan:
     """Copied tokens that follow each other in the summary and in the article.
 
