@@ -8,9 +8,9 @@ from regard.tasks import registry
 from regard.tasks.classify import ClassificationTrainingConfig
 from regard.tasks.classify import DataConfig as ClassificationData
 from regard.tasks.classify import ModelConfig as ClassifierModel
-from regard.tasks.language.config import DataConfig as LanguageData
-from regard.tasks.language.config import LanguageTrainingConfig
-from regard.tasks.language.config import ModelConfig as LanguageModel
+from regard.tasks.language import DataConfig as LanguageData
+from regard.tasks.language import LanguageTrainingConfig
+from regard.tasks.language import ModelConfig as LanguageModel
 from regard.tasks.summarize import DataConfig as SummaryData
 from regard.tasks.summarize import ModelConfig as SummaryModel
 from regard.tasks.summarize import SummaryTrainingConfig

@@ -18,7 +18,7 @@ from regard.page.reading import Answer, Reading, ServedModel, check_weights, res
 from regard.page.token_labels import token_axis
 from regard.records import AttentionRecord, Document, StepsRecord, TokenAxis
 from regard.regular_file import LARGEST_DATA, require_regular
-from regard.tasks.run_data import on_device
+from regard.tasks.trained_run import on_device
 from regard.watching import watch
 
 HEADS = {

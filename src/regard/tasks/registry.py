@@ -28,7 +28,7 @@ BUILT_IN = {
         "Summarize text: a recurrent network or a Transformer that can copy words of the article.",
     ),
     "language": (
-        "regard.tasks.language.task:TASK",
+        "regard.tasks.language:TASK",
         "Predict the next token of running text: a decoder-only Transformer.",
     ),
     "classify": (

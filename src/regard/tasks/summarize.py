@@ -525,7 +525,7 @@ def open_articles(
     *,
     lowercase: bool = False,
     limit: int | None = None,
-) -> "datasets.Dataset":
+) -> datasets.Dataset:
     """Articles with summaries as `regard.data.text.sources.open_pairs` opens them.
 
     Args:
@@ -555,14 +555,14 @@ def columns_of(source: Any) -> list[str]:
 
 
 def encode_articles(
-    dataset: "datasets.Dataset",
+    dataset: datasets.Dataset,
     tokenizer: Tokenizer,
     *,
     copy: bool,
     max_length: int,
     max_summary: int,
     cut_summaries: bool = False,
-) -> "datasets.Dataset":
+) -> datasets.Dataset:
     """Encode every article and its summary; the ids are memory-mapped.
 
     Args:

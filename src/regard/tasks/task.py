@@ -133,10 +133,7 @@ class TableExperiment(Experiment):
             self.validation_rows = self.input.select(validation, range(limit))
         self.files = task.learn(run, folder, rows)
         self.check_rows(folder)
-        target = task.target(self.files)
-        self.train = self.input.encode(rows, run, self.files, target, training=True)
-        self.validation = self.input.encode(self.validation_rows, run, self.files, target, training=False)
-        self.input.check_examples(self.train, self.validation)
+        self.encode(rows, folder)
         self.examine(rows)
         # The libraries that opened the data may have drawn random numbers.
         seed_step(self.training.seed, -1)
@@ -146,6 +143,13 @@ class TableExperiment(Experiment):
 
     def check_rows(self, folder: RunFolder) -> None:
         """Raise DataError if validation or test data do not fit what was learnt from the training data."""
+
+    def encode(self, rows: Any, folder: RunFolder) -> None:
+        """Encode the training rows and the validation rows."""
+        target = self.task.target(self.files)
+        self.train = self.input.encode(rows, self.run, self.files, target, training=True)
+        self.validation = self.input.encode(self.validation_rows, self.run, self.files, target, training=False)
+        self.input.check_examples(self.train, self.validation)
 
     def examine(self, rows: Any) -> None:
         """Note what the loss or the validation needs to know of the rows."""

@@ -37,7 +37,7 @@ class SourceText:
     unknown: list[str]
 
     @classmethod
-    def of(cls, tokenizer: Tokenizer, text: str, ids: Sequence[int]) -> "SourceText":
+    def of(cls, tokenizer: Tokenizer, text: str, ids: Sequence[int]) -> SourceText:
         """The sentence ``text``, which the tokenizer encodes to ``ids``."""
         if tokenizer.UNK not in ids:
             tokens, groups = tokenizer.tokens(ids), tokenizer.word_groups(ids)

@@ -15,10 +15,8 @@ from safetensors.torch import load_file
 import regard
 from regard.data.text.reviews import write_reviews
 from regard.errors import ArgumentError, DataError, KindError, RunError
-from regard.tasks.classify import train_classifier
-from regard.tasks.classify import ClassificationTrainingConfig, DataConfig, ModelConfig
+from regard.tasks.classify import TASK, ClassificationTrainingConfig, DataConfig, ModelConfig, train_classifier
 from regard.tasks.outputs.label import balanced_weights
-from regard.tasks.classify import TASK
 from regard.training.checkpoint_io import SafeCheckpointIO, list_checkpoints
 from regard.training.config import RunConfig
 from regard.training.reporter import SilentReporter

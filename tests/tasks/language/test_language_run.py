@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 
 import regard
 from regard.errors import ArgumentError, DataError, RunError
-from regard.tasks.language.task import TASK
+from regard.tasks.language import TASK
 from regard.training.checkpoint_io import SafeCheckpointIO, list_checkpoints
 from regard.training.run_folder import RunFolder
 
@@ -63,7 +63,7 @@ def test_a_killed_run_resumes_bit_for_bit(small, train, tmp_path, windows):
         import datasets
         datasets.config.HF_DATASETS_CACHE = sys.argv[2]
         sys.path[:0] = sys.argv[4:]
-        from regard.tasks.language.task import TASK
+        from regard.tasks.language import TASK
         from regard.training.config import RunConfig
         from regard.training.run import train
         from regard.training.run_folder import RunFolder

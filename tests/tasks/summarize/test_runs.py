@@ -15,11 +15,8 @@ from regard.data.text.batches import BatchLoader
 from regard.data.text.sources import open_pairs
 from regard.errors import ArgumentError, DataError, RunError
 from regard.tasks.inputs.input import tokenizer_path
-from regard.tasks.summarize import open_articles
-from regard.tasks.summarize import encode_articles
-from regard.tasks.summarize import read_spans
 from regard.tasks.outputs.text_metrics import rouge_scores
-from regard.tasks.summarize import TASK
+from regard.tasks.summarize import TASK, encode_articles, open_articles, read_spans
 from regard.training.checkpoint_io import SafeCheckpointIO, list_checkpoints
 from regard.training.reporter import SilentReporter
 from regard.training.run import train as train_run

@@ -7,8 +7,7 @@ import torch
 
 import regard
 from regard.errors import ArgumentError
-from regard.tasks.translate import ModelConfig, TranslationTrainingConfig
-from regard.tasks.translate import TASK
+from regard.tasks.translate import TASK, ModelConfig, TranslationTrainingConfig
 from regard.training.reporter import SilentReporter
 from regard.training.run import train
 from regard.training.run_folder import RunFolder

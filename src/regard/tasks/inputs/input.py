@@ -252,9 +252,7 @@ class Input(ABC):
     def samples(self, rows: Any, count: int) -> list[tuple[int, str, str]]:
         """Number, input and target of the first rows."""
         first = self.select(rows, range(min(count, len(rows))))
-        return [
-            (number, *pair) for number, pair in enumerate(zip(self.names(first), self.targets(first), strict=True))
-        ]
+        return [(number, *pair) for number, pair in enumerate(zip(self.names(first), self.targets(first), strict=True))]
 
     @abstractmethod
     def inputs(self, rows: Any, trained: Any) -> list[Any]:

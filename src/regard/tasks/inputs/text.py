@@ -67,9 +67,7 @@ class TextExamples(Examples):
         from regard.data.text.batches import BatchLoader
 
         tokens, source_tokens = self._source.batch_tokens(training)
-        return BatchLoader(
-            self.table, tokens, seed=training.seed, source_tokens_per_batch=source_tokens, **options
-        )
+        return BatchLoader(self.table, tokens, seed=training.seed, source_tokens_per_batch=source_tokens, **options)
 
 
 class TextInput(Input):

@@ -310,9 +310,7 @@ class TrainedLabels(TrainedRun):
             for layer, call in enumerate(calls[:layers])
         ]
         if pools:
-            found.append(
-                ModelAttention("pooling", layers, "cross", TokenAxis((query,), (True,)), axis, calls[layers:])
-            )
+            found.append(ModelAttention("pooling", layers, "cross", TokenAxis((query,), (True,)), axis, calls[layers:]))
         return found
 
     def measure(self, source: Any, columns: Sequence[str | None], options: Any) -> LabelEvaluation:
