@@ -11,23 +11,20 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from regard.errors import ArgumentError, DataError, RunError, UnknownNameError
 from regard.tasks.inputs.input import Generated
-from regard.tasks.inputs.text import LabelledTexts, ReadText
+from regard.tasks.inputs.text import LabelledTextOptions, LabelledTexts, LabelledTextTraining, ReadText
 from regard.tasks.options import (
-    MOST_BATCH,
     MOST_FEATURES,
     MOST_HEADS,
     MOST_LAYERS,
     BatchOptions,
     EvaluationOptions,
     Position,
-    TokenOptions,
     check_even,
     check_heads,
     model_fields,
 )
 from regard.tasks.outputs.label import (
     LabelEvaluation,
-    LabelExperiment,
     LabelPrediction,
     LabelTask,
     LabelTraining,
@@ -52,24 +49,9 @@ DECIDING_COLUMN = "deciding"
 
 
 @dataclass(frozen=True)
-class DataConfig(TokenOptions):
+class DataConfig(LabelledTextOptions):
     """The data of a run, and how it is split into tokens."""
 
-    train: str | None = None
-    """Training texts: a .tsv, .csv, .jsonl or .parquet file, a folder with a folder of .txt files for each label, a
-    Hugging Face data set 'owner/name', or 'bundled' for generated reviews."""
-    held_out: int = 1000
-    """Training texts that are used for validation when there are no validation data; at most a tenth of the texts."""
-    text_column: str = "text"
-    """Column of the texts."""
-    label_column: str = "label"
-    """Column of the labels: texts or numbers."""
-    vocabulary: int = 20000
-    """Largest size of the vocabulary, in tokens."""
-    max_length: int = 512
-    """Largest number of tokens of a text; longer ones are cut."""
-
-    columns: ClassVar[tuple[str, ...]] = ("text_column", "label_column")
     default_bundled: ClassVar[int] = 10_000
     generated: ClassVar[str] = "generated reviews"
 
@@ -128,15 +110,8 @@ class ModelConfig(PoolingOptions):
 
 
 @dataclass(frozen=True)
-class ClassificationTrainingConfig(LabelTraining):
+class ClassificationTrainingConfig(LabelTraining, LabelledTextTraining):
     """How a classifier of texts is trained, and for how long."""
-
-    tokens_per_batch: int = 16384
-    """Largest number of tokens of a batch, padding included; a longer text is a batch of one."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_between(self, 1, MOST_BATCH * 1000, "tokens_per_batch")
 
 
 PredictionConfig = BatchOptions
@@ -384,9 +359,7 @@ class ClassifyTask(LabelTask):
     data_config = DataConfig
     model_config = ModelConfig
     training_config = ClassificationTrainingConfig
-    prediction_config = PredictionConfig
     evaluation_config = EvaluationConfig
-    experiment = LabelExperiment
     trained = TrainedClassifier
     picture_prefix = "words"
     lack = "which does not classify texts"

@@ -30,7 +30,6 @@ from regard.tasks.options import (
 )
 from regard.tasks.outputs.label import (
     LabelEvaluation,
-    LabelExperiment,
     LabelPrediction,
     LabelTask,
     LabelTraining,
@@ -362,9 +361,6 @@ class ImagesTask(LabelTask):
     data_config = DataConfig
     model_config = ModelConfig
     training_config = ImageTrainingConfig
-    prediction_config = PredictionConfig
-    evaluation_config = EvaluationConfig
-    experiment = LabelExperiment
     trained = TrainedImageClassifier
     picture_prefix = "image"
     lack = "which does not classify images"

@@ -43,8 +43,8 @@ class DataOptions:
 
     columns: ClassVar[tuple[str, ...]] = ()
     """The fields that name a column: of the input, and of what is predicted."""
-    default_bundled: ClassVar[int] = 1000
-    """Generated examples when no number is given."""
+    default_bundled: ClassVar[int] = 0
+    """Generated examples when no number is given; 0: the task has none."""
     most_bundled: ClassVar[int] = 10_000_000
     """Largest number of them."""
     generated: ClassVar[str] = "generated examples"
@@ -54,16 +54,18 @@ class DataOptions:
 
     def __post_init__(self) -> None:
         check_choices(self)
-        if self.train == "bundled":
+        if self.train == "bundled" and self.default_bundled:
             fill(self, train=None, bundled=self.bundled or self.default_bundled)
         check_between(self, 0, self.most_bundled, "bundled")
         if self.train is not None and self.bundled:
             raise ArgumentError("--train and --bundled exclude each other; give one of them")
         if self.train is None and not self.bundled:
-            raise ArgumentError(
-                f"there is nothing to train on; give --train {self.source}, or --train bundled for "
-                f"{self.default_bundled:,} {self.generated} (--bundled says how many)"
+            generated = (
+                f", or --train bundled for {self.default_bundled:,} {self.generated} (--bundled says how many)"
+                if self.default_bundled
+                else ""
             )
+            raise ArgumentError(f"there is nothing to train on; give --train {self.source}{generated}")
         for name in ("train", "validation", "test", *self.columns):
             if getattr(self, name) == "":
                 raise ArgumentError(f"{name} is empty; give a name, or leave it out")

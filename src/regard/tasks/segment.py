@@ -14,7 +14,6 @@ from regard.tasks.inputs.input import Encodes, Examples, Generated, Input, chunk
 from regard.tasks.options import BatchOptions, DataOptions, EvaluationOptions, model_fields
 from regard.tasks.outputs.mask import (
     IGNORED,
-    MaskExperiment,
     MaskPrediction,
     MaskTask,
     MaskTraining,
@@ -34,7 +33,6 @@ if TYPE_CHECKING:
     from regard.data.images.masked_image import MaskedImage
     from regard.explanations.model_attention import ModelAttention
     from regard.models.vision.segmenter import Segmenter
-    from regard.records import GridAxis
     from regard.training.config import RunConfig
     from regard.training.task import Prediction
 
@@ -362,12 +360,6 @@ class MaskedImages(Input):
     def batch(self, inputs: Sequence[Any], targets: Sequence[Sequence[int]] | None = None) -> Any:
         raise NotImplementedError("images of several sizes are brought to that of the model")
 
-    def annotations(self, one: Any) -> int:
-        return 1
-
-    def axis(self, one: Any) -> GridAxis:
-        raise NotImplementedError("the grid of an image is the model's")
-
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Segmentation(MaskPrediction):
@@ -620,7 +612,6 @@ class SegmentTask(MaskTask):
     training_config = SegmentationTrainingConfig
     prediction_config = PredictionConfig
     evaluation_config = EvaluationConfig
-    experiment = MaskExperiment
     trained = TrainedSegmenter
     picture_prefix = "segments"
     lack = "which does not segment images"

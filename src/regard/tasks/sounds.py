@@ -20,7 +20,6 @@ from regard.tasks.inputs.sound import (
 from regard.tasks.options import BatchOptions, EvaluationOptions, model_fields
 from regard.tasks.outputs.label import (
     LabelEvaluation,
-    LabelExperiment,
     LabelPrediction,
     LabelTask,
     LabelTraining,
@@ -182,7 +181,6 @@ class SoundsTask(LabelTask):
     training_config = SoundsTrainingConfig
     prediction_config = PredictionConfig
     evaluation_config = EvaluationConfig
-    experiment = LabelExperiment
     trained = TrainedListener
     picture_prefix = "sound"
     lack = "which does not classify sounds"

@@ -352,7 +352,8 @@ class TrainedTranslator(TrainedText):
             return [longest_translation(length) for length in lengths]
         if max(lengths) > limit:
             raise ArgumentError(
-                f"a text has {max(lengths)} tokens, and {self.folder.path} has learned positions for {limit}; shorten it"
+                f"a text has {max(lengths)} tokens, and {self.folder.path} has learned positions for {limit}; "
+                "shorten it"
             )
         return [min(longest_translation(length), limit - 1) for length in lengths]
 

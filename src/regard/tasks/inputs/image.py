@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from regard.data.images.caption_batches import CaptionBatch, CaptionExample
     from regard.data.images.image_rows import ImageRow
     from regard.data.images.input_image import InputImage
-    from regard.records import GridAxis
     from regard.training.run_folder import RunFolder
 
 log = logging.getLogger("regard")
@@ -267,12 +266,6 @@ class ImageInput(Input):
         pixels = np.stack([one.pixels for one in inputs])
         captions = [((),)] * len(inputs) if targets is None else [_captions(one) for one in targets]
         return CaptionBatch.of([CaptionExample(row, ids) for row, ids in enumerate(captions)], pixels)
-
-    def annotations(self, one: InputImage) -> int:
-        return 1  # all images have one size
-
-    def axis(self, one: InputImage) -> GridAxis:
-        raise NotImplementedError("the grid of an image is the model's")
 
 
 def _captions(ids: Sequence[Any]) -> tuple[tuple[int, ...], ...]:

@@ -16,7 +16,6 @@ from regard.errors import DataError
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from regard.records import Axis
     from regard.tasks.options import DataOptions
     from regard.training.run_folder import RunFolder
     from regard.training.task import EpochLoader, InputKind
@@ -64,9 +63,9 @@ class Examples(ABC):
     def epochs(self, training: Any, rank: int, world_size: int) -> EpochLoader:
         """Batches for training; the options of the training say how large they are."""
 
-    @abstractmethod
     def in_order(self, training: Any) -> Iterator[Any]:
         """All batches in a fixed order."""
+        raise NotImplementedError(f"{type(self).__name__} has no batches in a fixed order")
 
 
 class Input(ABC):
@@ -78,23 +77,24 @@ class Input(ABC):
         labelled_unit: what has a label, for messages.
         random_held_out: whether validation examples are taken from the training data at random, because the last ones
             of a sorted table would all be alike; else they are the last ones.
-        generated: the generated corpus of the task.
+        generated: the generated corpus of the task; a task without one has an empty one.
     """
 
     kind: ClassVar[InputKind]
     examples: str
     labelled_unit: str = "text"
     random_held_out: bool = True
-    generated: Generated
 
-    def __init__(self, generated: Generated, examples: str | None = None):
-        self.generated = generated
+    def __init__(self, generated: Generated | None = None, examples: str | None = None):
+        self.generated = Generated(lambda *_: {}, 0, 0) if generated is None else generated
         if examples is not None:
             self.examples = examples
 
     @property
     def files(self) -> tuple[str, ...]:
         """Files that the input needs in a run folder, relative to it."""
+        if not self.generated.test:
+            return ()
         return tuple(f"corpus/{part}{self.generated.suffix}" for part in PARTS)
 
     @property
@@ -205,10 +205,10 @@ class Input(ABC):
             return train, self.open_part(data, folder, "validation")
         return self.held_out(train, data)
 
-    def write_examples(self, folder: RunFolder) -> None:
+    def write_examples(self, folder: RunFolder) -> None:  # noqa: B027 (most inputs have nothing to write)
         """Write a few inputs of the generated test part as files that can be predicted."""
 
-    def check_rows(self, rows: Any) -> None:
+    def check_rows(self, rows: Any) -> None:  # noqa: B027 (most rows were read when they were opened)
         """Raise DataError if an input that rows name cannot be found."""
 
     def held_out(self, rows: Any, data: DataOptions) -> tuple[Any, Any]:
@@ -287,10 +287,10 @@ class Input(ABC):
             DataError: an input cannot be used, or none is left.
         """
 
-    def check_examples(self, train: Examples, validation: Examples) -> None:
+    def check_examples(self, train: Examples, validation: Examples) -> None:  # noqa: B027
         """Raise DataError if validation examples are of another form than the training examples."""
 
-    def prepare_model(self, model: Any, run: Any, folder: RunFolder, train: Examples) -> None:
+    def prepare_model(self, model: Any, run: Any, folder: RunFolder, train: Examples) -> None:  # noqa: B027
         """Give a new model what it needs of the training inputs: statistics, the weights of a backbone."""
 
     @abstractmethod
@@ -337,13 +337,9 @@ class Input(ABC):
     def batch(self, inputs: Sequence[Any], targets: Sequence[Sequence[int]] | None = None) -> Any:
         """A batch of inputs that were read, and of the ids of their targets."""
 
-    @abstractmethod
     def annotations(self, one: Any) -> int:
         """How many annotations a model makes of an input that was read; inputs of one batch have similar numbers."""
-
-    @abstractmethod
-    def axis(self, one: Any) -> Axis:
-        """What the annotations of an input stand for, in records and pictures."""
+        return 1
 
 
 def bundled_path(folder: RunFolder, part: str, suffix: str = ".tsv") -> Path:

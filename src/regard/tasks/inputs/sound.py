@@ -71,6 +71,7 @@ class SoundOptions(DataOptions):
     """Longer training sounds are left out."""
 
     columns: ClassVar[tuple[str, ...]] = ("sound_column", "text_column")
+    default_bundled: ClassVar[int] = 1000
     most_bundled: ClassVar[int] = 100_000
     generated: ClassVar[str] = "generated sounds"
 
@@ -358,9 +359,6 @@ class SoundInput(Input):
 
     def annotations(self, one: HeardSound) -> int:
         return one.annotations
-
-    def axis(self, one: HeardSound) -> FrameAxis:
-        return one.axis()
 
 
 def generated_speech(seed: int, words: int | None = None) -> Generated:

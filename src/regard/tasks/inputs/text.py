@@ -6,9 +6,12 @@ import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from regard.tasks.inputs.input import Encodes, Examples, Generated, Input, learnt_tokenizer, tokenizer_path
+from regard.tasks.options import MOST_BATCH, TokenOptions
+from regard.training.config import TrainingConfig
+from regard.training.sections import check_between
 
 if TYPE_CHECKING:
     import datasets
@@ -16,7 +19,6 @@ if TYPE_CHECKING:
 
     from regard.data.text.batches import BatchLoader, PairBatch
     from regard.data.text.tokenizers import Tokenizer
-    from regard.records import TokenAxis
     from regard.training.run_folder import RunFolder
 
 LABEL_TOKENS = 3
@@ -144,8 +146,38 @@ class TextInput(Input):
     def annotations(self, one: ReadText) -> int:
         return len(one.ids)
 
-    def axis(self, one: Any) -> TokenAxis:
-        raise NotImplementedError("the tokens of a text are labelled by its prediction")
+
+@dataclass(frozen=True)
+class LabelledTextOptions(TokenOptions):
+    """Texts with labels, and how they are split into tokens."""
+
+    train: str | None = None
+    """Training texts: a .tsv, .csv, .jsonl or .parquet file, a folder with a folder of .txt files for each label, a
+    Hugging Face data set 'owner/name', or 'bundled' for generated texts."""
+    held_out: int = 1000
+    """Training texts that are used for validation when there are no validation data; at most a tenth of the texts."""
+    text_column: str = "text"
+    """Column of the texts."""
+    label_column: str = "label"
+    """Column of the labels: texts or numbers."""
+    vocabulary: int = 20000
+    """Largest size of the vocabulary, in tokens."""
+    max_length: int = 512
+    """Largest number of tokens of a text; longer ones are cut."""
+
+    columns: ClassVar[tuple[str, ...]] = ("text_column", "label_column")
+
+
+@dataclass(frozen=True)
+class LabelledTextTraining(TrainingConfig):
+    """The batches of texts with labels."""
+
+    tokens_per_batch: int = 16384
+    """Largest number of tokens of a batch, padding included; a longer text is a batch of one."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_between(self, 1, MOST_BATCH * 1000, "tokens_per_batch")
 
 
 class LabelledTexts(TextInput):

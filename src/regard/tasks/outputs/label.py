@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from regard.atomic_file import write_atomically
 from regard.errors import ArgumentError, RunError
 from regard.tasks.inputs.input import chunks
-from regard.tasks.options import MOST_BATCH, MOST_HEADS, Normalizer
+from regard.tasks.options import MOST_BATCH, MOST_HEADS, BatchOptions, EvaluationOptions, Normalizer
 from regard.tasks.task import SAMPLES, TableExperiment, TableTask, gathered
 from regard.tasks.trained_run import RunEvaluation, TrainedRun
 from regard.training.config import TrainingConfig
@@ -66,48 +65,6 @@ class PoolingOptions:
     def __post_init__(self) -> None:
         check_choices(self)
         check_between(self, 1, MOST_HEADS, "pooling_heads")
-
-
-class LabelTask(TableTask):
-    """A task that tells the label of an input."""
-
-    metrics = (Metric("accuracy", "accuracy", digits=4), Metric("macro_f1", "macro F1", digits=4))
-    answer_name = "Label"
-
-    @property
-    def results(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return ("evaluation-*.tsv", "pictures/confusion-*.png", *super().results)
-
-    def loaders(self) -> dict[str, tuple[str, Callable[[Path], Any]]]:
-        from regard.data.text.labels import Labels
-
-        return {**self.input.loaders(), "labels": ("labels.json", Labels.load)}
-
-    def learn(self, run: Any, folder: RunFolder, rows: Any) -> dict[str, Any]:
-        """The labels of the training data, and what the input learns.
-
-        A run that starts from the model of another run takes its labels.
-
-        Raises:
-            DataError: there is one label only, or with the labels of another run an unknown one.
-        """
-        from regard.data.text.labels import Labels
-
-        path, initial = folder.file("labels.json"), run.training.init_from
-        names, where = set(self.input.targets(rows)), run.data.train or "the bundled corpus"
-        if path.is_file():
-            labels = Labels.load(path)
-        elif initial is not None:
-            labels = Labels.load(RunFolder(initial).file("labels.json"))
-        else:
-            labels = Labels.of(names, where, self.input.labelled_unit)
-        labels.require(names, where, self.input.labelled_unit)
-        if not path.is_file():
-            labels.save(path)
-        return {**self.input.learn(run, folder, rows), "labels": labels}
-
-    def sizes(self, experiment: TableExperiment) -> list[str]:
-        return [f"{len(experiment.files['labels'])} labels", *self.input.sizes(experiment)]
 
 
 class LabelExperiment(TableExperiment):
@@ -209,6 +166,21 @@ class LabelPrediction(Prediction):
         }
 
 
+@dataclass(frozen=True, repr=False)
+class PlainLabel(LabelPrediction):
+    """The label of an input, with the probabilities of all labels."""
+
+    label: str
+    probabilities: dict[str, float]
+
+    @property
+    def text(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.label
+
+    def to_dict(self) -> dict[str, Any]:
+        return self.label_fields()
+
+
 @dataclass(frozen=True)
 class Outputs:
     """What the model gives for inputs, in their order.
@@ -278,9 +250,9 @@ class TrainedLabels(TrainedRun):
         ranked = {self.labels.names[number]: float(probabilities[number]) for number in order}
         return self.prediction(one, self.labels.names[order[0]], ranked, weights)
 
-    @abstractmethod
     def prediction(self, one: Any, label: str, probabilities: dict[str, float], weights: Any) -> LabelPrediction:
         """The prediction of an input that was read."""
+        return PlainLabel(label, probabilities)
 
     def check_drawable(self) -> None:
         if not self.model.attends:
@@ -352,9 +324,8 @@ class TrainedLabels(TrainedRun):
         """Whether an evaluation measures the attention weights."""
         return False
 
-    @abstractmethod
     def evaluation(self, shared: dict[str, Any], source: Any, rows: Any, inputs: list[Any], found: Outputs) -> Any:
-        """The `LabelEvaluation` of the task.
+        """The evaluation of the task, a `LabelEvaluation`.
 
         Args:
             shared: the fields of `LabelEvaluation`.
@@ -363,6 +334,7 @@ class TrainedLabels(TrainedRun):
             inputs: their inputs.
             found: what the model gave for them.
         """
+        return LabelEvaluation(**shared)
 
 
 def source_name(source: Any) -> str:
@@ -397,9 +369,9 @@ class LabelEvaluation(RunEvaluation):
     example: ClassVar[str] = "text"
     """What an example is; the first column of the predictions."""
 
-    @abstractmethod
     def counted(self) -> str:
         """How much was evaluated: ``"50 texts"``."""
+        return f"{len(self.predictions)} {self.example}s"
 
     def others(self) -> str:
         """What else the first line says, after the loss."""
@@ -529,3 +501,50 @@ def balanced_weights(counts: Sequence[int]) -> Tensor:
     number = torch.tensor(counts, dtype=torch.float64)
     present = int((number > 0).sum())
     return (number.sum() / (present * number.clamp(min=1))).float()
+
+
+class LabelTask(TableTask):
+    """A task that tells the label of an input."""
+
+    metrics = (Metric("accuracy", "accuracy", digits=4), Metric("macro_f1", "macro F1", digits=4))
+    answer_name = "Label"
+    training_config = LabelTraining
+    prediction_config = BatchOptions
+    evaluation_config = EvaluationOptions
+    experiment = LabelExperiment
+    trained = TrainedLabels
+
+    @property
+    def results(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return ("evaluation-*.tsv", "pictures/confusion-*.png", *super().results)
+
+    def loaders(self) -> dict[str, tuple[str, Callable[[Path], Any]]]:
+        from regard.data.text.labels import Labels
+
+        return {**self.input.loaders(), "labels": ("labels.json", Labels.load)}
+
+    def learn(self, run: Any, folder: RunFolder, rows: Any) -> dict[str, Any]:
+        """The labels of the training data, and what the input learns.
+
+        A run that starts from the model of another run takes its labels.
+
+        Raises:
+            DataError: there is one label only, or with the labels of another run an unknown one.
+        """
+        from regard.data.text.labels import Labels
+
+        path, initial = folder.file("labels.json"), run.training.init_from
+        names, where = set(self.input.targets(rows)), run.data.train or "the bundled corpus"
+        if path.is_file():
+            labels = Labels.load(path)
+        elif initial is not None:
+            labels = Labels.load(RunFolder(initial).file("labels.json"))
+        else:
+            labels = Labels.of(names, where, self.input.labelled_unit)
+        labels.require(names, where, self.input.labelled_unit)
+        if not path.is_file():
+            labels.save(path)
+        return {**self.input.learn(run, folder, rows), "labels": labels}
+
+    def sizes(self, experiment: TableExperiment) -> list[str]:
+        return [f"{len(experiment.files['labels'])} labels", *self.input.sizes(experiment)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from regard.errors import DataError
 from regard.tasks.inputs.input import chunks
-from regard.tasks.options import MOST_BATCH
+from regard.tasks.options import MOST_BATCH, BatchOptions, EvaluationOptions
 from regard.tasks.outputs.label import draw_confusion
 from regard.tasks.task import SAMPLES, TableExperiment, TableTask, gathered
 from regard.tasks.trained_run import RunEvaluation, TrainedRun
@@ -41,20 +40,6 @@ class MaskTraining(TrainingConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_between(self, 1, MOST_BATCH, "batch_size")
-
-
-class MaskTask(TableTask):
-    """A task that tells the class of each part of an input; its files have ``"classes"`` with names."""
-
-    metrics = (Metric("mean_iou", "mean IoU", digits=4), Metric("pixel_accuracy", "pixel accuracy", digits=4))
-    answer_name = "Classes"
-
-    @property
-    def results(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return ("pictures/confusion-*.png", *super().results)
-
-    def sizes(self, experiment: TableExperiment) -> list[str]:
-        return [f"{len(experiment.validation)} to validate on", f"{len(experiment.files['classes'])} classes"]
 
 
 class MaskExperiment(TableExperiment):
@@ -247,13 +232,32 @@ class TrainedMasks(TrainedRun):
         """The classes: their names, in the order of the model's outputs."""
         return self.files["classes"]
 
-    @abstractmethod
     def classes_of(self, inputs: Sequence[Any]) -> list[Any]:
         """The class of each part of a batch of inputs, as arrays of integers."""
+        import torch
 
-    @abstractmethod
+        batch = self.input.batch(inputs).to(self.device)
+        with torch.inference_mode():
+            found = self.model(*self.input.arguments(batch)).argmax(1).cpu().numpy()
+        return [classes[: self.input.annotations(one)] for classes, one in zip(found, inputs, strict=True)]
+
     def true_classes(self, rows: Any) -> tuple[list[Any], list[Tensor]]:
         """The inputs of rows, and the true classes of their parts as int64, below 0 where they do not count."""
+        import torch
+
+        ids = self.task.target(self.files).encode_batch(self.input.targets(rows))
+        return self.input.inputs(rows, self), [torch.tensor(classes) for classes in ids]
+
+    def predict_with(self, inputs: Sequence[Any], options: BatchOptions) -> list[Any]:
+        import torch
+
+        read, found, names = self.input.read(inputs, self), [], self.classes.names
+        for rows in chunks(range(len(read)), options.batch_size):
+            part = [read[row] for row in rows]
+            for one, classes in zip(part, self.classes_of(part), strict=True):
+                shares = class_shares(torch.from_numpy(classes).long(), names)
+                found.append(MaskPrediction(one.name, classes, shares, names))
+        return found
 
     def measure(self, source: Any, columns: Sequence[str | None], options: Any) -> MaskEvaluation:
         import torch
@@ -343,3 +347,22 @@ class MaskEvaluation(RunEvaluation):
 
 def _share(value: float | None) -> str:
     return "     –" if value is None else f"{value:6.4f}"
+
+
+class MaskTask(TableTask):
+    """A task that tells the class of each part of an input; its files have ``"classes"`` with names."""
+
+    metrics = (Metric("mean_iou", "mean IoU", digits=4), Metric("pixel_accuracy", "pixel accuracy", digits=4))
+    answer_name = "Classes"
+    training_config = MaskTraining
+    prediction_config = BatchOptions
+    evaluation_config = EvaluationOptions
+    experiment = MaskExperiment
+    trained = TrainedMasks
+
+    @property
+    def results(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return ("pictures/confusion-*.png", *super().results)
+
+    def sizes(self, experiment: TableExperiment) -> list[str]:
+        return [f"{len(experiment.validation)} to validate on", f"{len(experiment.files['classes'])} classes"]

@@ -83,30 +83,6 @@ class TextLossOptions:
         check_at_least(self, 0, "stride", "limit")
 
 
-class NextTokenTask(TableTask):
-    """A task that predicts the next token of running text."""
-
-    metrics = (
-        Metric("bits_per_byte", "bits/byte", higher_is_better=False, digits=4),
-        Metric("perplexity", "perplexity", higher_is_better=False),
-    )
-    prediction_config = ContinuationOptions
-    evaluation_config = TextLossOptions
-    answer_name = "Next token"
-    typing_options = {"tokens": 0, "next": 8}  # noqa: RUF012 (a mapping that nobody changes)
-    picture_prefix = "attention"
-    lack = "which is no language model"
-
-    def loaders(self) -> dict[str, tuple[str, Callable[[Path], Any]]]:
-        from regard.data.text.text_tokenizer import TextTokenizer
-
-        return {"tokenizer": ("tokenizer.json", TextTokenizer.load)}
-
-    def sizes(self, experiment: TableExperiment) -> list[str]:
-        predicted = len(experiment.validation) - 1
-        return [f"{predicted:,} to validate on", f"vocabulary {len(experiment.files['tokenizer'])}"]
-
-
 class NextTokenExperiment(TableExperiment):
     """A language model and its text; the validation examples have a ``table`` of tokens."""
 
@@ -543,3 +519,29 @@ def token_axis(tokenizer: TextTokenizer, ids: Sequence[int]) -> TokenAxis:
     # The mark of a space before a word is one that viewers take off when they merge its tokens.
     shown = tuple("▁" + label[1:] if label.startswith("␣") and len(label) > 1 else label for label in labels)
     return TokenAxis(shown, tuple(id == tokenizer.END for id in ids), tuple(words))
+
+
+class NextTokenTask(TableTask):
+    """A task that predicts the next token of running text."""
+
+    metrics = (
+        Metric("bits_per_byte", "bits/byte", higher_is_better=False, digits=4),
+        Metric("perplexity", "perplexity", higher_is_better=False),
+    )
+    prediction_config = ContinuationOptions
+    evaluation_config = TextLossOptions
+    answer_name = "Next token"
+    typing_options = {"tokens": 0, "next": 8}  # noqa: RUF012 (a mapping that nobody changes)
+    experiment = NextTokenExperiment
+    trained = TrainedNextTokens
+    picture_prefix = "attention"
+    lack = "which is no language model"
+
+    def loaders(self) -> dict[str, tuple[str, Callable[[Path], Any]]]:
+        from regard.data.text.text_tokenizer import TextTokenizer
+
+        return {"tokenizer": ("tokenizer.json", TextTokenizer.load)}
+
+    def sizes(self, experiment: TableExperiment) -> list[str]:
+        predicted = len(experiment.validation) - 1
+        return [f"{predicted:,} to validate on", f"vocabulary {len(experiment.files['tokenizer'])}"]
