@@ -19,7 +19,7 @@ from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.fsdp import FullyShardedDataParallel
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
-from regard.tasks.translate.task import TASK
+from regard.tasks.translate import TASK
 from regard.training.config import RunConfig
 from regard.training.loop import TrainingLoop
 from regard.training.reporter import SilentReporter
