@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from regard.errors import ArgumentError
 from regard.tasks.inputs.input import Encodes, Examples, Generated, Input, chunks
+from regard.tasks.lazy import np
 from regard.tasks.options import (
     MOST_BATCH,
     MOST_FEATURES,
@@ -21,7 +22,6 @@ from regard.training.config import TrainingConfig
 from regard.training.sections import check_between, check_probabilities
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
     from torch import Tensor
 
@@ -259,8 +259,6 @@ class ImageInput(Input):
 
     def batch(self, inputs: Sequence[InputImage], targets: Sequence[Sequence[int]] | None = None) -> CaptionBatch:
         """A batch of images; ``targets`` has a caption, or a list of captions, for each."""
-        import numpy as np
-
         from regard.data.images.caption_batches import CaptionBatch, CaptionExample
 
         pixels = np.stack([one.pixels for one in inputs])
