@@ -7,7 +7,7 @@ import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from regard.errors import ArgumentError, DataError, RunError, UnknownNameError
 from regard.tasks.inputs.input import Generated
@@ -51,8 +51,8 @@ DECIDING_COLUMN = "deciding"
 class DataConfig(LabelledTextOptions):
     """The data of a run, and how it is split into tokens."""
 
-    default_bundled: ClassVar[int] = 10_000
-    generated: ClassVar[str] = "generated reviews"
+    default_bundled = 10_000
+    generated = "generated reviews"
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from regard.errors import DataError
 from regard.tasks.inputs.input import (
@@ -65,8 +65,8 @@ class DataConfig(DataOptions):
     vocabulary: int = 8000
     """Largest size of the vocabulary of bpe and word, in tokens; bpe has at least the 256 bytes."""
 
-    default_bundled: ClassVar[int] = 20_000
-    generated: ClassVar[str] = "sentences of the bundled text"
+    default_bundled = 20_000
+    generated = "sentences of the bundled text"
 
     def __post_init__(self) -> None:
         super().__post_init__()

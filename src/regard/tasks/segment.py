@@ -64,10 +64,10 @@ class DataConfig(DataOptions):
     width: int = 0
     """Width that images are resized to, in pixels; 0: that of the first training image."""
 
-    default_bundled: ClassVar[int] = 500
-    most_bundled: ClassVar[int] = 1_000_000
-    generated: ClassVar[str] = "generated scenes"
-    source: ClassVar[str] = "FOLDER"
+    default_bundled = 500
+    most_bundled = 1_000_000
+    generated = "generated scenes"
+    source = "FOLDER"
 
     def __post_init__(self) -> None:
         super().__post_init__()

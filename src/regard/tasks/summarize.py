@@ -84,9 +84,9 @@ class DataConfig(TokenOptions):
     max_summary: int = 100
     """Largest number of tokens of a summary; training articles with longer ones are left out."""
 
-    columns: ClassVar[tuple[str, ...]] = ("article_column", "summary_column")
-    default_bundled: ClassVar[int] = 20_000
-    generated: ClassVar[str] = "generated articles"
+    columns = ("article_column", "summary_column")
+    default_bundled = 20_000
+    generated = "generated articles"
 
     def __post_init__(self) -> None:
         super().__post_init__()

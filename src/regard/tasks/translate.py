@@ -78,9 +78,9 @@ class DataConfig(TokenOptions):
     max_length: int = 100
     """Largest number of tokens of each side; longer training pairs are left out."""
 
-    columns: ClassVar[tuple[str, ...]] = ("source_column", "target_column")
-    default_bundled: ClassVar[int] = 20_000
-    generated: ClassVar[str] = "pairs of the bundled corpus"
+    columns = ("source_column", "target_column")
+    default_bundled = 20_000
+    generated = "pairs of the bundled corpus"
 
 
 _OF_TRANSFORMER = ("heads", "kv_heads", "feedforward", "norm", "position", "activation", "normalizer",

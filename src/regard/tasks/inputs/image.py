@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from regard.errors import ArgumentError
 from regard.tasks.inputs.input import Encodes, Examples, Generated, Input, chunks
@@ -55,8 +55,8 @@ class ImageOptions(DataOptions):
     fit: Literal["crop", "stretch"] = "crop"
     """How an image becomes square: crop (its middle) or stretch."""
 
-    default_bundled: ClassVar[int] = 6000
-    generated: ClassVar[str] = "generated scenes"
+    default_bundled = 6000
+    generated = "generated scenes"
 
     def __post_init__(self) -> None:
         super().__post_init__()

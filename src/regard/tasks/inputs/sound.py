@@ -70,10 +70,10 @@ class SoundOptions(DataOptions):
     max_seconds: float = 30.0
     """Longer training sounds are left out."""
 
-    columns: ClassVar[tuple[str, ...]] = ("sound_column", "text_column")
-    default_bundled: ClassVar[int] = 1000
-    most_bundled: ClassVar[int] = 100_000
-    generated: ClassVar[str] = "generated sounds"
+    columns = ("sound_column", "text_column")
+    default_bundled = 1000
+    most_bundled = 100_000
+    generated = "generated sounds"
 
     def __post_init__(self) -> None:
         super().__post_init__()

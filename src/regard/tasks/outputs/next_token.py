@@ -517,7 +517,7 @@ class NextTokenTask(TableTask):
     prediction_config = ContinuationOptions
     evaluation_config = TextLossOptions
     answer_name = "Next token"
-    typing_options = {"tokens": 0, "next": 8}  # noqa: RUF012 (a mapping that nobody changes)
+    typing_options = {"tokens": 0, "next": 8}  # noqa: RUF012 (a mapping that never changes)
     experiment = NextTokenExperiment
     trained = TrainedNextTokens
     picture_prefix = "attention"
