@@ -152,8 +152,7 @@ def test_an_empty_cell_is_filled_from_outside(files, tmp_path):
     measured = trained.evaluate(str(files["test"]), limit=5)
     assert measured.images == 5
     assert measured.pixel_accuracy > 0.8
-    assert sum(map(sum, measured.confusion)) == sum(
-        len(np.load(files["test"].parent / f"test-{n}.npy")) for n in range(5)
-    )
+    frames = [len(np.load(files["test"].parent / f"test-{number}.npy")) for number in range(5)]
+    assert sum(map(sum, measured.confusion)) == sum(frames)
     assert {path.suffix for path in measured.write(folder, "test")} == {".json", ".png"}
     assert trained.evaluate(str(files["test"])).lines()[0].startswith(f"{files['test']}: 7 sounds · mean IoU ")

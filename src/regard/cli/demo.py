@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cyclopts import Parameter
 
@@ -82,11 +82,11 @@ def command(*, options: DemoOptions = DemoOptions()) -> None:
     folder = trained.folder
     exit_if_stopped(TASK, trained)
     translator = TrainedTranslator(folder)
-    found = translator.evaluate()
+    found: Any = translator.evaluate()
     written = found.write(folder, "test")
     rate = 1.0 if found.alignment_error_rate is None else found.alignment_error_rate
     print(f"test: {found.pairs} pairs · BLEU {found.bleu:.2f} · chrF {found.chrf:.2f} · AER {rate:.3f}")
-    translations = translator.predict(SENTENCES, merge_words=True)
+    translations: Any = translator.predict(SENTENCES, merge_words=True)
     paths = translator.draw(translations, folder.pictures)
     for translation, path in zip(translations, paths, strict=False):
         print(f"{translation.source}\n  → {translation.text}\n  {path}")

@@ -18,6 +18,7 @@ from regard.tasks.inputs.image import (
     image_box,
     network_facts,
 )
+from regard.tasks.lazy import np, torch
 from regard.tasks.options import (
     MOST_FEATURES,
     MOST_HEADS,
@@ -36,6 +37,7 @@ from regard.tasks.outputs.text import (
     TextTask,
     TextTraining,
     TrainedText,
+    WrittenTexts,
     decoder_attention,
 )
 from regard.tasks.outputs.text_metrics import caption_scores
@@ -45,17 +47,14 @@ from regard.training.sections import check_at_least, check_between, check_choice
 from regard.training.task import Metric, Prediction
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
     from regard.data.images.image_rows import ImageRow
     from regard.data.images.pictures import InputImage
     from regard.explanations.model_attention import ModelAttention
     from regard.models.search import Hypothesis
-    from regard.models.vision.captioner import Captioner
     from regard.records import GridAxis
     from regard.tasks.task import TableExperiment
-    from regard.training.config import RunConfig
     from regard.training.run_folder import RunFolder
 
 DRAWN = 6
@@ -207,8 +206,6 @@ class Caption(Prediction):
     @property
     def word_weights(self) -> NDArray[np.float32] | None:
         """``[words, rows · columns]``: the mean over the tokens of each word."""
-        import numpy as np
-
         if self.weights is None:
             return None
         rows = [self.weights[word.start : word.stop].mean(0) for word in self.words]
@@ -347,22 +344,15 @@ class TrainedCaptioner(TrainedText):
             )
         return found
 
-    def evaluation(
-        self,
-        shared: dict[str, Any],
-        source: Any,
-        rows: list[ImageRow],
-        inputs: list[InputImage],
-        predictions: list[Caption],
-        options: EvaluationConfig,
-    ) -> Evaluation:
+    def evaluation(self, found: WrittenTexts, options: EvaluationConfig) -> Evaluation:
+        rows, inputs, predictions = found.rows, found.inputs, found.predictions
         scores = caption_scores([one.text for one in predictions], [row.texts for row in rows])
         longest = self.model.longest(self.config.data.max_length)
         targets = [[ids[:longest] for ids in self.tokenizer.encode_batch(list(row.texts))] for row in rows]
         loss, _ = self.known_texts(inputs, targets, options.batch_size)
         measured = self._pointing(rows, predictions)
         return Evaluation(
-            **shared,
+            **found.fields,
             images=len(rows),
             captions=sum(len(row.texts) for row in rows),
             bleu1=scores.bleu[0],
@@ -395,8 +385,6 @@ class TrainedCaptioner(TrainedText):
         return prediction.figure()
 
     def attentions(self, prediction: Prediction) -> list[ModelAttention]:
-        import torch
-
         from regard.records import TokenAxis
 
         assert isinstance(prediction, Caption)
@@ -436,6 +424,8 @@ class CaptionTask(TextTask):
     evaluation_config = EvaluationConfig
     experiment = CaptionExperiment
     trained = TrainedCaptioner
+    model_class = "regard.models.vision.captioner:Captioner"
+    variant = ("model", "attention")
     picture_prefix = "caption"
     sample_names = ("image", "true", "caption")
     lack = "which does not caption images"
@@ -455,15 +445,10 @@ class CaptionTask(TextTask):
         captions = sum(len(one.captions) for one in experiment.train.examples)  # pyright: ignore[reportAttributeAccessIssue]
         return [f"{captions} captions", *super().sizes(experiment), *self.input.sizes(experiment)]
 
-    def longest(self, run: RunConfig[Any, Any, Any], model: Any, batch: Any) -> int:
+    def longest(self, run: Any, model: Any, batch: Any) -> int:
         return model.longest(run.data.max_length)
 
-    def model_kind(self) -> type[Captioner]:
-        from regard.models.vision.captioner import Captioner
-
-        return Captioner
-
-    def build_model(self, run: RunConfig[Any, Any, Any], files: Mapping[str, Any], train: Any) -> Captioner:
+    def build_model(self, run: Any, files: Mapping[str, Any], train: Any) -> Any:
         from regard.models.vision.recurrent_captioner import RecurrentCaptioner, RecurrentCaptionerConfig
         from regard.models.vision.transformer_captioner import TransformerCaptioner, TransformerCaptionerConfig
 
@@ -487,9 +472,6 @@ class CaptionTask(TextTask):
             score=model.score or "additive",
         )
         return RecurrentCaptioner(RecurrentCaptionerConfig(**fields))
-
-    def run_name(self, config: RunConfig[Any, Any, Any]) -> str:
-        return f"{self.name}-{config.model.attention}"
 
 
 TASK = CaptionTask()

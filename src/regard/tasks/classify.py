@@ -7,11 +7,12 @@ import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from regard.errors import ArgumentError, DataError, RunError, UnknownNameError
 from regard.tasks.inputs.input import Generated
 from regard.tasks.inputs.text import LabelledTextOptions, LabelledTexts, LabelledTextTraining, ReadText
+from regard.tasks.lazy import torch
 from regard.tasks.options import (
     MOST_FEATURES,
     MOST_HEADS,
@@ -40,8 +41,6 @@ if TYPE_CHECKING:
 
     from regard.data.text.tokenizers import Tokenizer
     from regard.explanations.model_attention import ModelAttention
-    from regard.models.text_classifier import TextClassifier
-    from regard.training.config import RunConfig
     from regard.training.task import Prediction
 
 DECIDING_COLUMN = "deciding"
@@ -52,8 +51,8 @@ DECIDING_COLUMN = "deciding"
 class DataConfig(LabelledTextOptions):
     """The data of a run, and how it is split into tokens."""
 
-    default_bundled: ClassVar[int] = 10_000
-    generated: ClassVar[str] = "generated reviews"
+    default_bundled = 10_000
+    generated = "generated reviews"
 
 
 @dataclass(frozen=True)
@@ -212,8 +211,6 @@ class TrainedClassifier(TrainedLabels):
             raise RunError(f"{self.folder.path}: the sizes of the tokenizer or the labels and of the model differ")
 
     def prediction(self, one: ReadText, label: str, probabilities: dict[str, float], weights: Any) -> Classification:
-        import torch
-
         from regard.pictures import merge
 
         groups, spans = words_of(self.tokenizer, one.text, len(one.ids))
@@ -266,8 +263,6 @@ class TrainedClassifier(TrainedLabels):
         return word_weights(prediction.words, prediction.weights, title=prediction.titled)
 
     def attentions(self, prediction: Prediction) -> list[ModelAttention]:
-        import torch
-
         from regard.attention.execution import recorded_calls
         from regard.records import TokenAxis
 
@@ -361,15 +356,12 @@ class ClassifyTask(LabelTask):
     training_config = ClassificationTrainingConfig
     evaluation_config = EvaluationConfig
     trained = TrainedClassifier
+    model_class = "regard.models.text_classifier:TextClassifier"
+    variant = ("model", "encoder")
     picture_prefix = "words"
     lack = "which does not classify texts"
 
-    def model_kind(self) -> type[TextClassifier]:
-        from regard.models.text_classifier import TextClassifier
-
-        return TextClassifier
-
-    def build_model(self, run: RunConfig[Any, Any, Any], files: Mapping[str, Any], train: Any) -> TextClassifier:
+    def build_model(self, run: Any, files: Mapping[str, Any], train: Any) -> Any:
         from regard.models.text_classifier import TextClassifier, TextClassifierConfig
 
         fields = model_fields(
@@ -383,9 +375,6 @@ class ClassifyTask(LabelTask):
             unknown=files["tokenizer"].UNK,
         )
         return TextClassifier(TextClassifierConfig(**fields))
-
-    def run_name(self, config: RunConfig[Any, Any, Any]) -> str:
-        return f"{self.name}-{config.model.encoder}"
 
 
 TASK = ClassifyTask()

@@ -17,6 +17,7 @@ from regard.tasks.inputs.image import (
     image_box,
     network_facts,
 )
+from regard.tasks.lazy import np, torch
 from regard.tasks.options import (
     MOST_FEATURES,
     MOST_HEADS,
@@ -40,16 +41,13 @@ from regard.tasks.trained_run import draw_figures
 from regard.training.sections import check_between, check_choices, check_probabilities
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
     from torch import Tensor
 
     from regard.data.images.image_rows import ImageRow
     from regard.data.images.pictures import InputImage
     from regard.explanations.model_attention import ModelAttention
-    from regard.models.vision.image_classifier import ImageClassifier
     from regard.records import AttentionRecord, Document, GridAxis
-    from regard.training.config import RunConfig
     from regard.training.run_folder import RunFolder
     from regard.training.task import Prediction
 
@@ -245,8 +243,6 @@ class TrainedImageClassifier(TrainedLabels):
         self, layers: Sequence[Tensor], pooled: Tensor | None, image: InputImage
     ) -> NDArray[np.float32] | None:
         """What the output is made of: what the pooling reads of the top layer, and attention rollout below it."""
-        import numpy as np
-
         from regard.watching import rollout
 
         if not layers:
@@ -264,7 +260,8 @@ class TrainedImageClassifier(TrainedLabels):
     def _axis(self, image: InputImage) -> GridAxis:
         from regard.records import GridAxis
 
-        return GridAxis(*self.model.grid, image.shown, leading=self._leading, box=image.box)
+        rows, columns = self.model.grid
+        return GridAxis(rows, columns, image.shown, leading=self._leading, box=image.box)
 
     def _records(self, layers: Sequence[Tensor], image: InputImage) -> list[AttentionRecord]:
         from regard.records import AttentionRecord
@@ -287,7 +284,8 @@ class TrainedImageClassifier(TrainedLabels):
         self, shared: dict[str, Any], source: Any, rows: list[ImageRow], inputs: list[InputImage], found: Outputs
     ) -> Evaluation:
         weights = found.weights or [None] * len(inputs)
-        labelled = [self.labelled(*one) for one in zip(inputs, found.logits, weights, strict=True)]
+        outputs = zip(inputs, found.logits, weights, strict=True)
+        labelled: list[Any] = [self.labelled(one, logits, weight) for one, logits, weight in outputs]
         pointing, chance = _pointing(rows, labelled)
         return Evaluation(
             **shared, images=len(rows), pointing=pointing, pointing_chance=chance, found=labelled, rows=rows
@@ -304,8 +302,6 @@ class TrainedImageClassifier(TrainedLabels):
         return prediction.figure()
 
     def attentions(self, prediction: Prediction) -> list[ModelAttention]:
-        import torch
-
         from regard.attention.execution import recorded_calls
 
         assert isinstance(prediction, ImageLabel)
@@ -337,8 +333,6 @@ class TrainedImageClassifier(TrainedLabels):
 
 def _pointing(rows: Sequence[ImageRow], found: Sequence[Any]) -> tuple[float | None, float | None]:
     """The pointing accuracy and that of cells drawn at random, over the images whose objects are known."""
-    import numpy as np
-
     from regard.data.images.image_rows import cells_inside
 
     hits, chances = [], []
@@ -362,6 +356,8 @@ class ImagesTask(LabelTask):
     model_config = ModelConfig
     training_config = ImageTrainingConfig
     trained = TrainedImageClassifier
+    model_class = "regard.models.vision.image_classifier:ImageClassifier"
+    variant = ("model", "network")
     picture_prefix = "image"
     lack = "which does not classify images"
 
@@ -369,12 +365,7 @@ class ImagesTask(LabelTask):
     def results(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
         return ("pictures/image-*.png", *super().results)
 
-    def model_kind(self) -> type[ImageClassifier]:
-        from regard.models.vision.image_classifier import ImageClassifier
-
-        return ImageClassifier
-
-    def build_model(self, run: RunConfig[Any, Any, Any], files: Mapping[str, Any], train: Any) -> ImageClassifier:
+    def build_model(self, run: Any, files: Mapping[str, Any], train: Any) -> Any:
         from regard.models.vision.image_classifier import ImageClassifier, ImageClassifierConfig
 
         model, size = run.model, run.data.image_size
@@ -391,9 +382,6 @@ class ImagesTask(LabelTask):
         if vit:
             fields["patch"] = model.patch or max(1, size // 8)
         return ImageClassifier(ImageClassifierConfig(**fields))
-
-    def run_name(self, config: RunConfig[Any, Any, Any]) -> str:
-        return f"{self.name}-{config.model.network}"
 
 
 TASK = ImagesTask()

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from regard.errors import DataError
 from regard.tasks.inputs.input import (
@@ -42,8 +42,6 @@ if TYPE_CHECKING:
 
     from regard.data.batches import Batches
     from regard.data.text.running_text import TokenTable
-    from regard.models.language_model import LanguageModel
-    from regard.training.config import RunConfig
     from regard.training.run_folder import RunFolder
 
 MOST_CONTEXT = 1_000_000
@@ -69,8 +67,8 @@ class DataConfig(DataOptions):
     vocabulary: int = 8000
     """Largest size of the vocabulary of bpe and word, in tokens; bpe has at least the 256 bytes."""
 
-    default_bundled: ClassVar[int] = 20_000
-    generated: ClassVar[str] = "sentences of the bundled text"
+    default_bundled = 20_000
+    generated = "sentences of the bundled text"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -174,9 +172,6 @@ class TokenExamples(Examples):
             world_size=world_size,
         )
 
-    def in_order(self, training: Any) -> Iterator[Any]:
-        raise NotImplementedError("a validation predicts every token once")
-
 
 class RunningText(Input):
     """Running text; the rows are its files."""
@@ -237,12 +232,6 @@ class RunningText(Input):
 
         return TokenExamples(encode_text(rows, learnt["tokenizer"]), run.model.context)
 
-    def targets(self, rows: Any) -> list[str]:
-        raise NotImplementedError("running text has no targets")
-
-    names = targets
-    inputs = arguments = batch = annotations = axis = targets  # pyright: ignore
-
     def read(self, inputs: Sequence[str], trained: Any) -> list[str]:
         return list(inputs)
 
@@ -255,7 +244,7 @@ class LanguageExperiment(NextTokenExperiment):
         if data.validation or data.bundled:
             super().encode(rows, folder)
         else:
-            train = self.input.encode(rows, self.run, self.files, self.files["tokenizer"], training=True).table
+            train = self.input.encode(rows, self.run, self.files, self.files["tokenizer"], training=True).table  # pyright: ignore[reportAttributeAccessIssue]
             size = held_out_size(len(train), data.held_out, f"{data.train} has {len(train)} tokens", "text")
             cut = len(train) - size
             self.train = TokenExamples(train.part(0, cut), context)
@@ -287,16 +276,13 @@ class LanguageTask(NextTokenTask):
     training_config = LanguageTrainingConfig
     experiment = LanguageExperiment
     trained = TrainedLanguageModel
+    model_class = "regard.models.language_model:LanguageModel"
+    variant = ("data", "tokenizer")
 
-    def learn(self, run: RunConfig[Any, Any, Any], folder: RunFolder, rows: Any) -> dict[str, Any]:
+    def learn(self, run: Any, folder: RunFolder, rows: Any) -> dict[str, Any]:
         return self.input.learn(run, folder, rows)
 
-    def model_kind(self) -> type[LanguageModel]:
-        from regard.models.language_model import LanguageModel
-
-        return LanguageModel
-
-    def build_model(self, run: RunConfig[Any, Any, Any], files: Mapping[str, Any], train: Any) -> LanguageModel:
+    def build_model(self, run: Any, files: Mapping[str, Any], train: Any) -> Any:
         from regard.models.language_model import LanguageModel, LanguageModelConfig
 
         model = run.model
@@ -309,9 +295,6 @@ class LanguageTask(NextTokenTask):
             norm_first=model.norm == "pre",
         )
         return LanguageModel(LanguageModelConfig(**fields))
-
-    def run_name(self, config: RunConfig[Any, Any, Any]) -> str:
-        return f"{self.name}-{config.data.tokenizer}"
 
 
 TASK = LanguageTask()

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from regard.tasks.lazy import np
 from regard.tasks.outputs.text_metrics import plain_words
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
     from regard.data.images.image_rows import Box, NamedObject
@@ -65,8 +65,6 @@ def pointing(captions: Sequence[AttendedCaption], objects: Sequence[Sequence[Nam
     Returns:
         the measures; None if no caption says a name.
     """
-    import numpy as np
-
     from regard.data.images.image_rows import cells_inside
 
     known = {tuple(plain_words(one.name).split()) for found in objects for one in found} - {()}

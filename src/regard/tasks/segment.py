@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from regard.errors import ArgumentError, DataError, MissingPartError, RunError
 from regard.regular_file import path_inside
+from regard.tasks.inputs.image import ImageExamples
 from regard.tasks.inputs.input import Encodes, Examples, Generated, Input, chunks
+from regard.tasks.lazy import F, np, torch
 from regard.tasks.options import BatchOptions, DataOptions, EvaluationOptions, model_fields
 from regard.tasks.outputs.mask import (
     IGNORED,
@@ -25,15 +27,12 @@ from regard.training.run_folder import RunFolder
 from regard.training.sections import check_between, check_choices, check_probabilities
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
     from torch import Tensor
 
-    from regard.data.batches import Batches
+    from regard.data.images.caption_batches import CaptionBatch
     from regard.data.images.masked_images import MaskedImage
     from regard.explanations.model_attention import ModelAttention
-    from regard.models.vision.segmenter import Segmenter
-    from regard.training.config import RunConfig
     from regard.training.task import Prediction
 
 MOST_SIDE = 8192
@@ -65,10 +64,10 @@ class DataConfig(DataOptions):
     width: int = 0
     """Width that images are resized to, in pixels; 0: that of the first training image."""
 
-    default_bundled: ClassVar[int] = 500
-    most_bundled: ClassVar[int] = 1_000_000
-    generated: ClassVar[str] = "generated scenes"
-    source: ClassVar[str] = "FOLDER"
+    default_bundled = 500
+    most_bundled = 1_000_000
+    generated = "generated scenes"
+    source = "FOLDER"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -198,67 +197,6 @@ def pixel_of(text: str) -> tuple[int, int]:
     return int(parts[0]), int(parts[1])
 
 
-@dataclass(frozen=True)
-class MaskedBatch:
-    """Some images with the classes of their pixels.
-
-    Attributes:
-        pixels: uint8 ``[images, height, width, 4]``: red, green, blue and class.
-        index: int64 ``[images]``: rows of the table.
-    """
-
-    pixels: Tensor
-    index: Tensor
-
-    def __len__(self) -> int:
-        return len(self.pixels)
-
-    def to(self, device: Any, non_blocking: bool = False) -> MaskedBatch:
-        """The batch on a device."""
-        return MaskedBatch(*(part.to(device, non_blocking=non_blocking) for part in (self.pixels, self.index)))
-
-    def pin_memory(self) -> MaskedBatch:
-        """The batch in memory from which it is copied to a GPU quickly."""
-        return MaskedBatch(self.pixels.pin_memory(), self.index.pin_memory())
-
-
-class MaskedExamples(Examples):
-    """Images with class maps of one size.
-
-    Args:
-        table: as `regard.data.images.masked_images.masked_table` returns it.
-    """
-
-    def __init__(self, table: NDArray[np.uint8]):
-        self.table = table
-        height, width = table.shape[1:3]
-        self.description = f"{len(table)} images of {width} × {height} pixels"
-
-    def __len__(self) -> int:
-        return len(self.table)
-
-    def epochs(self, training: Any, rank: int, world_size: int) -> Batches[int, MaskedBatch]:
-        from regard.data.batches import Batches
-
-        return Batches(
-            range(len(self.table)),
-            training.batch_size,
-            self._batch,
-            seed=training.seed,
-            rank=rank,
-            world_size=world_size,
-        )
-
-    def in_order(self, training: Any) -> Iterator[MaskedBatch]:
-        return map(self._batch, chunks(range(len(self.table)), training.batch_size))
-
-    def _batch(self, rows: Sequence[int]) -> MaskedBatch:
-        import numpy as np
-        import torch
-
-        return MaskedBatch(torch.from_numpy(np.stack([self.table[row] for row in rows])), torch.tensor(list(rows)))
-
-
 class MaskedImages(Input):
     """Images with a map of classes."""
 
@@ -298,30 +236,25 @@ class MaskedImages(Input):
         for number, scene in enumerate(rows, start=1):
             save_png(folder.tree("corpus") / f"test-{number}.png", scene.load().pixels)
 
-    def targets(self, rows: list[MaskedImage]) -> list[str]:
-        raise NotImplementedError("an image with a class map has no text")
-
     def names(self, rows: list[MaskedImage]) -> list[str]:
         return [row.name for row in rows]
 
-    def inputs(self, rows: list[MaskedImage], trained: Any) -> list[Any]:
-        return self.read([row.load().pixels for row in rows], trained)
-
     def encode(
         self, rows: list[MaskedImage], run: Any, learnt: Mapping[str, Any], target: Encodes, training: bool
-    ) -> MaskedExamples:
+    ) -> ImageExamples:
+        from regard.data.images.caption_batches import CaptionExample
         from regard.data.images.masked_images import masked_table
 
-        return MaskedExamples(masked_table(rows, learnt["classes"].size, run.data.ignored))
+        table = masked_table(rows, learnt["classes"].size, run.data.ignored)
+        # An example is a row of the table, which has the class of each pixel beside its colour, and no caption.
+        return ImageExamples([CaptionExample(row, ((),)) for row in range(len(table))], table)
 
     def class_counts(self, examples: Examples, rows: list[MaskedImage], classes: int) -> tuple[int, ...]:
-        import numpy as np
-
         from regard.data.images import masked_images
 
-        assert isinstance(examples, MaskedExamples)
+        assert isinstance(examples, ImageExamples)
         counts = np.zeros(256, np.int64)
-        for row, image in zip(examples.table, rows, strict=True):
+        for row, image in zip(examples.pixels, rows, strict=True):
             found = np.bincount(row[..., 3].ravel(), minlength=256)
             unknown = np.flatnonzero(found[classes : masked_images.IGNORED]) + classes
             if len(unknown):
@@ -332,15 +265,12 @@ class MaskedImages(Input):
             counts += found
         return tuple(counts[:classes].tolist())
 
-    def arguments(self, batch: MaskedBatch, training: Any = None) -> tuple[Tensor, ...]:
-        return self.masked(batch, training)[0]
-
-    def masked(self, batch: MaskedBatch, training: Any = None) -> tuple[tuple[Tensor, ...], Tensor]:
+    def masked(self, batch: CaptionBatch, training: Any = None) -> tuple[tuple[Tensor, ...], Tensor]:
         from regard.data.images import masked_images
         from regard.data.images.augmentation import MaskedAugmentation, augment_masked
 
-        images = batch.pixels[..., :3].permute(0, 3, 1, 2).float() / 255
-        classes = batch.pixels[..., 3].long()
+        images = batch.images[..., :3].permute(0, 3, 1, 2).float() / 255
+        classes = batch.images[..., 3].long()
         classes = classes.masked_fill(classes == masked_images.IGNORED, IGNORED)
         if training is not None:
             height, width = (max(1, round(side * training.crop)) for side in classes.shape[1:])
@@ -356,9 +286,6 @@ class MaskedImages(Input):
             one if isinstance(one, tuple) else input_pixels(one, f"inputs[{number}]")
             for number, one in enumerate(inputs)
         ]
-
-    def batch(self, inputs: Sequence[Any], targets: Sequence[Sequence[int]] | None = None) -> Any:
-        raise NotImplementedError("images of several sizes are brought to that of the model")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -403,7 +330,7 @@ class TrainedSegmenter(TrainedMasks):
         if len(files["classes"]) != config.classes:
             raise RunError(f"{self.folder.path}: the numbers of classes of classes.json and of the model differ")
 
-    def predict_with(self, inputs: Sequence[Any], options: PredictionConfig) -> list[Segmentation]:
+    def predict_with(self, inputs: Sequence[Any], options: Any) -> list[Segmentation]:
         from regard.data.images.reading import save_png
 
         if options.masks is not None:
@@ -411,8 +338,8 @@ class TrainedSegmenter(TrainedMasks):
         read, found = self.input.read(inputs, self), []
         for rows in chunks(range(len(read)), options.batch_size):
             part = [read[row] for row in rows]
-            for one, classes in zip(part, self.classes_of(part), strict=True):
-                found.append(self._segmentation(*one, classes, options.pixel))
+            for (name, image), classes in zip(part, self.classes_of(part), strict=True):
+                found.append(self._segmentation(name, image, classes, options.pixel))
         if options.masks is not None:
             for one in found:
                 save_png(path_inside(options.masks, f"{Path(one.image).stem}.png"), one.classes)
@@ -422,8 +349,6 @@ class TrainedSegmenter(TrainedMasks):
         return [f"class maps: {options.masks}"] if options.masks is not None else []
 
     def true_classes(self, rows: list[MaskedImage]) -> tuple[list[Any], list[Tensor]]:
-        import torch
-
         from regard.data.images import masked_images
 
         inputs, true = [], []
@@ -443,9 +368,6 @@ class TrainedSegmenter(TrainedMasks):
         Args:
             inputs: name and pixels of each image, uint8 ``[height, width, 3]``.
         """
-        import torch
-        from torch.nn import functional as F
-
         found = []
         with torch.inference_mode():
             logits = self.model(self._batch([self._resized(image, name) for name, image in inputs])).float()
@@ -469,8 +391,6 @@ class TrainedSegmenter(TrainedMasks):
         Raises:
             ArgumentError: the pixel is not in the image, or the model has no such attention.
         """
-        import torch
-
         from regard.attention import Readings
 
         height, width = image.shape[:2]
@@ -495,8 +415,6 @@ class TrainedSegmenter(TrainedMasks):
     def _segmentation(
         self, name: str, image: NDArray[np.uint8], classes: NDArray[np.uint8], pixel: str | None
     ) -> Segmentation:
-        import torch
-
         height, width = classes.shape
         chosen = pixel_of(pixel) if pixel is not None else (width // 2, height // 2)
         return Segmentation(
@@ -520,9 +438,6 @@ class TrainedSegmenter(TrainedMasks):
         return segments(prediction.pixels, prediction.classes, prediction.names, attention=attention, title=title)
 
     def attentions(self, prediction: Prediction) -> list[ModelAttention]:
-        import numpy as np
-        import torch
-
         from regard.attention.execution import recorded_calls
         from regard.explanations.model_attention import ModelAttention
         from regard.records import GridAxis
@@ -557,9 +472,6 @@ class TrainedSegmenter(TrainedMasks):
         return fit_image(image, self.classes.size, "stretch", name).pixels
 
     def _batch(self, images: Sequence[NDArray[np.uint8]]) -> Tensor:
-        import numpy as np
-        import torch
-
         return torch.from_numpy(np.stack(images)).to(self.device).permute(0, 3, 1, 2).float() / 255
 
 
@@ -613,6 +525,7 @@ class SegmentTask(MaskTask):
     prediction_config = PredictionConfig
     evaluation_config = EvaluationConfig
     trained = TrainedSegmenter
+    model_class = "regard.models.vision.segmenter:Segmenter"
     picture_prefix = "segments"
     lack = "which does not segment images"
 
@@ -621,7 +534,7 @@ class SegmentTask(MaskTask):
 
         return {"classes": ("classes.json", PixelClasses.load)}
 
-    def learn(self, run: RunConfig[Any, Any, Any], folder: RunFolder, rows: list[MaskedImage]) -> dict[str, Any]:
+    def learn(self, run: Any, folder: RunFolder, rows: list[MaskedImage]) -> dict[str, Any]:
         """The classes that the options name, or the numbers from 0 to the largest of the training data, and a size.
 
         They are saved in the run folder, and saved ones are loaded instead.
@@ -649,24 +562,17 @@ class SegmentTask(MaskTask):
         classes.save(path)
         return {"classes": classes}
 
-    def model_kind(self) -> type[Segmenter]:
-        from regard.models.vision.segmenter import Segmenter
-
-        return Segmenter
-
-    def build_model(self, run: RunConfig[Any, Any, Any], files: Mapping[str, Any], train: Any) -> Segmenter:
+    def build_model(self, run: Any, files: Mapping[str, Any], train: Any) -> Any:
         from regard.models.vision.segmenter import Segmenter, SegmenterConfig
 
         return Segmenter(SegmenterConfig(**model_fields(run.model, SegmenterConfig, classes=len(files["classes"]))))
 
-    def run_name(self, config: RunConfig[Any, Any, Any]) -> str:
+    def run_name(self, config: Any) -> str:
         return f"{self.name}-{'attention' if config.model.attends else 'plain'}"
 
 
 def _numbers(rows: list[MaskedImage], size: tuple[int, int], data: DataConfig) -> Iterator[str]:
     """The numbers of all classes up to the largest of the training data, as names."""
-    import numpy as np
-
     from regard.data.images import masked_images
 
     table = masked_images.masked_table(rows, size, data.ignored)

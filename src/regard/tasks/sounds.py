@@ -17,6 +17,7 @@ from regard.tasks.inputs.sound import (
     sound_delay,
     sound_facts,
 )
+from regard.tasks.lazy import torch
 from regard.tasks.options import BatchOptions, EvaluationOptions, model_fields
 from regard.tasks.outputs.label import (
     LabelEvaluation,
@@ -32,8 +33,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from regard.explanations.model_attention import ModelAttention
-    from regard.models.speech.sound_classifier import SoundClassifier
-    from regard.training.config import RunConfig
     from regard.training.task import Prediction
 
 
@@ -148,8 +147,6 @@ class TrainedListener(TrainedLabels):
         return sound_alignment(prediction.weights, sound.spectrogram(), rows, sound.seconds, title=title)
 
     def attentions(self, prediction: Prediction) -> list[ModelAttention]:
-        import torch
-
         from regard.attention.execution import recorded_calls
 
         assert isinstance(prediction, SoundLabel)
@@ -182,15 +179,12 @@ class SoundsTask(LabelTask):
     prediction_config = PredictionConfig
     evaluation_config = EvaluationConfig
     trained = TrainedListener
+    model_class = "regard.models.speech.sound_classifier:SoundClassifier"
+    variant = ("model", "encoder")
     picture_prefix = "sound"
     lack = "which does not classify sounds"
 
-    def model_kind(self) -> type[SoundClassifier]:
-        from regard.models.speech.sound_classifier import SoundClassifier
-
-        return SoundClassifier
-
-    def build_model(self, run: RunConfig[Any, Any, Any], files: Mapping[str, Any], train: Any) -> SoundClassifier:
+    def build_model(self, run: Any, files: Mapping[str, Any], train: Any) -> Any:
         from regard.models.speech.sound_classifier import SoundClassifier, SoundClassifierConfig
 
         fields = model_fields(
@@ -201,9 +195,6 @@ class SoundsTask(LabelTask):
             labels=len(files["labels"]),
         )
         return SoundClassifier(SoundClassifierConfig(**fields))
-
-    def run_name(self, config: RunConfig[Any, Any, Any]) -> str:
-        return f"{self.name}-{config.model.encoder}"
 
 
 TASK = SoundsTask()

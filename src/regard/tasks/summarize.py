@@ -32,6 +32,7 @@ from regard.tasks.outputs.text import (
     TextTask,
     TextTraining,
     TrainedText,
+    WrittenTexts,
     decoder_attention,
     perplexity,
     rounded,
@@ -46,9 +47,7 @@ if TYPE_CHECKING:
     from regard.data.text.extended_vocabulary import ExtendedVocabulary
     from regard.data.text.tokenizers import Tokenizer
     from regard.explanations.model_attention import ModelAttention
-    from regard.models.pointer_generator import PointerGenerator
     from regard.models.search import Hypothesis
-    from regard.training.config import RunConfig
     from regard.training.run_folder import RunFolder
 
 log = logging.getLogger("regard")
@@ -85,9 +84,9 @@ class DataConfig(TokenOptions):
     max_summary: int = 100
     """Largest number of tokens of a summary; training articles with longer ones are left out."""
 
-    columns: ClassVar[tuple[str, ...]] = ("article_column", "summary_column")
-    default_bundled: ClassVar[int] = 20_000
-    generated: ClassVar[str] = "generated articles"
+    columns = ("article_column", "summary_column")
+    default_bundled = 20_000
+    generated = "generated articles"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -451,18 +450,11 @@ class TrainedSummarizer(TrainedText):
         longest = self.config.data.max_length
         return [f"cut {cut} of {len(predictions)} articles to {longest} tokens, the --max-length of the training"]
 
-    def evaluation(
-        self,
-        shared: dict[str, Any],
-        source: Any,
-        rows: datasets.Dataset,
-        inputs: list[ReadArticle],
-        predictions: list[Summary],
-        options: EvaluationConfig,
-    ) -> Evaluation:
+    def evaluation(self, found: WrittenTexts, options: EvaluationConfig) -> Evaluation:
+        rows, inputs, predictions = found.rows, found.inputs, found.predictions
         data, copies = self.config.data, self.config.model.copy
         articles, references = list(rows["source"]), list(rows["target"])
-        spans = read_spans(source, options.article_column or "article", len(articles), data.lowercase)
+        spans = read_spans(found.source, options.article_column or "article", len(articles), data.lowercase)
         texts = [one.summary for one in predictions]
         scores = rouge_scores(texts, references)
         targets = [ids[: data.max_summary] for ids in self.tokenizer.encode_batch(references)]
@@ -475,11 +467,9 @@ class TrainedSummarizer(TrainedText):
         shares = [share > LEAST_SHARE for one in predictions for share in one.copied_share]
         exact = SpanCount(0, 0) if spans is None else spans_exact(texts, spans)
         return Evaluation(
-            **shared,
+            **found.fields,
             articles=len(articles),
-            rouge_1=scores.rouge_1,
-            rouge_2=scores.rouge_2,
-            rouge_l=scores.rouge_l,
+            **scores._asdict(),
             loss=loss,
             perplexity=perplexity(loss),
             copied_tokens=sum(shares) / max(1, len(shares)) if copies else None,
@@ -675,6 +665,8 @@ class SummarizeTask(TextTask):
     evaluation_config = EvaluationConfig
     experiment = SummaryExperiment
     trained = TrainedSummarizer
+    model_class = "regard.models.pointer_generator:PointerGenerator"
+    variant = ("model", "model")
     picture_prefix = "alignment"
     sample_names = ("article", "reference", "summary")
     lack = "which does not summarize"
@@ -683,30 +675,25 @@ class SummarizeTask(TextTask):
     def results(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
         return ("evaluation-*.txt", *super().results)
 
-    def learn(self, run: RunConfig[Any, Any, Any], folder: RunFolder, rows: datasets.Dataset) -> dict[str, Any]:
+    def learn(self, run: Any, folder: RunFolder, rows: datasets.Dataset) -> dict[str, Any]:
         return self.input.learn(run, folder, rows)
 
-    def validation_limit(self, run: RunConfig[Any, Any, Any]) -> int:
+    def validation_limit(self, run: Any) -> int:
         return run.training.validation_articles
 
     def scores(self, texts: Sequence[str], references: Sequence[Sequence[str]]) -> dict[str, float]:
         return rouge_scores(texts, [text for (text,) in references])._asdict()
 
-    def longest(self, run: RunConfig[Any, Any, Any], model: Any, batch: Any) -> list[int]:
+    def longest(self, run: Any, model: Any, batch: Any) -> list[int]:
         from regard.models.translator import longest_translation
 
         return [min(run.data.max_summary, longest_translation(length)) for length in batch.source_lengths.tolist()]
 
-    def forbidden(self, run: RunConfig[Any, Any, Any], files: Mapping[str, Any]) -> tuple[int, ...]:
+    def forbidden(self, run: Any, files: Mapping[str, Any]) -> tuple[int, ...]:
         # With copying, a word that the model does not know is one of the article's.
         return (files["tokenizer"].UNK,) if run.model.copy else ()
 
-    def model_kind(self) -> type[PointerGenerator]:
-        from regard.models.pointer_generator import PointerGenerator
-
-        return PointerGenerator
-
-    def build_model(self, run: RunConfig[Any, Any, Any], files: Mapping[str, Any], train: Any) -> PointerGenerator:
+    def build_model(self, run: Any, files: Mapping[str, Any], train: Any) -> Any:
         from regard.models.recurrent_pointer_generator import RecurrentPointerConfig, RecurrentPointerGenerator
         from regard.models.transformer_pointer_generator import TransformerPointerConfig, TransformerPointerGenerator
 
@@ -732,9 +719,6 @@ class SummarizeTask(TextTask):
             score=model.score or ("additive" if model.coverage else None),
         )
         return RecurrentPointerGenerator(RecurrentPointerConfig(**fields))
-
-    def run_name(self, config: RunConfig[Any, Any, Any]) -> str:
-        return f"{self.name}-{config.model.model}"
 
 
 TASK = SummarizeTask()

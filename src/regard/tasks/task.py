@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from regard.tasks.lazy import torch
 from regard.training.task import EpochLoader, Experiment, Task, Trained
 
 if TYPE_CHECKING:
@@ -33,10 +35,15 @@ class TableTask(Task):
         experiment: the class of its prepared runs.
         trained: the class of its trained runs.
         picture_prefix: start of the names of the pictures of predictions.
+        model_class: module and class of a model that `regard.models` saves with its configuration; None: `build_model`
+            makes it again.
+        variant: section and name of the option that distinguishes runs, for the name of a run; None: none.
         lack: says of a model of another class why it cannot be used: ``"which does not translate"``.
     """
 
     input: ClassVar[Input]
+    model_class: ClassVar[str | None] = None
+    variant: ClassVar[tuple[str, str] | None] = None
     lack: ClassVar[str] = "which is the model of another task"
 
     def __init_subclass__(cls) -> None:
@@ -68,7 +75,16 @@ class TableTask(Task):
 
     def model_kind(self) -> type[nn.Module] | None:
         """The class of the model, if `regard.models` saves it with its configuration; None: `build_model` makes it."""
-        return None
+        if self.model_class is None:
+            return None
+        module, name = self.model_class.split(":")
+        return getattr(import_module(module), name)
+
+    def run_name(self, config: RunConfig[Any, Any, Any]) -> str:
+        if self.variant is None:
+            return self.name
+        section, option = self.variant
+        return f"{self.name}-{getattr(getattr(config, section), option)}"
 
     @abstractmethod
     def loaders(self) -> dict[str, tuple[str, Callable[[Path], Any]]]:
@@ -80,7 +96,7 @@ class TableTask(Task):
 
     def target(self, files: Mapping[str, Any]) -> Encodes:
         """What encodes the texts or labels that are predicted."""
-        return next(reversed(files.values()))
+        return list(files.values())[-1]
 
     def check_run(self, run: RunConfig[Any, Any, Any]) -> None:
         """Raise ArgumentError if sections of a configuration do not fit each other."""
@@ -175,8 +191,6 @@ def gathered(part: Any, world_size: int) -> list[Any]:
     """The parts of all processes of a distributed run, in their order."""
     if world_size == 1:
         return [part]
-    import torch
-
     parts: list[Any] = [None] * world_size
     torch.distributed.all_gather_object(parts, part)
     return parts

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from regard.errors import ArgumentError, RunError
 from regard.regular_file import path_inside
 from regard.tasks import registry
+from regard.tasks.lazy import torch
 from regard.training.run_folder import RunFolder
 from regard.training.task import Evaluation, Prediction, Trained
 
@@ -37,7 +38,7 @@ class TrainedRun(Trained):
         MissingPartError: the package of a backbone is not installed.
     """
 
-    task: TableTask
+    task: TableTask  # pyright: ignore[reportIncompatibleVariableOverride]
 
     def __init__(self, folder: RunFolder | str | Path, device: str = "cpu", task: TableTask | None = None):
         self.folder = folder if isinstance(folder, RunFolder) else RunFolder.open(folder)
@@ -165,8 +166,6 @@ def on_device(model: Any, device: str) -> Any:
     Raises:
         ArgumentError: the device cannot be used.
     """
-    import torch
-
     try:
         torch.ones((), device=device).item()  # raises for "meta", whose tensors have no elements
         return model.to(device)

@@ -23,6 +23,7 @@ from regard.tasks.inputs.sound import (
     sound_delay,
     sound_facts,
 )
+from regard.tasks.lazy import np
 from regard.tasks.options import (
     MOST_FEATURES,
     MOST_LAYERS,
@@ -39,6 +40,7 @@ from regard.tasks.outputs.text import (
     TextExperiment,
     TextTask,
     TrainedText,
+    WrittenTexts,
     decoder_attention,
     rounded,
 )
@@ -47,14 +49,11 @@ from regard.training.sections import check_between, check_probabilities
 from regard.training.task import Metric, Prediction
 
 if TYPE_CHECKING:
-    import numpy as np
     from torch import Tensor
 
     from regard.data.speech.utterances import Utterance
     from regard.explanations.model_attention import ModelAttention
     from regard.models.search import Hypothesis
-    from regard.models.speech.transcriber import Transcriber
-    from regard.training.config import RunConfig
     from regard.training.run_folder import RunFolder
 
 log = logging.getLogger("regard")
@@ -239,8 +238,6 @@ def mean_seconds(weights: np.ndarray, seconds: float) -> np.ndarray:
         weights: at least 0.
         seconds: of an annotation; its time is the middle of it.
     """
-    import numpy as np
-
     times = (np.arange(weights.shape[1]) + 0.5) * seconds
     with np.errstate(invalid="ignore"):
         return (weights @ times) / weights.sum(axis=1)
@@ -376,15 +373,8 @@ class TrainedTranscriber(TrainedText):
             )
         return found
 
-    def evaluation(
-        self,
-        shared: dict[str, Any],
-        source: Any,
-        rows: list[Utterance],
-        inputs: list[HeardSound],
-        predictions: list[Transcription],
-        options: EvaluationConfig,
-    ) -> Evaluation:
+    def evaluation(self, found: WrittenTexts, options: EvaluationConfig) -> Evaluation:
+        rows, inputs, predictions = found.rows, found.inputs, found.predictions
         from regard.pictures import merge
 
         references = [self.tokenizer.normalize(one.text) for one in rows]
@@ -399,15 +389,10 @@ class TrainedTranscriber(TrainedText):
         error, share = alignment_times(rows, word_weights, self.seconds) or (None, None)
         whole = sum(one.split() == text.split() for one, text in zip(texts, references, strict=True))
         return Evaluation(
-            **shared,
+            **found.fields,
             sounds=len(inputs),
             seconds_of_sound=sum(len(one.features) * one.frame_seconds for one in inputs),
-            wer=rates.wer,
-            cer=rates.cer,
-            substitutions=rates.substitutions,
-            deletions=rates.deletions,
-            insertions=rates.insertions,
-            words=rates.words,
+            **vars(rates),
             whole=whole / max(1, len(inputs)),
             loss=loss,
             alignment_error=error,
@@ -483,8 +468,6 @@ def alignment_times(
     Raises:
         DataError: an utterance has not one time for each word.
     """
-    import numpy as np
-
     if any(one.segments is None for one in utterances):
         return None
     distances, shares = [], []
@@ -523,6 +506,8 @@ class TranscribeTask(TextTask):
     evaluation_config = EvaluationConfig
     experiment = TextExperiment
     trained = TrainedTranscriber
+    model_class = "regard.models.speech.transcriber:Transcriber"
+    variant = ("model", "encoder")
     picture_prefix = "sound"
     sample_names = ("source", "reference", "transcription")
     lack = "which does not transcribe"
@@ -531,7 +516,7 @@ class TranscribeTask(TextTask):
     def results(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
         return ("evaluation-*.txt", *super().results)
 
-    def check_run(self, run: RunConfig[Any, Any, Any]) -> None:
+    def check_run(self, run: Any) -> None:
         if run.model.encoder == "transformer" and run.training.scheduled_sampling:
             raise ArgumentError("scheduled_sampling must be 0 with encoder 'transformer', which has no steps")
 
@@ -539,18 +524,13 @@ class TranscribeTask(TextTask):
         rates = error_rates(texts, [text for (text,) in references])
         return {"wer": rates.wer, "cer": rates.cer}
 
-    def longest(self, run: RunConfig[Any, Any, Any], model: Any, batch: Any) -> list[int]:
+    def longest(self, run: Any, model: Any, batch: Any) -> list[int]:
         from regard.models.translator import longest_translation
 
         annotations = [-(-frames // model.config.reduction) for frames in batch.source_lengths.tolist()]
         return [min(run.data.max_length, longest_translation(length)) for length in annotations]
 
-    def model_kind(self) -> type[Transcriber]:
-        from regard.models.speech.transcriber import Transcriber
-
-        return Transcriber
-
-    def build_model(self, run: RunConfig[Any, Any, Any], files: Mapping[str, Any], train: Any) -> Transcriber:
+    def build_model(self, run: Any, files: Mapping[str, Any], train: Any) -> Any:
         from regard.models.speech.transcriber import (
             RecurrentTranscriber,
             RecurrentTranscriberConfig,
@@ -576,9 +556,6 @@ class TranscribeTask(TextTask):
             score_dim=model.score_features,
         )
         return RecurrentTranscriber(RecurrentTranscriberConfig(**fields))
-
-    def run_name(self, config: RunConfig[Any, Any, Any]) -> str:
-        return f"{self.name}-{config.model.encoder}"
 
 
 TASK = TranscribeTask()

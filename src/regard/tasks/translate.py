@@ -32,6 +32,7 @@ from regard.tasks.outputs.text import (
     TextPrediction,
     TextTask,
     TrainedText,
+    WrittenTexts,
     decoder_attention,
     perplexity,
     rounded,
@@ -48,9 +49,7 @@ if TYPE_CHECKING:
     from regard.data.text.tokenizers import Tokenizer
     from regard.explanations.model_attention import ModelAttention
     from regard.models.search import Hypothesis
-    from regard.models.translator import Translator
     from regard.tasks.task import TableExperiment
-    from regard.training.config import RunConfig
     from regard.training.run_folder import RunFolder
     from regard.training.task import Prediction
 
@@ -79,9 +78,9 @@ class DataConfig(TokenOptions):
     max_length: int = 100
     """Largest number of tokens of each side; longer training pairs are left out."""
 
-    columns: ClassVar[tuple[str, ...]] = ("source_column", "target_column")
-    default_bundled: ClassVar[int] = 20_000
-    generated: ClassVar[str] = "pairs of the bundled corpus"
+    columns = ("source_column", "target_column")
+    default_bundled = 20_000
+    generated = "pairs of the bundled corpus"
 
 
 _OF_TRANSFORMER = ("heads", "kv_heads", "feedforward", "norm", "position", "activation", "normalizer",
@@ -385,20 +384,13 @@ class TrainedTranslator(TrainedText):
         line = unknown_words_line(words, options.replace_unknown)
         return [] if line is None else [line]
 
-    def evaluation(
-        self,
-        shared: dict[str, Any],
-        source: Any,
-        rows: Any,
-        inputs: list[ReadText],
-        predictions: list[Translation],
-        options: EvaluationConfig,
-    ) -> Evaluation:
+    def evaluation(self, found: WrittenTexts, options: EvaluationConfig) -> Evaluation:
+        rows, inputs, predictions = found.rows, found.inputs, found.predictions
         from regard.data.text.alignment import alignment_error_rate
 
         texts, references = [one.text for one in predictions], self.input.targets(rows)
         scores = text_scores(texts, references)
-        alignments, rate = read_alignments(source, len(inputs)), None
+        alignments, rate = read_alignments(found.source, len(inputs)), None
         targets = self.target_tokenizer.encode_batch(references)
         if alignments is not None and self.model.attends:
             loss, links = self._alignments(inputs, targets, options.batch_size)
@@ -406,12 +398,9 @@ class TrainedTranslator(TrainedText):
         else:
             loss, _ = self.known_texts(inputs, targets, options.batch_size)
         return Evaluation(
-            **shared,
+            **found.fields,
             pairs=len(inputs),
-            bleu=scores.bleu,
-            chrf=scores.chrf,
-            bleu_signature=scores.bleu_signature,
-            chrf_signature=scores.chrf_signature,
+            **vars(scores),
             loss=loss,
             perplexity=perplexity(loss),
             alignment_error_rate=rate,
@@ -509,6 +498,8 @@ class TranslateTask(TextTask):
     evaluation_config = EvaluationConfig
     experiment = TextExperiment
     trained = TrainedTranslator
+    model_class = "regard.models.translator:Translator"
+    variant = ("model", "attention")
     picture_prefix = "alignment"
     sample_names = ("source", "reference", "translation")
     lack = "which does not translate"
@@ -522,16 +513,16 @@ class TranslateTask(TextTask):
 
         return {side: (f"tokenizer-{side}.json", Tokenizer.load) for side in ("source", "target")}
 
-    def learn(self, run: RunConfig[Any, Any, Any], folder: RunFolder, rows: datasets.Dataset) -> dict[str, Any]:
+    def learn(self, run: Any, folder: RunFolder, rows: datasets.Dataset) -> dict[str, Any]:
         return {
             side: text_tokenizer(tokenizer_path(folder, side), run, column(rows, side)) for side in ("source", "target")
         }
 
-    def check_run(self, run: RunConfig[Any, Any, Any]) -> None:
+    def check_run(self, run: Any) -> None:
         if run.model.attention == "transformer" and run.training.scheduled_sampling:
             raise ArgumentError("scheduled_sampling must be 0 with attention 'transformer', which has no steps")
 
-    def validation_limit(self, run: RunConfig[Any, Any, Any]) -> int:
+    def validation_limit(self, run: Any) -> int:
         return run.training.validation_pairs
 
     def sizes(self, experiment: TableExperiment) -> list[str]:
@@ -541,17 +532,12 @@ class TranslateTask(TextTask):
         scores = text_scores(texts, [text for (text,) in references])
         return {"bleu": scores.bleu, "chrf": scores.chrf}
 
-    def longest(self, run: RunConfig[Any, Any, Any], model: Any, batch: Any) -> list[int]:
+    def longest(self, run: Any, model: Any, batch: Any) -> list[int]:
         from regard.models.translator import longest_translation
 
         return [min(run.data.max_length, longest_translation(length)) for length in batch.source_lengths.tolist()]
 
-    def model_kind(self) -> type[Translator]:
-        from regard.models.translator import Translator
-
-        return Translator
-
-    def build_model(self, run: RunConfig[Any, Any, Any], files: Mapping[str, Any], train: Any) -> Translator:
+    def build_model(self, run: Any, files: Mapping[str, Any], train: Any) -> Any:
         from regard.models.recurrent_translator import RecurrentTranslator, TranslatorConfig
         from regard.models.transformer_translator import TransformerConfig, TransformerTranslator
         from regard.models.translator import longest_translation
@@ -582,9 +568,6 @@ class TranslateTask(TextTask):
             max_source=model.max_source or run.data.max_length,
         )
         return RecurrentTranslator(TranslatorConfig(**fields))
-
-    def run_name(self, config: RunConfig[Any, Any, Any]) -> str:
-        return f"{self.name}-{config.model.attention}"
 
     def upgraded(self, sections: dict[str, Any]) -> dict[str, Any]:
         # Without max_source a location score had 200 keys, whatever the length of the data.

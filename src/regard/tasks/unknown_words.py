@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from regard.data.text.words import character_class, has_space_before
+from regard.tasks.lazy import torch
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -79,8 +80,6 @@ def copy_unknown(source: SourceText, tokenizer: Tokenizer, ids: Sequence[int], w
         ids: tokens of the translation.
         weights: ``[target tokens, source tokens]``.
     """
-    import torch
-
     texts = {place: "" for place, id in enumerate(ids) if id == tokenizer.UNK}
     tokens, groups = tokenizer.tokens(ids), tokenizer.word_groups(ids)
     word_weights = torch.stack([weights[:, group.start : group.stop].sum(-1) for group in source.groups], dim=-1)

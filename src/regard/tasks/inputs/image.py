@@ -6,10 +6,11 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from regard.errors import ArgumentError
 from regard.tasks.inputs.input import Encodes, Examples, Generated, Input, chunks
+from regard.tasks.lazy import np
 from regard.tasks.options import (
     MOST_BATCH,
     MOST_FEATURES,
@@ -21,7 +22,6 @@ from regard.training.config import TrainingConfig
 from regard.training.sections import check_between, check_probabilities
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
     from torch import Tensor
 
@@ -55,8 +55,8 @@ class ImageOptions(DataOptions):
     fit: Literal["crop", "stretch"] = "crop"
     """How an image becomes square: crop (its middle) or stretch."""
 
-    default_bundled: ClassVar[int] = 6000
-    generated: ClassVar[str] = "generated scenes"
+    default_bundled = 6000
+    generated = "generated scenes"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -259,8 +259,6 @@ class ImageInput(Input):
 
     def batch(self, inputs: Sequence[InputImage], targets: Sequence[Sequence[int]] | None = None) -> CaptionBatch:
         """A batch of images; ``targets`` has a caption, or a list of captions, for each."""
-        import numpy as np
-
         from regard.data.images.caption_batches import CaptionBatch, CaptionExample
 
         pixels = np.stack([one.pixels for one in inputs])

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from regard.errors import DataError
+from regard.tasks.lazy import np, torch
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -69,7 +70,7 @@ class Examples(ABC):
 
 
 class Input(ABC):
-    """One kind of input.
+    """One kind of input. It needs no method that the output of its task does not call.
 
     Attributes:
         kind: what one input of a prediction is.
@@ -217,8 +218,6 @@ class Input(ABC):
         Raises:
             DataError: there are fewer than ten.
         """
-        import numpy as np
-
         size = held_out_size(len(rows), data.held_out, f"{data.train} has {len(rows)} {self.examples}", self.examples)
         order = np.arange(len(rows))[::-1]
         if self.random_held_out:
@@ -241,22 +240,22 @@ class Input(ABC):
 
     # What rows are
 
-    @abstractmethod
     def targets(self, rows: Any) -> list[str]:
         """The text or the label of each row."""
+        raise NotImplementedError
 
-    @abstractmethod
     def names(self, rows: Any) -> list[str]:
         """What stands for the input of each row in samples and tables: the text, or the name of the file."""
+        raise NotImplementedError
 
     def samples(self, rows: Any, count: int) -> list[tuple[int, str, str]]:
         """Number, input and target of the first rows."""
         first = self.select(rows, range(min(count, len(rows))))
         return [(number, *pair) for number, pair in enumerate(zip(self.names(first), self.targets(first), strict=True))]
 
-    @abstractmethod
     def inputs(self, rows: Any, trained: Any) -> list[Any]:
         """The inputs of rows, as `read` gives them."""
+        raise NotImplementedError
 
     # How they become batches
 
@@ -293,7 +292,6 @@ class Input(ABC):
     def prepare_model(self, model: Any, run: Any, folder: RunFolder, train: Examples) -> None:  # noqa: B027
         """Give a new model what it needs of the training inputs: statistics, the weights of a backbone."""
 
-    @abstractmethod
     def arguments(self, batch: Any, training: Any = None) -> tuple[Tensor, ...]:
         """What the encoder of a model reads of a batch.
 
@@ -301,6 +299,7 @@ class Input(ABC):
             batch: the batch.
             training: the options of the training, which may vary the input at random; None: as it is.
         """
+        raise NotImplementedError
 
     def pair_arguments(self, batch: Any, training: Any = None) -> tuple[Tensor, ...]:
         """What a model that predicts known texts reads of a batch before these texts."""
@@ -308,8 +307,6 @@ class Input(ABC):
 
     def masked(self, batch: Any, training: Any = None) -> tuple[tuple[Tensor, ...], Tensor]:
         """What a model reads of a batch that tells the class of each part, and these classes, −1 where none counts."""
-        import torch
-
         classes = batch.target[:, 1:-1]
         beyond = torch.arange(classes.shape[1], device=classes.device) >= (batch.target_lengths - 2)[:, None]
         return self.arguments(batch, training), classes.masked_fill(beyond, -1)
@@ -333,9 +330,9 @@ class Input(ABC):
             KindError: something is given that is no such input.
         """
 
-    @abstractmethod
     def batch(self, inputs: Sequence[Any], targets: Sequence[Sequence[int]] | None = None) -> Any:
         """A batch of inputs that were read, and of the ids of their targets."""
+        raise NotImplementedError
 
     def annotations(self, one: Any) -> int:
         """How many annotations a model makes of an input that was read; inputs of one batch have similar numbers."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from regard.errors import ArgumentError, DataError, KindError, ShapeError
 from regard.tasks.inputs.input import Encodes, Examples, Generated, Input
+from regard.tasks.lazy import np, torch
 from regard.tasks.options import (
     MOST_BATCH,
     MOST_FEATURES,
@@ -24,7 +25,6 @@ from regard.training.config import TrainingConfig
 from regard.training.sections import check_between, check_choices, check_probabilities
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
     from torch import Tensor
 
@@ -70,10 +70,10 @@ class SoundOptions(DataOptions):
     max_seconds: float = 30.0
     """Longer training sounds are left out."""
 
-    columns: ClassVar[tuple[str, ...]] = ("sound_column", "text_column")
-    default_bundled: ClassVar[int] = 1000
-    most_bundled: ClassVar[int] = 100_000
-    generated: ClassVar[str] = "generated sounds"
+    columns = ("sound_column", "text_column")
+    default_bundled = 1000
+    most_bundled = 100_000
+    generated = "generated sounds"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -210,8 +210,6 @@ class HeardSound:
 
     def spectrogram(self) -> NDArray[np.float32]:
         """``[width, annotations · reduction]``: the features, the lowest first; silence where the sound has ended."""
-        import numpy as np
-
         missing = self.annotations * self.reduction - len(self.features)
         return np.pad(self.features.T, ((0, 0), (0, missing)), constant_values=float(self.features.min()))
 
@@ -306,8 +304,6 @@ class SoundInput(Input):
     def encode(
         self, rows: list[Utterance], run: Any, learnt: Mapping[str, Any], target: Encodes, training: bool
     ) -> SoundExamples:
-        import numpy as np
-
         from regard.data.speech.utterances import FeatureTable, feature_table
 
         data = run.data
@@ -407,8 +403,6 @@ def check_width(width: int, expected: int, name: str) -> None:
 
 def heard(number: int, given: Any, data: SoundOptions, width: int, reduction: int) -> HeardSound:
     """One input of `SoundInput.read`, the one with this number."""
-    import numpy as np
-
     from regard.data.speech.sounds import Sound, read_features, read_sound, resampled
     from regard.data.speech.utterances import FEATURES_SUFFIX
 
@@ -459,8 +453,6 @@ def _features_of_content(content: bytes, name: str) -> NDArray[np.float32]:
 
 
 def _checked_features(name: str, given: NDArray[Any]) -> NDArray[np.float32]:
-    import numpy as np
-
     if given.ndim != 2 or not given.size or given.dtype.kind not in "fiu":
         raise ShapeError(f"{name} must be real numbers [frames, features]; it is {given.dtype} {list(given.shape)}")
     features = given.astype(np.float32)
@@ -471,8 +463,6 @@ def _checked_features(name: str, given: NDArray[Any]) -> NDArray[np.float32]:
 
 def _batches_of_one(features: FeatureTable) -> Iterator[tuple[Tensor, Tensor]]:
     """The features of each sound as a batch of one, and its length."""
-    import torch
-
     for number in range(len(features)):
         batch = torch.from_numpy(features[number].copy())[None]
         yield batch, torch.tensor([batch.shape[1]])

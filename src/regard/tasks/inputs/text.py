@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from regard.tasks.inputs.input import Encodes, Examples, Generated, Input, learnt_tokenizer, tokenizer_path
 from regard.tasks.options import MOST_BATCH, TokenOptions
@@ -166,7 +166,7 @@ class LabelledTextOptions(TokenOptions):
     max_length: int = 512
     """Largest number of tokens of a text; longer ones are cut."""
 
-    columns: ClassVar[tuple[str, ...]] = ("text_column", "label_column")
+    columns = ("text_column", "label_column")
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from regard.atomic_file import write_atomically
 from regard.errors import ArgumentError, RunError
 from regard.tasks.inputs.input import chunks
+from regard.tasks.lazy import F, np, torch
 from regard.tasks.options import MOST_BATCH, MOST_HEADS, BatchOptions, EvaluationOptions, Normalizer
 from regard.tasks.task import SAMPLES, TableExperiment, TableTask, gathered
 from regard.tasks.trained_run import RunEvaluation, TrainedRun
@@ -101,8 +102,6 @@ class LabelExperiment(TableExperiment):
         self.class_weights = balanced_weights(self.counts) if balanced else None
 
     def loss(self, batch: Any) -> StepLoss:
-        from torch.nn import functional as F
-
         logits, labels = self.model(*self.input.arguments(batch, self.training)).logits, batch.target[:, 1]
         weight = None if self.class_weights is None else self.class_weights.to(logits)
         smoothing = self.training.label_smoothing
@@ -112,8 +111,6 @@ class LabelExperiment(TableExperiment):
 
     def validate(self, rank: int, world_size: int) -> ValidationResult:
         from itertools import islice
-
-        from torch.nn import functional as F
 
         loss, predicted = 0.0, {}
         for batch in islice(self.validation.in_order(self.training), rank, None, world_size):
@@ -215,8 +212,6 @@ class TrainedLabels(TrainedRun):
             batch_size: inputs, of similar length, that are classified at once.
             need_weights: whether to give the attention weights.
         """
-        import torch
-
         logits = torch.zeros(len(inputs), len(self.labels))
         weights: list[Any] = [None] * len(inputs)
         order = sorted(range(len(inputs)), key=lambda row: self.input.annotations(inputs[row]))
@@ -286,9 +281,6 @@ class TrainedLabels(TrainedRun):
         return found
 
     def measure(self, source: Any, columns: Sequence[str | None], options: Any) -> LabelEvaluation:
-        import torch
-        from torch.nn import functional as F
-
         rows = self.input.open(source, columns, self.config.data, options.limit)
         where = source_name(source)
         targets, names = self.input.targets(rows), self.labels.names
@@ -302,15 +294,10 @@ class TrainedLabels(TrainedRun):
         metrics = label_metrics(true, best.indices.tolist(), names)
         shared = {
             "data": where,
-            "accuracy": metrics.accuracy,
-            "macro_precision": metrics.macro_precision,
-            "macro_recall": metrics.macro_recall,
-            "macro_f1": metrics.macro_f1,
+            **vars(metrics),
             "loss": float(F.cross_entropy(found.logits.double(), torch.tensor(true))),
             "seconds": seconds,
             "labels": list(names),
-            "by_label": metrics.by_label,
-            "confusion": metrics.confusion,
             "predictions": [
                 (name, names[own], names[given], probability)
                 for name, own, given, probability in zip(
@@ -472,7 +459,6 @@ def label_metrics(true: Sequence[int], found: Sequence[int], labels: Sequence[st
         found: the number of the label that each example was given.
         labels: the names of the labels.
     """
-    import numpy as np
 
     def ratio(part: Any, whole: Any) -> Any:
         return part / np.maximum(whole, 1)
@@ -484,20 +470,14 @@ def label_metrics(true: Sequence[int], found: Sequence[int], labels: Sequence[st
     occurs = has + given > 0
     macro = [float(values[occurs].mean()) if occurs.any() else 0.0 for values in (precision, recall, f1)]
     columns = zip(labels, precision.tolist(), recall.tolist(), f1.tolist(), has.tolist(), strict=True)
+    accuracy = float(right.sum() / max(1, confusion.sum()))
     return LabelMetrics(
-        confusion=confusion.tolist(),
-        accuracy=float(right.sum() / max(1, confusion.sum())),
-        macro_precision=macro[0],
-        macro_recall=macro[1],
-        macro_f1=macro[2],
-        by_label=[LabelScores(*one) for one in columns],
+        confusion.tolist(), accuracy, macro[0], macro[1], macro[2], [LabelScores(*one) for one in columns]
     )
 
 
 def balanced_weights(counts: Sequence[int]) -> Tensor:
     """Weights of labels in inverse proportion to their counts: their mean over all examples is 1."""
-    import torch
-
     number = torch.tensor(counts, dtype=torch.float64)
     present = int((number > 0).sum())
     return (number.sum() / (present * number.clamp(min=1))).float()

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from regard.errors import DataError
 from regard.tasks.inputs.input import chunks
+from regard.tasks.lazy import F, torch
 from regard.tasks.options import MOST_BATCH, BatchOptions, EvaluationOptions
 from regard.tasks.outputs.label import draw_confusion
 from regard.tasks.task import SAMPLES, TableExperiment, TableTask, gathered
@@ -72,9 +73,6 @@ class MaskExperiment(TableExperiment):
     def validate(self, rank: int, world_size: int) -> ValidationResult:
         from itertools import islice
 
-        import torch
-        from torch.nn import functional as F
-
         count = len(self.files["classes"])
         confusion, loss, samples = torch.zeros(count, count, dtype=torch.int64), 0.0, {}
         for batch in islice(self.validation.in_order(self.training), rank, None, world_size):
@@ -111,8 +109,6 @@ def class_weights(counts: Sequence[int], kind: str) -> Tensor | None:
         counts: training pixels of each class.
         kind: ``none``, ``root`` or ``balanced``, as `MaskTraining` says.
     """
-    import torch
-
     if kind == "none":
         return None
     number = torch.tensor(counts, dtype=torch.float64)
@@ -122,17 +118,13 @@ def class_weights(counts: Sequence[int], kind: str) -> Tensor | None:
 
 def class_shares(found: Tensor, names: Sequence[str]) -> dict[str, float]:
     """The share of each class in a map of classes, those that occur, the largest first."""
-    import torch
-
     counts = torch.bincount(found.flatten().cpu(), minlength=len(names)) / max(1, found.numel())
-    order = counts.argsort(descending=True, stable=True).tolist()
+    order: list[int] = counts.argsort(descending=True, stable=True).tolist()
     return {names[number]: round(float(counts[number]), 4) for number in order if counts[number] > 0}
 
 
 def _mean_loss(logits: Tensor, classes: Tensor, weight: Tensor | None) -> Tensor:
     """The weighted mean over the pixels that count; 0, with a gradient of 0, if none does."""
-    from torch.nn import functional as F
-
     if not bool((classes != IGNORED).any()):
         return logits.sum() * 0.0
     return F.cross_entropy(logits, classes, weight, ignore_index=IGNORED)
@@ -183,8 +175,6 @@ def count_pixels(true: Tensor, found: Tensor, classes: int) -> Tensor:
         found: int64 of the same shape, from 0 to ``classes - 1``.
         classes: how many there are; ``true`` is below it.
     """
-    import torch
-
     counted = true >= 0
     pairs = true[counted] * classes + found[counted]
     return torch.bincount(pairs, minlength=classes * classes).view(classes, classes).cpu()
@@ -234,8 +224,6 @@ class TrainedMasks(TrainedRun):
 
     def classes_of(self, inputs: Sequence[Any]) -> list[Any]:
         """The class of each part of a batch of inputs, as arrays of integers."""
-        import torch
-
         batch = self.input.batch(inputs).to(self.device)
         with torch.inference_mode():
             found = self.model(*self.input.arguments(batch)).argmax(1).cpu().numpy()
@@ -243,14 +231,10 @@ class TrainedMasks(TrainedRun):
 
     def true_classes(self, rows: Any) -> tuple[list[Any], list[Tensor]]:
         """The inputs of rows, and the true classes of their parts as int64, below 0 where they do not count."""
-        import torch
-
         ids = self.task.target(self.files).encode_batch(self.input.targets(rows))
         return self.input.inputs(rows, self), [torch.tensor(classes) for classes in ids]
 
     def predict_with(self, inputs: Sequence[Any], options: BatchOptions) -> list[Any]:
-        import torch
-
         read, found, names = self.input.read(inputs, self), [], self.classes.names
         for rows in chunks(range(len(read)), options.batch_size):
             part = [read[row] for row in rows]
@@ -260,8 +244,6 @@ class TrainedMasks(TrainedRun):
         return found
 
     def measure(self, source: Any, columns: Sequence[str | None], options: Any) -> MaskEvaluation:
-        import torch
-
         rows, count = self.input.open(source, columns, self.config.data, options.limit), len(self.classes)
         confusion, seconds = torch.zeros(count, count, dtype=torch.int64), 0.0
         for numbers in chunks(range(len(rows)), options.batch_size):

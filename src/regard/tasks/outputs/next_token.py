@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from regard.errors import ArgumentError, RunError
+from regard.tasks.lazy import np, torch
 from regard.tasks.task import TableExperiment, TableTask, gathered
 from regard.tasks.trained_run import RunEvaluation, TrainedRun
 from regard.training.sections import check_at_least, check_between, check_finite
 from regard.training.task import Metric, Prediction, StepLoss, ValidationResult
 
 if TYPE_CHECKING:
-    import numpy as np
     from torch import Tensor
 
     from regard.data.text.running_text import TokenTable
@@ -108,8 +108,6 @@ class NextTokenExperiment(TableExperiment):
         return ValidationResult(found.loss, metrics, [self._sample()])
 
     def _sample(self) -> dict[str, Any]:
-        import torch
-
         from regard.models.search import TokenChoice
         from regard.models.text_continuation import continue_tokens
 
@@ -183,8 +181,6 @@ class Windows:
         The first window predicts ``context`` tokens; each later one begins ``stride`` tokens after the one before it,
         and predicts the next ``stride`` tokens. The last one ends with the text.
         """
-        import numpy as np
-
         length = min(context, predicted)
         ends = np.append(np.arange(length, predicted, stride), predicted)
         return cls(ends - length, np.diff(ends, prepend=0), length)
@@ -211,9 +207,6 @@ def text_loss(
         rank: number of this process.
         world_size: number of processes.
     """
-    import numpy as np
-    import torch
-
     predicted = len(table) - 1 if not limit else min(limit, len(table) - 1)
     context = model.config.context
     windows = Windows.over(predicted, context, stride or context)
@@ -413,8 +406,6 @@ class TrainedNextTokens(TrainedRun):
         Returns:
             a label for each token, and ``float32 [tokens, tokens]``: row t has what token t attends to.
         """
-        import torch
-
         ids = [self.tokenizer.END, *self.tokenizer.encode(text)] if isinstance(text, str) else list(text)
         ids = ids[-self.model.config.context :]
         with torch.inference_mode():
@@ -422,8 +413,6 @@ class TrainedNextTokens(TrainedRun):
         return self.tokenizer.labels(ids), weights[0].float().cpu()
 
     def attentions(self, prediction: Prediction) -> list[ModelAttention]:
-        import torch
-
         from regard.attention.execution import recorded_calls
         from regard.explanations.model_attention import ModelAttention
 
@@ -451,9 +440,6 @@ class TrainedNextTokens(TrainedRun):
         return f"Transformer, {self.model.config.layers} layers × {self.model.config.heads} heads"
 
     def _continued(self, text: str, number: int, options: ContinuationOptions) -> Continuation:
-        import numpy as np
-        import torch
-
         from regard.models.search import TokenChoice
         from regard.models.text_continuation import continue_tokens
 
@@ -531,7 +517,7 @@ class NextTokenTask(TableTask):
     prediction_config = ContinuationOptions
     evaluation_config = TextLossOptions
     answer_name = "Next token"
-    typing_options = {"tokens": 0, "next": 8}  # noqa: RUF012 (a mapping that nobody changes)
+    typing_options = {"tokens": 0, "next": 8}  # noqa: RUF012 (a mapping that never changes)
     experiment = NextTokenExperiment
     trained = TrainedNextTokens
     picture_prefix = "attention"

@@ -14,6 +14,7 @@ from regard.atomic_file import write_atomically
 from regard.errors import ArgumentError, RunError
 from regard.tasks.inputs.input import chunks, tokenizer_path
 from regard.tasks.inputs.text import text_tokenizer
+from regard.tasks.lazy import np, torch
 from regard.tasks.options import SearchOptions, search_line
 from regard.tasks.task import SAMPLES, TableExperiment, TableTask, gathered
 from regard.tasks.trained_run import RunEvaluation, TrainedRun
@@ -22,7 +23,6 @@ from regard.training.sections import check_probabilities
 from regard.training.task import Evaluation, Prediction, StepLoss, ValidationResult
 
 if TYPE_CHECKING:
-    import numpy as np
     from torch import Tensor
 
     from regard.attention.execution import RecordedCall
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from regard.models.search import Hypothesis
     from regard.models.text_predictor import TextPredictor
     from regard.records import Axis, TokenAxis
-    from regard.training.config import RunConfig
     from regard.training.run_folder import RunFolder
 
 
@@ -83,7 +82,7 @@ class TextTask(TableTask):
 
         return {"tokenizer": ("tokenizer.json", Tokenizer.load)}
 
-    def learn(self, run: RunConfig[Any, Any, Any], folder: RunFolder, rows: Any) -> dict[str, Any]:
+    def learn(self, run: Any, folder: RunFolder, rows: Any) -> dict[str, Any]:
         texts = (text for texts in self.references(rows) for text in texts)
         min_count = getattr(run.data, "min_count", 1)
         return {"tokenizer": text_tokenizer(tokenizer_path(folder), run, texts, min_count)}
@@ -105,10 +104,10 @@ class TextTask(TableTask):
         """
 
     @abstractmethod
-    def longest(self, run: RunConfig[Any, Any, Any], model: Any, batch: Any) -> int | list[int]:
+    def longest(self, run: Any, model: Any, batch: Any) -> int | list[int]:
         """Largest number of tokens that a validation writes for each row of a batch."""
 
-    def forbidden(self, run: RunConfig[Any, Any, Any], files: Mapping[str, Any]) -> tuple[int, ...]:
+    def forbidden(self, run: Any, files: Mapping[str, Any]) -> tuple[int, ...]:
         """Tokens that are never written, besides padding and ``bos``."""
         return ()
 
@@ -173,6 +172,25 @@ class TextExperiment(TableExperiment):
         return self.references[row][0]
 
 
+@dataclass(frozen=True)
+class WrittenTexts:
+    """The texts that a model wrote for a data set.
+
+    Attributes:
+        source: the data.
+        rows: its rows.
+        inputs: their inputs, as they were read.
+        predictions: what the model wrote.
+        fields: the fields of `TextEvaluation` but the loss.
+    """
+
+    source: Any
+    rows: Any
+    inputs: list[Any]
+    predictions: list[Any]
+    fields: dict[str, Any]
+
+
 class TrainedText(TrainedRun):
     """The best model of a run that writes texts, with its tokenizer."""
 
@@ -196,8 +214,6 @@ class TrainedText(TrainedRun):
 
     def write_texts(self, inputs: Sequence[Any], options: SearchOptions) -> list[Any]:
         """The predictions of inputs that were read, in their order; inputs of similar length are treated at once."""
-        import torch
-
         found: dict[int, Any] = {}
         lengths = [self.input.annotations(one) for one in inputs]
         order = sorted((row for row, length in enumerate(lengths) if length), key=lambda row: lengths[row])
@@ -250,29 +266,18 @@ class TrainedText(TrainedRun):
         inputs = self.input.inputs(rows, self)
         start = time.monotonic()
         predictions = self.write_texts(inputs, options)
-        shared = {
+        fields = {
             "data": str(source),
             "width": options.beam,
             "length_penalty": options.length_penalty,
             "risk": None if options.minimum_risk is None else asdict(options.minimum_risk),
             "seconds": time.monotonic() - start,
         }
-        return self.evaluation(shared, source, rows, inputs, predictions, options)
+        return self.evaluation(WrittenTexts(source, rows, inputs, predictions, fields), options)
 
     @abstractmethod
-    def evaluation(
-        self, shared: dict[str, Any], source: Any, rows: Any, inputs: list[Any], predictions: list[Any], options: Any
-    ) -> TextEvaluation:
-        """The `TextEvaluation` of the task.
-
-        Args:
-            shared: the fields of `TextEvaluation` but the loss.
-            source: the data.
-            rows: its rows.
-            inputs: their inputs.
-            predictions: what the model wrote.
-            options: the task's ``evaluation_config``.
-        """
+    def evaluation(self, found: WrittenTexts, options: Any) -> TextEvaluation:
+        """The evaluation of the task, whose options are its ``evaluation_config``."""
 
     def known_texts(
         self, inputs: Sequence[Any], targets: Sequence[Any], batch_size: int, *, need_weights: bool = False
@@ -288,8 +293,6 @@ class TrainedText(TrainedRun):
         Returns:
             the mean, and for each input the weights float32 ``[target tokens, annotations]``, or [].
         """
-        import torch
-
         order = sorted(range(len(inputs)), key=lambda row: self.input.annotations(inputs[row]))
         total, tokens = 0.0, 0
         weights: list[Any] = [None] * len(inputs) if need_weights else []
@@ -424,8 +427,6 @@ def decoder_attention(
         target_axis: labels of the target.
         chosen: ``[target, source]``: the choices of hard attention; None: the model has soft attention.
     """
-    import torch
-
     from regard.attention.execution import recorded_calls
     from regard.explanations.model_attention import ModelAttention
     from regard.models.pointer_generator import PointerGenerator
