@@ -27,7 +27,7 @@ def launch(config, folder, cache, *what, check=True):
                "--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0", str(SCRIPT), str(folder), str(cache),
                json.dumps(config.to_dict()), *map(str, what)]  # fmt: skip
     ended = subprocess.run(
-        command, check=False, capture_output=True, text=True, timeout=240, env=os.environ | {"OMP_NUM_THREADS": "1"}
+        command, check=False, capture_output=True, text=True, timeout=600, env=os.environ | {"OMP_NUM_THREADS": "1"}
     )
     assert not check or ended.returncode == 0, ended.stderr[-3000:]
     return ended
@@ -79,7 +79,7 @@ def test_the_first_process_starts_the_others(distributed, tmp_path):
         *map(str, (tmp_path / "run", tmp_path / "cache")),
         json.dumps(config.to_dict()),
     ]
-    subprocess.run(command, check=True, timeout=240, env=os.environ | {"OMP_NUM_THREADS": "1"})
+    subprocess.run(command, check=True, timeout=600, env=os.environ | {"OMP_NUM_THREADS": "1"})
     folder = RunFolder(tmp_path / "run")
     experiment = TranslationExperiment(config, folder)
     (row,) = folder.read_metrics()
