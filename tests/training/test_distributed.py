@@ -87,10 +87,11 @@ def test_the_first_process_starts_the_others(distributed, tmp_path):
     command = [
         sys.executable,
         str(SCRIPT),
-        *map(str, (tmp_path / "run", tmp_path / "cache")),
+        "alone",
+        *map(str, (tmp_path / "cache", tmp_path / "run")),
         json.dumps(config.to_dict()),
     ]
-    subprocess.run(command, check=True, timeout=240, env=os.environ | {"OMP_NUM_THREADS": "1"})
+    subprocess.run(command, check=True, timeout=600, env=os.environ | {"OMP_NUM_THREADS": "1"})
     folder = RunFolder(tmp_path / "run")
     experiment = TASK.prepare(config, folder)
     (row,) = folder.read_metrics()
