@@ -97,25 +97,19 @@ class TransformerLayer(nn.Module):
     2017, section 3.1) or before the part (pre-norm, Xiong et al. 2020).
 
     Args:
-        attention: the self-attention.
-        feedforward: units of the hidden layer of the feedforward network.
-        dropout: rate after each part, and in the feedforward network; in [0, 1); on a CPU rounded to a multiple of
-            1 / 65,536.
-        activation: ``relu``, ``gelu`` or ``silu``.
-        norm_first: pre-norm instead of post-norm.
-        feedforward_chunk: rows that the feedforward network processes at a time; 0: all.
-        activation_checkpointing: whether activations are recomputed in the backward pass instead of saved.
+        attention, feedforward, dropout, activation, norm_first, feedforward_chunk, activation_checkpointing: as in
+            `TransformerEncoderLayer`.
     """
 
     def __init__(
         self,
         attention: MultiheadAttention,
-        feedforward: int,
-        dropout: float,
-        activation: str,
-        norm_first: bool,
-        feedforward_chunk: int,
-        activation_checkpointing: bool,
+        feedforward: int = 2048,
+        dropout: float = 0.1,
+        activation: str = "relu",
+        norm_first: bool = False,
+        feedforward_chunk: int = 0,
+        activation_checkpointing: bool = False,
     ):
         super().__init__()
         check_attention("attention", attention)
@@ -219,20 +213,6 @@ class TransformerEncoderLayer(TransformerLayer):
         feedforward_chunk: as in `LayerConfig`.
         activation_checkpointing: as in `LayerConfig`.
     """
-
-    def __init__(
-        self,
-        attention: MultiheadAttention,
-        feedforward: int = 2048,
-        dropout: float = 0.1,
-        activation: str = "relu",
-        norm_first: bool = False,
-        feedforward_chunk: int = 0,
-        activation_checkpointing: bool = False,
-    ):
-        super().__init__(
-            attention, feedforward, dropout, activation, norm_first, feedforward_chunk, activation_checkpointing
-        )
 
     def forward(
         self,
