@@ -84,9 +84,8 @@ def measure_peaks(*, quick: bool = False) -> Peaks:
 def own_peaks(seconds: float) -> tuple[float, float, float]:
     """Multiply-adds, reciprocals and exponentials per second of all threads, in compiled loops in the L1 cache."""
     from bench import loops
-    from regard.kernels.cpu.fields import address_of
-    from regard.kernels.cpu.launch import named_arguments, packed
-    from regard.kernels.cpu.threads import function_at
+    from regard.kernels.cpu.kernel_arguments import address_of
+    from regard.kernels.cpu.launch import function_at, named_arguments, packed
 
     threads = torch.get_num_threads()
     numbers = torch.rand(loops.NUMBERS) + 0.5

@@ -21,6 +21,7 @@ import torch
 from bench.own_process import run_process
 from bench.task import Implementation, Task
 from bench.tasks import TASKS
+from regard.kernels.availability import kernels_awaited
 
 ENVIRONMENT = {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "65536", "MALLOC_TOP_PAD_": "65536"}
 """Settings of the C library: freed memory returns to the operating system and is not counted as the call's."""
@@ -73,6 +74,7 @@ def measure_memory(
     return Footprint(**json.loads(ended.output.splitlines()[-1]))
 
 
+@kernels_awaited()
 def footprint(task: Task, implementation: Implementation, *, quick: bool) -> Footprint:
     """Measure in this process, which should be a fresh one."""
     with torch.set_grad_enabled(task.backward):

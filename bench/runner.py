@@ -17,6 +17,7 @@ from bench.record import TaskRecord
 from bench.task import Implementation, Inputs, Outputs, PreparedCall, Task
 from bench.timing import TimingBudget, time_interleaved
 from regard.cli.peers import absence
+from regard.kernels.availability import kernels_awaited
 
 MEMORY_SECONDS = {"compile": 7.0, "keras": 6.0, "jax": 4.0}
 """Estimated seconds of a memory measurement, if it takes more than two seconds, mostly for imports."""
@@ -74,6 +75,7 @@ def estimate(task: Task, options: Options) -> float:
     return seconds
 
 
+@kernels_awaited()
 def run_task(task: Task, options: Options, peaks: Peaks, on_progress: OnProgress) -> TaskRecord:
     """Measure every implementation of a task.
 

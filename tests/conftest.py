@@ -11,8 +11,9 @@ import torch
 from hypothesis import settings
 from torch.utils import _device
 
+import covering
 from browsers import chromium  # noqa: F401
-from regard.kernels.cpu import compiling_process
+from regard.kernels.availability import kernels_awaited
 from regard.transforms import can_branch_on
 
 settings.register_profile("regard", deadline=None, max_examples=30, print_blob=True)
@@ -20,8 +21,6 @@ settings.load_profile("regard")
 
 if "PYTEST_XDIST_WORKER" in os.environ:
     torch.set_num_threads(1)
-    # The workers take all processors: further processes that compile kernels would only wait for them.
-    compiling_process._processors = lambda: 1
 
 
 # A shell that starts the tests in the background lets them ignore these, and the commands that they start too.
@@ -29,6 +28,14 @@ for name, handler in {"SIGINT": signal.default_int_handler, "SIGHUP": signal.SIG
     number = getattr(signal, name, None)
     if number is not None and signal.getsignal(number) is signal.SIG_IGN:
         signal.signal(number, handler)
+
+
+def pytest_addoption(parser):
+    parser.addoption("--full", action="store_true", help="full grids of cases in place of samples (tests/covering.py)")
+
+
+def pytest_generate_tests(metafunc):
+    covering.parametrize(metafunc)
 
 
 def pytest_collection_finish():
@@ -40,6 +47,21 @@ def pytest_collection_finish():
 @pytest.fixture(autouse=True)
 def _seeded():
     torch.manual_seed(20170612)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _kernels_awaited():
+    """``backend="auto"`` waits for kernels, so that no test depends on how long compiling takes."""
+    with kernels_awaited():
+        yield
+
+
+@pytest.fixture
+def no_kernel_awaited(monkeypatch):
+    """``backend="auto"`` does not wait, as outside of tests."""
+    from regard.kernels import availability
+
+    monkeypatch.setattr(availability, "_WAITING", [])
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -69,15 +91,6 @@ def _poisoning(function):
         return tensor
 
     return poisoned
-
-
-@pytest.fixture(params=["bfloat16 instructions", "no bfloat16 instructions"])
-def processor(request, monkeypatch):
-    """Products are made as on both kinds of processors."""
-    from regard.nn import matrix_products  # here, since only the tests of products need it
-
-    monkeypatch.setattr(matrix_products, "_has_no_bfloat16", lambda: request.param.startswith("no"))
-    return request.param
 
 
 @pytest.fixture

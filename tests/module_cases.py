@@ -47,7 +47,6 @@ LAYERS: dict[str, Callable[[], torch_nn.Module]] = {
     "TransformerEncoder": lambda: nn.TransformerEncoder.create(2, LAYER),
     "TransformerDecoder": lambda: nn.TransformerDecoder.create(2, LAYER),
     "Transformer": lambda: nn.Transformer.create(1, 1, LAYER),
-    "Dropout": lambda: nn.Dropout(0.0),
 }
 """Called with sequences."""
 
@@ -163,8 +162,6 @@ def inputs_of(name: str, batch: int = 3, length: int = 5) -> tuple[Tensor, ...]:
         return x, x, x
     if name == "Attention":
         return numbers(batch, DIM), x
-    if name == "Dropout":
-        return (x,)
     if "Decoder" in name:
         return x, memory, lengths, memory_lengths
     if name == "Transformer":

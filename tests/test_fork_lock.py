@@ -81,10 +81,10 @@ def test_a_thread_that_forks_while_it_holds_a_lock_goes_on_in_both_processes():
 def test_a_child_that_is_forked_while_a_kernel_is_compiled_computes(tmp_path, monkeypatch):
     pytest.importorskip("numba", reason="kernels are compiled by Numba")
     from kernels.tiny import call, tiny
-    from regard.kernels.cpu import kernel
+    from regard.kernels.cpu import cache, kernel
 
     monkeypatch.setenv("REGARD_CACHE", str(tmp_path))
-    kernel.cache_folder.cache_clear()
+    cache.cache_folder.cache_clear()
     begun, compile_ = threading.Event(), kernel.Kernel._compile
 
     def compiled(self, path=None):
@@ -103,7 +103,7 @@ def test_a_child_that_is_forked_while_a_kernel_is_compiled_computes(tmp_path, mo
 
     assert in_child(use) == 0
     thread.join()
-    kernel.cache_folder.cache_clear()
+    cache.cache_folder.cache_clear()
 
 
 def test_every_lock_survives_a_fork():

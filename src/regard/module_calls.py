@@ -4,17 +4,13 @@ If it cannot, regard may run the module in pieces, by methods other than its ``f
 called through ``__call__``.
 """
 
-import threading
 from collections.abc import Callable
 from typing import Any
 
 from torch import nn
 from torch.nn.modules import module as torch_modules
 
-from regard.fork_lock import ForkLock
-
 _CALL = nn.Module.__call__
-_LOCK = ForkLock()
 
 OWN_HOOKS: set[Callable[..., Any]] = set()
 """Global forward pre-hooks that regard itself installs. Modules may run in pieces in spite of them, so that watching
@@ -24,63 +20,14 @@ changes no bit of a gradient."""
 def runs(module: nn.Module, forward: Callable[..., Any]) -> bool:
     """Whether calling a module runs this ``forward``, with any hooks around it.
 
-    It does not if the module has another class (a wrapper), if a subclass overrides the method, or if the instance
-    has a ``forward`` of its own. Parametrizations and sharding change the class but keep the method.
+    It does not if the module is of another class, as a wrapper is, if its class overrides or replaces the method, or if
+    the object has a ``forward`` of its own. A class that adds nothing but parametrizations or sharding keeps it.
 
     Args:
         module: the module.
-        forward: the function as its class defines it.
+        forward: the function that its class defines.
     """
-    attributes = vars(module)
-    return type(module).forward is forward and (
-        "forward" not in attributes or isinstance(attributes["forward"], _Substitute)
-    )
-
-
-class _Substitute:
-    """Replaces a module's ``forward`` during `call_with`; each thread has its own replacement function.
-
-    All other calls run the ``forward`` of the module's class, including those by hooks that call the module again.
-    """
-
-    def __init__(self, module: nn.Module) -> None:
-        self.module, self.calls, self.local = module, 0, threading.local()
-
-    def __call__(self, *arguments: Any, **named: Any) -> Any:
-        forward, self.local.forward = getattr(self.local, "forward", None), None
-        if forward is None:
-            return type(self.module).forward(self.module, *arguments, **named)
-        return forward(*arguments, **named)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _Substitute, (self.module,)  # A hook may copy the module during a call; the copy is not being called.
-
-
-def call_with(module: nn.Module, forward: Callable[..., Any], *arguments: Any) -> Any:
-    """Calls a module with its hooks, but with another function in place of its ``forward``.
-
-    Hooks thus see a module that is computed in another way, and the result is the same with and without hooks. Several
-    threads may call the module at once. The function runs once, in the first call that reaches the ``forward``; if a
-    forward pre-hook calls the module, that is the call.
-
-    Args:
-        module: the module, whose class has the ``forward`` (see `runs`).
-        forward: a function with the same result as the module's ``forward``.
-        arguments: arguments of the call.
-    """
-    attributes = vars(module)
-    with _LOCK:
-        substitute = attributes.setdefault("forward", _Substitute(module))
-        substitute.calls += 1
-    previous, substitute.local.forward = getattr(substitute.local, "forward", None), forward
-    try:
-        return module(*arguments)
-    finally:
-        substitute.local.forward = previous
-        with _LOCK:
-            substitute.calls -= 1
-            if not substitute.calls and attributes.get("forward") is substitute:
-                del attributes["forward"]
+    return type(module).forward is forward and "forward" not in vars(module)
 
 
 def is_observed(module: nn.Module, own_hook: Callable[..., Any] | None = None) -> bool:

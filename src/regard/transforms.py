@@ -5,6 +5,7 @@ The elements of a tensor cannot be read under a compiler or an exporter, nor tho
 operations and whose control flow does not depend on elements.
 """
 
+from math import isfinite
 from typing import TypeVar
 
 import torch
@@ -96,6 +97,21 @@ def has_plain_memory(tensor: Tensor) -> bool:
 def in_memory(tensor: Tensor) -> Tensor:
     """Returns the tensor, or a copy if it is a lazily negated view or a zero tensor without memory."""
     return tensor if has_plain_memory(tensor) else tensor.clone()
+
+
+def is_finite(*tensors: Tensor) -> bool:
+    """Whether all numbers are finite; a sum of huge finite numbers that overflows counts as not finite.
+
+    One sum of each tensor tells, at the speed of memory: a sum with NaN or an infinity in it is never finite.
+    """
+    for tensor in tensors:
+        numbers = tensor.detach() if tensor.requires_grad else tensor
+        # Sums in float16 would overflow.
+        if numbers.dtype is torch.float16:
+            numbers = numbers.float()
+        if not isfinite(numbers.sum()):
+            return False
+    return True
 
 
 def reverse_mode_only(tensor: Tensor) -> bool:

@@ -5,9 +5,10 @@ import torch
 
 pytest.importorskip("numba", reason="kernels are compiled by Numba")
 
+from covering import covering
 from regard import normalizers
 from regard.errors import BackendError
-from regard.kernels.cpu import threads as kernel_threads
+from regard.kernels.cpu import launch as launch_module
 from regard.nn import Attention
 
 BATCH, KEYS, DIM, VALUE_DIM, STEPS = 3, 97, 11, 13, 5
@@ -77,9 +78,7 @@ def gradients(decoder, size=1.0, kind="lengths", dtype=torch.float64):
     return [loss.detach(), *torch.autograd.grad(loss, wanted)]
 
 
-@pytest.mark.parametrize("kind", ["all", "lengths", "runs", "holes"])
-@pytest.mark.parametrize("normalizer", NORMALIZERS)
-@pytest.mark.parametrize("score", ["additive", "general", "scaled_dot"])
+@covering(score=["additive", "general", "scaled_dot"], normalizer=NORMALIZERS, kind=["all", "lengths", "runs", "holes"])
 def test_holding_changes_nothing(score, normalizer, kind):
     held, plain = Decoder("auto", score, normalizer), Decoder("reference", score, normalizer)
     keys, values = annotations()
@@ -210,7 +209,7 @@ def test_dropped_weights():
 
 
 def test_threads_change_no_bit(monkeypatch):
-    monkeypatch.setattr(kernel_threads, "SERIAL_WORK", 0)
+    monkeypatch.setattr(launch_module, "SERIAL_WORK", 0)
     decoder = Decoder("auto").float()
     threads = torch.get_num_threads()
     results = []

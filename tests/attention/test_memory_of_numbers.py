@@ -6,16 +6,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch.nn.utils.rnn import pack_padded_sequence
 
 import regard
 from cases import D, H, K, Q, problem
 from regard import masks, nn, normalizers, scores
 from regard.errors import BackendError, KindError, RegardError
-from regard.kernels.cpu.fields import address_of
+from regard.kernels.cpu.kernel_arguments import address_of
 from regard.models.chunked_loss import vocabulary_loss
-from regard.models.packed_recurrence import run_packed
-from regard.nn.fused_dropout import dropout
 
 SOURCE = Path(regard.__file__).parent
 BACKENDS = ("reference", "tiled", "sdpa", "cpu")
@@ -155,32 +152,18 @@ def of_layer(make):
     return call
 
 
-def lstm(data):
-    rnn = torch.nn.LSTM(8, 64)
-    packed = run_packed(rnn, pack_padded_sequence(data, torch.tensor([40, 30]), enforce_sorted=False))[0]
-    return packed.data
-
-
 FLOAT = {"dtype": torch.float32}
 CALLS = {
     "steps": (decoder_steps, [number(2, 5, 8), number(2, 8), torch.tensor([[1, 0, 1, 1, 0], [1, 1, 1, 0, 0]]).bool()]),
-    "dropout": (lambda x: dropout(x, 0.5), [number(260, 130, **FLOAT)]),
-    "dropout of a ReLU": (lambda x: dropout(x, 0.5, relu=True), [number(260, 130, **FLOAT)]),
-    "dropout and a sum": (lambda x, y: dropout(x, 0.5, residual=y), [number(260, 130, **FLOAT)] * 2),
     "entmax of rows": (lambda x: normalizers.entmax(1.5)(x), [number(40, 500, **FLOAT)]),
     "encoder": (
         of_layer(lambda: nn.TransformerEncoder.create(1, nn.LayerConfig(dim=8, heads=2, feedforward=8, dropout=0.0))),
         [number(2, 5, 8, **FLOAT), torch.tensor([5, 3])],
     ),
-    "large linear layer": (
-        nn.linear.linear,
-        [number(256, 256, **FLOAT), number(256, 256, **FLOAT), number(256, **FLOAT)],
-    ),
     "vocabulary loss": (
         lambda *given: vocabulary_loss(*given).total,
         [number(64, 16, **FLOAT), number(600, 16, **FLOAT), number(600, **FLOAT), torch.arange(64)],
     ),
-    "LSTM": (of_layer(lambda: lstm), [number(40, 2, 8, **FLOAT)]),
 }
 
 
@@ -197,14 +180,14 @@ def test_addresses_are_taken_in_one_place():
         for path in SOURCE.rglob("*.py")
     }
     assert {path for path, count in taken.items() if count} == {
-        "kernels/cpu/fields.py",
+        "kernels/cpu/kernel_arguments.py",
         "cli/dry_run.py",  # of storages
         # compared, not read:
         "transforms.py",
         "watching/following.py",
         "watching/torch_modules.py",
     }
-    assert taken["kernels/cpu/fields.py"] == 1
+    assert taken["kernels/cpu/kernel_arguments.py"] == 1
     for form in (lazily_negated(number(3)), zeros_without_memory(number(3)), number(3).to("meta")):
         with pytest.raises(KindError, match=r"numbers where they lie"):
             address_of(form)

@@ -111,9 +111,9 @@ def test_short_rows_with_a_gradient_run_on_the_specification_under_a_mask():
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
 def test_half_precision_with_a_gradient_avoids_a_slow_backward_pass(dtype, monkeypatch):
-    monkeypatch.setattr("regard.attention.rules.microkernel_is_faster", lambda: True)
+    monkeypatch.setattr("regard.attention.planner.microkernel_is_faster", lambda: True)
     for tiles, small, large in ((False, "reference", "cpu"), (True, "sdpa", "sdpa")):
-        monkeypatch.setattr("regard.attention.rules.multiplies_half_in_tiles", lambda tiles=tiles: tiles)
+        monkeypatch.setattr("regard.attention.planner.multiplies_half_in_tiles", lambda tiles=tiles: tiles)
         assert regard.plan(*attended(dtype, 2**15)).backend == small
         assert regard.plan(*attended(dtype, 2**19)).backend == large
         assert regard.plan(*attended(dtype, 2**19, gradient=False)).backend == "sdpa"

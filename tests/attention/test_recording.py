@@ -3,7 +3,7 @@
 import torch
 
 import regard
-from regard.attention.recording import recorded_calls, recording
+from regard.attention.execution import recorded_calls, recording
 
 
 def test_recording_changes_no_bit_and_ends_with_its_context():

@@ -8,8 +8,8 @@ from attention import test_contracts as contracts
 from cases import MASKS, D, H, problem
 from regard import masks
 from regard.attention import Backend, Problem, register_backend, unregister_backend
-from regard.attention.lowered import Capabilities
 from regard.attention.planner import BACKENDS
+from regard.attention.problem import Capabilities
 from regard.errors import ArgumentError, BackendError, KindError, UnknownNameError
 from regard.scores import InnerProduct
 from regard.shapes import spread_heads, upcast
@@ -48,7 +48,7 @@ class Einsum(Backend):
 
 @pytest.fixture(autouse=True)
 def _registered():
-    register_backend(Einsum(), before="tiled", rule=lambda problem, backends: "it is never the fastest")
+    register_backend(Einsum(), before="tiled", rule=lambda problem, candidates: "it is never the fastest")
     yield
     unregister_backend("einsum")
     assert "einsum" not in BACKENDS

@@ -10,8 +10,8 @@ from torch.utils import _pytree as pytree
 import regard
 from cases import problem
 from regard import biases, masks, normalizers, scores
+from regard.attention.problem import validate
 from regard.attention.result import Attended
-from regard.attention.validation import validate
 
 ALL = regard.Readings(
     entropy=True, peak=True, top_k=3, received=True, distance=True, pooled=(2, 2), rows=[0], tile=((0, 2), (0, 2)),

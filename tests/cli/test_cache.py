@@ -14,16 +14,15 @@ import torch
 import regard as package
 from regard.cli import cache as command
 from regard.kernels import availability
-from regard.kernels.cpu import cache, kernel, kernels, lstm_sequence, packed_call
-from regard.nn import matrix_products
+from regard.kernels.cpu import cache, kernel, kernels, packed_call
 
 
 @pytest.fixture(autouse=True)
 def _own_folder(tmp_path, monkeypatch):
     monkeypatch.setenv("REGARD_CACHE", str(tmp_path))
-    kernel.cache_folder.cache_clear()
+    cache.cache_folder.cache_clear()
     yield
-    kernel.cache_folder.cache_clear()
+    cache.cache_folder.cache_clear()
 
 
 @pytest.fixture
@@ -60,7 +59,7 @@ def assert_one_line(found, *words):
 
 def test_it_says_where_how_many_and_how_large(regard, tmp_path):
     code, output, _ = regard()
-    folder = kernel.cache_folder()
+    folder = cache.cache_folder()
     assert code == 0
     assert str(folder) in output
     assert "kernels  0" in output
@@ -84,7 +83,7 @@ def test_where_no_folder_can_be_used_it_says_so(regard, tmp_path):
 
 def test_clearing_leaves_what_is_not_ours(regard):
     tiny(2).address  # noqa: B018
-    folder = kernel.cache_folder()
+    folder = cache.cache_folder()
     (file,) = cache.files_of(folder)
     file.write_bytes(b"damaged")
     (folder / "notes.txt").write_text("somebody's")
@@ -100,7 +99,7 @@ def test_what_cannot_be_removed_is_one_line(regard, monkeypatch):
         raise PermissionError(13, "Permission denied", str(self))
 
     monkeypatch.setattr(cache.Path, "unlink", refuse)
-    assert_one_line(regard("--clear"), "cannot remove", "Permission denied", str(kernel.cache_folder()))
+    assert_one_line(regard("--clear"), "cannot remove", "Permission denied", str(cache.cache_folder()))
 
 
 @pytest.mark.parametrize("option", [(), ("--warm",), ("--clear", "--warm")], ids="_".join)
@@ -146,7 +145,7 @@ def test_compiling_in_advance_goes_on_where_it_was_interrupted(regard, monkeypat
     code, _, error = regard("--warm")
     assert code == 130
     assert "goes on" in error
-    folder = kernel.cache_folder()
+    folder = cache.cache_folder()
     before = {path: path.stat().st_mtime_ns for path in cache.files_of(folder)}
     assert len(before) == 1
     code, output, error = regard("--warm")
@@ -157,16 +156,10 @@ def test_compiling_in_advance_goes_on_where_it_was_interrupted(regard, monkeypat
     assert all(path.stat().st_mtime_ns == time for path, time in before.items())
 
 
-@pytest.mark.parametrize("one_kernel", [True, False])
-@pytest.mark.parametrize("short", [True, False])
-def test_training_has_its_kernels_warmed(monkeypatch, one_kernel, short):
+@pytest.mark.parametrize("packed", [True, False])
+def test_training_has_its_kernels_warmed(monkeypatch, packed):
     asked, kernel = set(), kernels._kernel
-    if short and one_kernel and not availability.multiplies_bfloat16():
-        pytest.skip("this processor does not multiply bfloat16")
-    for module in (lstm_sequence, matrix_products, packed_call):
-        monkeypatch.setattr(module, "microkernel_is_faster", lambda: one_kernel)
-    monkeypatch.setattr(lstm_sequence, "multiplies_bfloat16", lambda: short)
-    monkeypatch.setattr(matrix_products, "_has_no_bfloat16", lambda: not short)
+    monkeypatch.setattr(packed_call, "microkernel_is_faster", lambda: packed)
 
     def ask(module, maker, *words):
         asked.add("_".join((maker, *words)).removesuffix("_float32"))
@@ -176,15 +169,7 @@ def test_training_has_its_kernels_warmed(monkeypatch, one_kernel, short):
     *_, (name, run) = command.problems("float32")
     run()
     assert name == "float32 training"
-    dropping = {"drop_numbers_float32_plain", "drop_numbers_float32_relu", "drop_numbers_float32_residual"}
-    expected = {*dropping, "gate_numbers", "class_exponentials", "lstm_step", "lstm_step_gradients"}
-    sequence = {"lstm_sequence", "lstm_sequence_gradients"}
-    if one_kernel:
-        expected |= {*sequence, "transpose_keys", "multiply", "matrix_product"}
-        expected |= {"packed_attention", "packed_attention_gradients"}
-    if one_kernel and short:
-        expected |= {f"{name}_float32_bfloat16" for name in sequence} | {"multiply_bfloat16"}
-    assert asked == expected
+    assert asked == ({"multiply", "packed_attention", "packed_attention_gradients"} if packed else set())
 
 
 def test_dtypes_are_compiled_as_asked(regard, monkeypatch):
@@ -204,7 +189,7 @@ def test_dtypes_are_compiled_as_asked(regard, monkeypatch):
 def test_what_was_compiled_in_advance_serves_usual_calls(monkeypatch, caplog):
     # In the user's own folder: most of it is there already.
     monkeypatch.delenv("REGARD_CACHE")
-    kernel.cache_folder.cache_clear()
+    cache.cache_folder.cache_clear()
     for _, run in command.problems("float32"):
         run()
     caplog.clear()

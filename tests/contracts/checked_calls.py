@@ -62,7 +62,7 @@ def refused(function, *arguments) -> int:
 def run_wrong() -> int:
     """Call annotated functions with wrong shapes; how many refused them, all of them if nothing is raised."""
     query, key, value = problem()
-    valid = regard.attention.validation.validate(query, key, value)
+    valid = regard.attention.problem.validate(query, key, value)
     pairs = torch.zeros(B, H, Q, K, dtype=torch.float64)
     return (
         refused(upcast, torch.zeros(K, dtype=torch.int64))

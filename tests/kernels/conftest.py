@@ -8,13 +8,17 @@ import pytest
 @pytest.fixture
 def forgotten():
     """What was found out about this machine's folders and packages is found out again, and said again."""
-    from regard.kernels.cpu import kernel
+    from regard.kernels.cpu import cache, compiling_process, kernel
 
-    for function in (kernel.cache_folder, kernel._say_once):
-        function.cache_clear()
-    yield kernel
-    for function in (kernel.cache_folder, kernel._say_once):
-        function.cache_clear()
+    def forget():
+        cache.cache_folder.cache_clear()
+        kernel._say_once.cache_clear()
+        compiling_process.BACKGROUND.forget()
+        compiling_process.FOREGROUND.forget()
+
+    forget()
+    yield cache
+    forget()
 
 
 @pytest.fixture

@@ -1,11 +1,12 @@
 """Machine code is compiled once and kept; where nothing can be kept or compiled, attention works all the same."""
 
+import ast
 import errno
 import os
-import platform
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -14,7 +15,7 @@ pytest.importorskip("numba", reason="kernels are compiled by Numba")
 from kernels.tiny import call, tiny
 from regard.errors import ArgumentError
 from regard.kernels import availability
-from regard.kernels.cpu import cache, kernel, object_code, target
+from regard.kernels.cpu import cache, kernel, machine_code, target
 
 pytestmark = pytest.mark.usefixtures("forgotten")
 
@@ -123,7 +124,7 @@ def test_importing_and_planning_imports_no_compiler():
 
 def test_the_folder_is_named_after_the_sources(tmp_path, monkeypatch):
     monkeypatch.setenv("REGARD_CACHE", str(tmp_path))
-    folder = kernel.cache_folder()
+    folder = cache.cache_folder()
     assert folder is not None
     assert folder.parent == tmp_path / "regard"
     assert folder.is_dir()
@@ -133,12 +134,12 @@ def test_the_folder_is_named_after_the_sources(tmp_path, monkeypatch):
 def test_the_users_cache_is_used_and_then_the_temporary_folder(tmp_path, monkeypatch):
     monkeypatch.delenv("REGARD_CACHE", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert kernel.cache_folder().is_relative_to(tmp_path / "regard")
-    kernel.cache_folder.cache_clear()
+    assert cache.cache_folder().is_relative_to(tmp_path / "regard")
+    cache.cache_folder.cache_clear()
     monkeypatch.setenv("XDG_CACHE_HOME", f"{os.devnull}/nowhere")
     monkeypatch.setattr(cache.tempfile, "gettempdir", lambda: str(tmp_path / "temporary"))
     (tmp_path / "temporary").mkdir()
-    assert kernel.cache_folder().is_relative_to(tmp_path / "temporary")
+    assert cache.cache_folder().is_relative_to(tmp_path / "temporary")
 
 
 def test_no_cache_is_made_in_the_working_directory(tmp_path, monkeypatch):
@@ -146,15 +147,15 @@ def test_no_cache_is_made_in_the_working_directory(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("REGARD_CACHE", "")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "users"))
-    assert kernel.cache_folder().is_relative_to(tmp_path / "users" / "regard")
+    assert cache.cache_folder().is_relative_to(tmp_path / "users" / "regard")
     for user, home in (("relative", str(tmp_path / "home")), ("", "relative/home"), (".", "."), ("", "")):
-        kernel.cache_folder.cache_clear()
+        cache.cache_folder.cache_clear()
         monkeypatch.setenv("XDG_CACHE_HOME", user)
         monkeypatch.setenv("HOME", home)
         assert all(root.is_absolute() for root, _ in cache._places())
     for own in ("cache", ".", "./x", "~/x"):
         monkeypatch.setenv("REGARD_CACHE", own)
-        for use in (kernel.cache_folder, lambda: list(cache.all_folders())):
+        for use in (cache.cache_folder, lambda: list(cache.all_folders())):
             with pytest.raises(ArgumentError, match="REGARD_CACHE must be an absolute path; it is '") as caught:
                 use()
             assert "\n" not in str(caught.value)
@@ -166,7 +167,7 @@ def test_a_folder_of_somebody_else_is_not_trusted(tmp_path, monkeypatch):
     if not hasattr(os, "getuid"):
         pytest.skip("there are no owners here")
     monkeypatch.setattr(cache.os, "getuid", lambda: tmp_path.stat().st_uid + 1)
-    assert kernel.cache_folder() is None
+    assert cache.cache_folder() is None
 
 
 def test_without_numba_the_reason_tells_what_to_install(monkeypatch):
@@ -281,7 +282,7 @@ def test_machine_code_is_not_touched_before_its_checksum_is_verified(folder, mon
     """Whatever a file holds, nothing of it reaches the linker unless the sum is right."""
     call(tiny())
     path, linked = only_file(folder), []
-    monkeypatch.setattr(kernel, "link", linked.append)
+    monkeypatch.setattr(machine_code.MachineCode, "link", linked.append)
     content = path.read_bytes()
     for place in range(0, len(content), len(content) // 53):
         path.write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
@@ -309,7 +310,7 @@ def test_ten_kinds_of_damage_crash_no_process(tmp_path):
 def survive_damage():
     for damage in list(DAMAGE.values())[:10]:
         call(tiny())
-        damage(only_file(kernel.cache_folder()))
+        damage(only_file(cache.cache_folder()))
         assert call(tiny()) == 7
 
 
@@ -332,9 +333,9 @@ def test_a_cache_made_elsewhere_is_not_loaded(folder, tmp_path, said, monkeypatc
         (tmp_path / ".numba_config.yaml").write_text("cpu_name: generic\n")
     else:
         monkeypatch.setattr(target, "_SOURCES", b"edited")
-    kernel.cache_folder.cache_clear()
+    cache.cache_folder.cache_clear()
     said()
-    other = kernel.cache_folder()
+    other = cache.cache_folder()
     assert other != folder
     # Somebody who copies the whole folder to another machine under its new name.
     (other / old.name).write_bytes(old.read_bytes())
@@ -358,19 +359,32 @@ def test_a_processor_that_the_system_does_not_describe_is_described_by_llvm(tmp_
     assert target.processor.__wrapped__() == (found[0], "")
 
 
-def test_the_sources_of_every_kernel_count(tmp_path, monkeypatch):
+def test_the_sources_that_bodies_are_made_of_count(tmp_path, monkeypatch):
     package = tmp_path / "kernels"
-    (package / "cpu").mkdir(parents=True)
-    names = ("kinds.py", "cpu/target.py", "cpu/bodies/new.py")
-    (package / "cpu" / "bodies").mkdir()
-    for name in names:
+    (package / "cpu" / "bodies").mkdir(parents=True)
+    for name in target.SOURCES[:-1]:
         (package / name).write_text("1")
+    names = (*target.SOURCES[:-1], "cpu/bodies/new.py")
     monkeypatch.setattr(target, "__file__", str(package / "cpu" / "target.py"))
     seen = {target._sources()}
     for name in names:
         (package / name).write_text("2")
         seen.add(target._sources())
-    assert len(seen) == 4
+    assert len(seen) == 1 + len(names)
+
+
+def test_bodies_are_made_of_nothing_else():
+    """Whatever a body imports of this package counts, or its machine code would be that of another version."""
+    kernels = Path(target.__file__).parents[1]
+    allowed = {f"regard.kernels.{name.removesuffix('.py').replace('/', '.')}" for name in target.SOURCES}
+    allowed |= {"regard.errors", "regard.kernels.cpu.machine_code"}  # what fails, and where the code goes
+    for path in [kernels / name for name in target.SOURCES[:-1]] + sorted((kernels / "cpu" / "bodies").glob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom) and node.module.startswith("regard"):
+                modules = {f"{node.module}.{alias.name}" for alias in node.names} | {node.module}
+                assert any(module in allowed or module.startswith("regard.kernels.cpu.bodies") for module in modules), (
+                    path, node.module,
+                )  # fmt: skip
 
 
 def test_the_source_of_a_kernel_that_is_defined_elsewhere_counts(folder, tmp_path, monkeypatch):
@@ -378,14 +392,14 @@ def test_the_source_of_a_kernel_that_is_defined_elsewhere_counts(folder, tmp_pat
     names = set()
     for number in (1, 2):
         (tmp_path / "elsewhere_defined.py").write_text(f"NUMBER = {number}")
-        names.add(kernel.Kernel("elsewhere_defined", "maker", "word")._fingerprint())
+        names.add(kernel.Kernel("elsewhere_defined", "maker", "word").source.path(folder))
     assert len(names) == 2
 
 
-def test_a_kept_kernel_is_loaded_without_a_compiler(tmp_path):
-    """Loading one takes longer than a usual call, and 70 MiB of memory."""
-    run(ATTEND, REGARD_CACHE=str(tmp_path))
-    run(ATTEND + "import sys; assert not {'numba', 'llvmlite'} & set(sys.modules)", REGARD_CACHE=str(tmp_path))
+def test_no_call_imports_the_compiler(tmp_path):
+    """Neither the one that a kernel is compiled for nor later ones: another process compiles."""
+    for _ in range(2):
+        run(ATTEND + "import sys; assert 'numba' not in sys.modules", REGARD_CACHE=str(tmp_path))
 
 
 def test_a_compiler_that_is_loaded_already_finds_the_same_folder(tmp_path):
@@ -393,38 +407,10 @@ def test_a_compiler_that_is_loaded_already_finds_the_same_folder(tmp_path):
     assert "compil" not in run("import numba\n" + TINY, REGARD_CACHE=str(tmp_path))
 
 
-@pytest.mark.parametrize("refused", ["system", "address", "call", "header", "memory"])
-def test_what_cannot_be_placed_is_linked_by_llvm(folder, said, monkeypatch, refused):
-    call(tiny())
-    if refused == "system":
-        monkeypatch.setattr(object_code, "_SYSTEM", "plan9")
-    elif refused == "address":
-        monkeypatch.setattr(object_code, "_ABSOLUTE", 99)
-    elif refused == "call":
-        monkeypatch.setattr(object_code, "_CALLED", ())
-    elif refused == "header":
-        monkeypatch.setattr(object_code, "_X86_64", 183)
-    else:
-        monkeypatch.setattr(object_code.mmap, "PROT_EXEC", 1 << 20)
-    said()
-    loaded = tiny()
-    assert call(loaded) == 7
-    assert not isinstance(loaded._owner, object_code.mmap.mmap)
-    assert not [line for line in said() if "compil" in line]
-
-
-@pytest.mark.skipif(sys.platform != "linux" or platform.machine() != "x86_64", reason="LLVM links kernels here")
-def test_kept_kernels_are_placed_without_llvm(folder):
-    call(tiny())
-    loaded = tiny()
-    assert call(loaded) == 7
-    assert isinstance(loaded._owner, object_code.mmap.mmap)
-
-
 def test_object_code_without_the_function_is_damaged(folder, said):
     call(tiny())
     path = only_file(folder)
-    found = cache.MachineCode.from_content(cache.load(path, target.target()))
+    found = machine_code.MachineCode.from_content(cache.load(path, target.target()))
     cache.store(path, target.target(), found._replace(symbol="another").content)
     said()
     assert call(tiny()) == 7
@@ -466,6 +452,7 @@ def test_a_full_disk_is_one_warning(folder, said, monkeypatch):
     def full(*_):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
+    monkeypatch.setattr(sys, "executable", None)  # so that kernels are compiled here
     monkeypatch.setattr(cache.os, "replace", full)
     assert call(tiny(2)) == 2
     assert call(tiny(3)) == 3
@@ -473,24 +460,31 @@ def test_a_full_disk_is_one_warning(folder, said, monkeypatch):
     assert not list(folder.iterdir())
 
 
-def test_a_folder_that_vanishes_is_one_warning(folder, said):
+def test_a_folder_that_vanishes_is_one_warning(folder, said, monkeypatch):
+    monkeypatch.setattr(sys, "executable", None)
     folder.rmdir()
     assert call(tiny(2)) == 2
     assert call(tiny(3)) == 3
     assert len([line for line in said() if "cannot be kept" in line and str(folder) in line]) == 1
 
 
+def test_a_folder_that_vanishes_is_made_again(folder, said):
+    folder.rmdir()
+    assert call(tiny(2)) == 2
+    assert only_file(folder).name.startswith("tiny_kernel_2")
+
+
 def test_kernels_are_loaded_from_a_folder_that_can_only_be_read(folder, said, monkeypatch):
     call(tiny())
     monkeypatch.setattr(cache, "is_writable", lambda _: False)
-    kernel.cache_folder.cache_clear()
+    cache.cache_folder.cache_clear()
     said()
-    assert kernel.cache_folder() == folder
+    assert cache.cache_folder() == folder
     assert call(tiny()) == 7
     assert not said()
     only_file(folder).unlink()
-    kernel.cache_folder.cache_clear()
-    assert kernel.cache_folder() is None
+    cache.cache_folder.cache_clear()
+    assert cache.cache_folder() is None
 
 
 @pytest.mark.parametrize("mode", [0o770, 0o707, 0o777, 0o1777])
@@ -501,24 +495,24 @@ def test_a_folder_that_others_can_write_is_refused_in_one_line(folder, said, mod
         folder.parent.rename(folder.parent.with_name("target"))
         folder.parent.symlink_to("target")
     open_one.chmod(mode)
-    kernel.cache_folder.cache_clear()
-    assert kernel.cache_folder() is None
+    cache.cache_folder.cache_clear()
+    assert cache.cache_folder() is None
     (line,) = said()
     assert str(open_one) in line
     assert "chmod go-w" in line
     open_one.chmod(0o700)
-    kernel.cache_folder.cache_clear()
-    assert kernel.cache_folder() == folder
+    cache.cache_folder.cache_clear()
+    assert cache.cache_folder() == folder
 
 
 def test_a_root_open_to_all_needs_the_sticky_bit(tmp_path, folder, said):
     tmp_path.chmod(0o777)
-    kernel.cache_folder.cache_clear()
-    assert kernel.cache_folder() is None
+    cache.cache_folder.cache_clear()
+    assert cache.cache_folder() is None
     assert str(tmp_path) in said()[0]
     tmp_path.chmod(0o1777)
-    kernel.cache_folder.cache_clear()
-    assert kernel.cache_folder() == folder
+    cache.cache_folder.cache_clear()
+    assert cache.cache_folder() == folder
 
 
 @pytest.mark.parametrize("which", ["root", "regard", "kernels", "link"])
@@ -540,8 +534,8 @@ def test_a_folder_of_another_user_is_refused_in_one_line(tmp_path, folder, said,
 
     for name in real:
         monkeypatch.setattr(cache.os, name, pretend(name))
-    kernel.cache_folder.cache_clear()
-    assert kernel.cache_folder() is None
+    cache.cache_folder.cache_clear()
+    assert cache.cache_folder() is None
     (line,) = said()
     assert "another user" in line
     assert str(foreign) in line
@@ -558,7 +552,7 @@ def test_another_users_folder_in_the_temporary_folder_is_refused(tmp_path, said,
     made = shared / f"regard-{os.getuid()}"
     made.mkdir()
     made.chmod(0o777)
-    assert kernel.cache_folder() is None
+    assert cache.cache_folder() is None
     assert str(made) in said()[0]
 
 
@@ -566,7 +560,7 @@ def test_folders_are_made_for_their_owner_alone(tmp_path, monkeypatch):
     monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "new" / "er"))
     before = os.umask(0)
     try:
-        made = kernel.cache_folder()
+        made = cache.cache_folder()
     finally:
         os.umask(before)
     for each in (made, *made.parents[:3]):
@@ -646,6 +640,8 @@ def test_numbas_settings_change_where_kernels_are_kept_but_not_what_they_do(tmp_
 
 
 HOLDING_ADDRESSES = """
+import sys
+sys.executable = None  # so that kernels are compiled here
 from regard.kernels.cpu.bodies.parts import KernelLibrary
 KernelLibrary.has_dynamic_globals = property(lambda library: True)
 """

@@ -1,210 +1,304 @@
-"""Kernels are compiled in another process while this one compiles; whatever goes wrong there, they are compiled."""
+"""A worker process compiles kernels: `auto` waits for none, a named backend does, and whatever fails is said once."""
 
-import json
 import os
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
 pytest.importorskip("numba", reason="kernels are compiled by Numba")
 
-from kernels.tiny import call, tiny
+import torch
+
+import regard
+from kernels.tiny import broken, call, tiny
+from regard.errors import BackendError
+from regard.kernels.availability import kernels_awaited
 from regard.kernels.cpu import cache, compiling_process, kernel
-from regard.kernels.cpu.compiling_process import CompilingProcess
+from regard.kernels.cpu.compiling_process import BACKGROUND
+
+pytestmark = pytest.mark.usefixtures("no_kernel_awaited")
 
 
-@pytest.fixture(autouse=True)
-def _two_processors(monkeypatch):
-    monkeypatch.setattr(compiling_process, "_processors", lambda: 2)
+def compiled_after_waiting(said):
+    return [line.split("'")[1] for line in said if line.startswith("compiling the CPU kernel") and "kept in" in line]
 
 
-def compiled_here(said):
-    return [line.split("'")[1] for line in said if line.startswith("compiling the CPU kernel")]
+def test_a_kernel_is_compiled_elsewhere_and_loaded_here(folder, said):
+    one = tiny(2)
+    assert not one.is_compiled
+    assert "has to be compiled" in kernel.delay([one])
+    assert not kernel.are_usable([one])
+    assert kernel.delay([one]) == "'cpu' is being compiled"
+    BACKGROUND.wait()
+    assert one.is_compiled
+    assert not one.is_loaded
+    assert kernel.are_usable([one])
+    assert kernel.delay([one]) is None
+    assert call(one) == 2
+    assert not compiled_after_waiting(said())
 
 
-def test_later_kernels_are_compiled_by_another_process(folder, said):
+def test_whoever_asks_for_the_address_waits(folder, said):
     kernels = [tiny(step) for step in (2, 3, 5)]
-    kernel.compile_together(*kernels)
-    assert [call(one) for one in kernels] == [2, 3, 5]
-    assert ended(kernels[2]._elsewhere) == 0
-    lines = said()
-    assert compiled_here(lines) == ["tiny_kernel_2"]
-    assert lines[0].startswith(
-        "compiling for this machine in another process: 'tiny_kernel_3', 'tiny_kernel_5' (kept in"
-    )
-
-
-@pytest.mark.parametrize(("processors", "elsewhere"), [(2, [3, 5]), (3, [3, 5, 7, 11]), (9, [3, 5, 7, 11, 13])])
-def test_each_spare_processor_gets_two(folder, said, monkeypatch, processors, elsewhere):
-    monkeypatch.setattr(compiling_process, "_processors", lambda: processors)
-    steps = [2, 3, 5, 7, 11, 13]
-    kernels = [tiny(step) for step in steps]
-    kernel.compile_together(*kernels)
-    assert [call(one) for one in kernels] == steps
-    assert compiled_here(said()) == [f"tiny_kernel_{step}" for step in steps if step not in elsewhere]
-
-
-def ended(process):
-    """How a process ended, after nothing of it is left; None if something is."""
-    for _ in range(50):
-        if process._process.returncode is not None and process._process.stdout.closed:
-            return process._process.returncode
-        time.sleep(0.1)
-    return None
-
-
-def test_a_process_whose_last_kernel_is_not_wanted_leaves_nothing(folder):
-    kernels = [tiny(step) for step in (2, 3, 5)]
-    kernel.compile_together(*kernels)
-    assert call(kernels[1]) == 3
-    assert ended(kernels[2]._elsewhere) == 0
-
-
-def test_they_are_found_in_any_order(folder, said):
-    kernels = [tiny(step) for step in (2, 3, 5)]
-    kernel.compile_together(*kernels)
+    kernel.request(kernels)
     assert [call(one) for one in reversed(kernels)] == [5, 3, 2]
-    assert compiled_here(said()) == ["tiny_kernel_2"]
+    assert [call(tiny(step)) for step in (2, 3, 5)] == [2, 3, 5]
+    assert len(cache.files_of(folder)) == 3
 
 
-def test_what_is_there_is_not_compiled_again(folder, said):
-    assert [call(tiny(step)) for step in (2, 3)] == [2, 3]
-    said()
-    kernels = [tiny(step) for step in (2, 3, 5)]
-    kernel.compile_together(*kernels)
-    assert said() == []
-    kernel.compile_together(tiny(7), *kernels[:2])
-    assert said() == []
-    kernel.compile_together(tiny(7), *kernels)
-    assert "in another process: 'tiny_kernel_5' (" in said()[0]
+def test_in_a_context_and_under_deterministic_algorithms_it_is_waited_for(folder):
+    with kernels_awaited():
+        assert kernel.are_usable([tiny(2)])
+    torch.use_deterministic_algorithms(True)
+    try:
+        assert kernel.are_usable([tiny(2)])
+    finally:
+        torch.use_deterministic_algorithms(False)
+    assert not kernel.are_usable([tiny(2)])
 
 
-@pytest.mark.parametrize(
-    "reason", ["one processor", "no interpreter", "another program", "no folder", "no process", "nothing is later"]
-)
-def test_where_there_is_no_other_process_kernels_are_compiled_here(folder, said, monkeypatch, reason):
+def test_both_passes_of_a_checkpoint_run_the_same(folder):
+    answers = []
+
+    def ask(x):
+        answers.append(kernel.are_usable([tiny(2)]))
+        return x * x
+
+    torch.utils.checkpoint.checkpoint(ask, torch.ones(1, requires_grad=True), use_reentrant=False).backward()
+    assert answers == [True, True]
+
+
+@pytest.mark.parametrize("reason", ["no interpreter", "another program", "no folder", "no process"])
+def test_without_a_worker_auto_serves_otherwise_and_a_named_backend_compiles_in_the_call(
+    folder, said, monkeypatch, reason
+):
     def refused(*_, **__):
         raise OSError("Resource temporarily unavailable")
 
-    if reason == "one processor":
-        monkeypatch.setattr(compiling_process, "_processors", lambda: 1)
-    elif reason == "no interpreter":
+    if reason == "no interpreter":
         monkeypatch.setattr(sys, "executable", None)
     elif reason == "another program":
         monkeypatch.setattr(sys, "executable", "/usr/bin/blender")
     elif reason == "no folder":
         monkeypatch.setattr(cache, "open_folder", lambda fingerprint: None)
-        kernel.cache_folder.cache_clear()
+        cache.cache_folder.cache_clear()
     elif reason == "no process":
         monkeypatch.setattr(subprocess, "Popen", refused)
-    kernels = [tiny(step) for step in (2, 3)][: 1 if reason == "nothing is later" else 2]
-    kernel.compile_together(*kernels)
-    assert [call(one) for one in kernels] == [2, 3][: len(kernels)]
-    assert compiled_here(said()) == ["tiny_kernel_2", "tiny_kernel_3"][: len(kernels)]
+    one = tiny(2)
+    for _ in range(2):
+        assert not kernel.are_usable([one])
+    assert "cannot be compiled in the background: no" in kernel.delay([one]).replace("there is no", "no")
+    assert call(one) == 2
+    assert len([line for line in said() if "Resource temporarily" in line]) == (reason == "no process")
 
 
-@pytest.mark.parametrize("how", ["killed", "fails", "elsewhere", "silent"])
-def test_what_the_other_process_does_not_compile_is_compiled_here(folder, said, monkeypatch, how):
-    if how == "fails":
-        monkeypatch.setenv("NUMBA_DISABLE_JIT", "1")
-    elif how == "elsewhere":
-        # As if sources had been edited in between.
-        monkeypatch.setenv("NUMBA_OPT", "2")
-    elif how == "silent":
-        monkeypatch.setattr(compiling_process, "LONGEST", 0.1)
-        monkeypatch.setattr(CompilingProcess, "_listen", lambda self: None)
-        monkeypatch.setattr(cache, "load", lambda *_: None)
-    one, other = tiny(2), tiny(3)
-    kernel.compile_together(one, other)
-    if how == "killed":
-        other._elsewhere._process.send_signal(signal.SIGKILL if hasattr(signal, "SIGKILL") else signal.SIGTERM)
-    monkeypatch.delenv("NUMBA_DISABLE_JIT", raising=False)
-    monkeypatch.delenv("NUMBA_OPT", raising=False)
-    assert call(other) == 3
-    if how != "killed":
-        assert compiled_here(said()) == ["tiny_kernel_2", "tiny_kernel_3"]
+def worker():
+    return BACKGROUND._process
 
 
-def test_a_forked_process_does_not_wait_for_what_another_one_started(folder, monkeypatch):
-    other = tiny(3)
-    process = CompilingProcess([other.place])
-    monkeypatch.setattr(os, "getpid", lambda: -1)
-    process.wait_for("what nobody compiles")
-    process._end()
-    assert process._process.poll() is None
-    monkeypatch.undo()
-    process.wait_for("what nobody compiles")
-    assert ended(process) == 0
+def test_a_worker_that_is_killed_is_said_once_and_the_rest_is_compiled_by_another(folder, said):
+    many = [tiny(step) for step in range(2, 30)]
+    kernel.request(many)
+    worker().send_signal(signal.SIGKILL if hasattr(signal, "SIGKILL") else signal.SIGTERM)
+    BACKGROUND.wait()
+    failed = [one for one in many if not one.is_compiled]
+    assert len(failed) == 1
+    assert len([line for line in said() if "ended (exit code" in line]) == 1
+    assert not kernel.are_usable(failed)
+    assert "cannot be compiled" in kernel.delay(failed)
+    assert not BACKGROUND.is_compiling(failed[0].name)
+    assert [call(one) for one in many] == list(range(2, 30))
 
 
-def test_the_other_process_ends_with_this_one(tmp_path):
-    code = f"""
+def test_a_kernel_that_does_not_compile_is_said_once_and_refused_where_it_is_named(folder, said):
+    one = broken()
+    for _ in range(3):
+        assert not kernel.are_usable([one])
+        BACKGROUND.wait()
+    assert len([line for line in said() if "was not compiled" in line]) == 1
+    assert "cannot be compiled in the background" in kernel.delay([one])
+    with pytest.raises(BackendError, match="choose another backend"):
+        one.load()
+    assert call(tiny(2)) == 2
+
+
+def test_a_worker_that_knows_other_sources_is_no_error(folder, said, monkeypatch):
+    monkeypatch.setenv("NUMBA_OPT", "2")  # of the worker: it stores where this process does not look
+    one = tiny(2)
+    kernel.request([one])
+    monkeypatch.delenv("NUMBA_OPT")
+    BACKGROUND.wait()
+    assert not one.is_compiled
+    assert call(one) == 2
+
+
+def test_a_worker_that_nobody_asks_ends_and_another_one_is_started(folder, monkeypatch):
+    kernel.request([tiny(2)])
+    BACKGROUND.wait()
+    first = worker()
+    first.send_signal(signal.SIGTERM)
+    assert eventually(lambda: worker() is None)
+    assert first.returncode is not None
+    assert first.stdout.closed
+    kernel.request([tiny(3)])
+    assert worker() is not first
+    BACKGROUND.wait()
+    assert tiny(3).is_compiled
+
+
+def eventually(is_so):
+    for _ in range(600):
+        if is_so():
+            return True
+        time.sleep(0.1)
+    return False
+
+
+ENDS = f"""
 import sys
 sys.path.insert(0, {os.path.dirname(os.path.dirname(__file__))!r})
 from kernels.tiny import tiny
-from regard.kernels.cpu.compiling_process import CompilingProcess
-many = [tiny(step) for step in range(1, 500)]
-process = CompilingProcess([one.place for one in many])
-process.wait_for(many[0].name)
-print(process._process.pid)
+from regard.kernels.cpu import kernel
+from regard.kernels.cpu.compiling_process import BACKGROUND
+kernel.request([tiny(step) for step in (2, 3, 5)])
+print(BACKGROUND._process.pid)
 """
-    done = subprocess.run(
-        [sys.executable, "-c", code], env=os.environ | {"REGARD_CACHE": str(tmp_path)}, capture_output=True, text=True
-    )
+
+
+def test_a_process_ends_at_once_and_what_it_asked_for_is_there_later(folder):
+    """The worker has a lifetime of its own, and no file is ever half written."""
+    done = subprocess.run([sys.executable, "-X", "dev", "-c", ENDS], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
-    assert not is_running(int(done.stdout))
+    assert eventually(lambda: all(tiny(step).is_compiled for step in (2, 3, 5)))
+    assert [call(tiny(step)) for step in (2, 3, 5)] == [2, 3, 5]
+    assert eventually(lambda: not is_running(int(done.stdout)))
 
 
 def is_running(pid):
-    for _ in range(50):
-        try:
-            os.kill(pid, 0)
-        except ProcessLookupError:
-            return False
-        time.sleep(0.1)
-    return True
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    # The container's first process may never ask how it ended.
+    status = Path(f"/proc/{pid}/stat")
+    return not (status.exists() and status.read_text().rsplit(")", 1)[1].split()[0] == "Z")
 
 
-def test_paths_that_are_no_texts_are_passed_over(folder, said, monkeypatch, tmp_path):
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+def test_a_forked_child_asks_a_worker_of_its_own(folder):
+    from test_fork_lock import in_child
+
+    kernel.request([tiny(step) for step in range(2, 9)])
+    assert in_child(lambda: call(tiny(11)) == 11 or os._exit(3)) == 0
+    BACKGROUND.wait()
+
+
+def test_the_worker_has_a_low_priority(folder):
+    kernel.request([tiny(2)])
+    BACKGROUND.wait()
+    if hasattr(os, "getpriority"):
+        assert os.getpriority(os.PRIO_PROCESS, worker().pid) >= min(os.getpriority(os.PRIO_PROCESS, 0) + 10, 19)
+
+
+def test_paths_that_are_no_texts_are_passed_over(folder, monkeypatch, tmp_path):
     monkeypatch.setattr(sys, "path", [*sys.path, tmp_path, ""])
-    one, other = tiny(2), tiny(3)
-    kernel.compile_together(one, other)
-    assert call(other) == 3
-    assert compiled_here(said()) == ["tiny_kernel_2"]
+    kernel.request([tiny(2)])
+    BACKGROUND.wait()
+    assert tiny(2).is_compiled
 
 
-def test_a_folder_that_cannot_be_looked_into_is_no_error(folder, said, monkeypatch):
+def test_a_folder_that_cannot_be_looked_into_is_no_error(folder, monkeypatch):
     def refused(*_, **__):
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(os, "stat", refused)
-    assert tiny(2)._is_missing(folder)
+    assert not tiny(2).is_compiled
 
 
-def test_a_process_that_is_told_its_kernels_does_not_wait_for_the_end_of_its_input(tmp_path):
-    """Another process may hold the other end, if it was forked just now."""
-    told = json.dumps([tiny(2).place])
-    process = subprocess.Popen(
-        [sys.executable, "-m", compiling_process.__name__], text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-        env=os.environ | {"REGARD_CACHE": str(tmp_path), "PYTHONPATH": os.pathsep.join(sys.path)},
-    )  # fmt: skip
-    print(told, file=process.stdin, flush=True)
-    assert process.stdout.readline().strip() == "tiny_kernel_2"
-    assert process.wait(60) == 0
-    process.stdin.close()
-    process.stdout.close()
-
-
-def test_it_imports_nothing_from_the_current_folder(folder, said, tmp_path, monkeypatch):
+def test_it_imports_nothing_from_the_current_folder(folder, tmp_path, monkeypatch):
     (tmp_path / "current").mkdir()
     (tmp_path / "current" / "numba.py").write_text("raise SystemExit('the wrong module')")
     monkeypatch.chdir(tmp_path / "current")
     monkeypatch.setattr(sys, "path", [path for path in sys.path if path])
-    one, other = tiny(2), tiny(3)
-    kernel.compile_together(one, other)
-    assert call(other) == 3
-    assert compiled_here(said()) == ["tiny_kernel_2"]
+    kernel.request([tiny(2)])
+    BACKGROUND.wait()
+    assert tiny(2).is_compiled
+
+
+class TestCalls:
+    """What `attend`, `observe` and `plan` make of it."""
+
+    @pytest.fixture(autouse=True)
+    def _no_worker_answers(self, folder, monkeypatch):
+        """Requests are noted, and nothing is compiled."""
+        self.requested = []
+        monkeypatch.setattr(
+            compiling_process.CompilingProcess, "_send", lambda _, sources: self.requested.extend(sources)
+        )
+        # Kernels of other tests are loaded.
+        monkeypatch.setattr(kernel.Kernel, "is_compiled", property(lambda one: one.name in self.compiled))
+        self.compiled = set()
+
+    def inputs(self):
+        torch.manual_seed(0)
+        return torch.randn(3, 1, 2, 300, 16).unbind()
+
+    def names(self):
+        return {source.name for source in self.requested}
+
+    def test_the_next_backend_serves_and_the_plan_says_so(self):
+        inputs, score = self.inputs(), regard.scores.Additive(torch.randn(16))
+        plan = regard.plan(*inputs, score=score)
+        assert plan.backend == "tiled"
+        assert "has to be compiled" in plan.reasons["cpu"]
+        assert not self.requested  # to plan asks for nothing
+        output = regard.attend(*inputs, score=score)
+        assert torch.equal(output, regard.attend(*inputs, score=score, backend="tiled"))
+        assert torch.equal(output, regard.observe(*inputs, score=score).output)
+        assert "attention_forward_float32_tanh_softmax" in self.names()
+        assert "attention_backward_float32_tanh_softmax" not in self.names()
+        plan = regard.plan(*inputs, score=score)
+        assert plan.reasons["cpu"] == "not yet: 'cpu' is being compiled"
+
+    def test_what_would_run_elsewhere_anyway_asks_for_no_kernel(self):
+        small = torch.randn(3, 1, 2, 5, 16).unbind()
+        for arguments in ({}, {"mask": regard.masks.causal()}, {"normalizer": "sparsemax"}):
+            regard.attend(*small, **arguments)
+            assert not self.requested
+
+    def test_a_gradient_needs_its_kernel_too(self):
+        inputs, score = self.inputs(), regard.scores.Additive(torch.randn(16))
+        self.compiled = {"multiply_float32", "prepare_additive_keys_float32", "transpose_keys_float32"}
+        self.compiled.add("attention_forward_float32_tanh_softmax")
+        assert regard.plan(*inputs, score=score).backend == "cpu"
+        inputs[0].requires_grad_()
+        assert regard.plan(*inputs, score=score).backend == "tiled"
+        regard.attend(*inputs, score=score)
+        assert self.names() == {"attention_backward_float32_tanh_softmax"}
+
+    def test_where_something_waits_the_plan_names_the_kernels(self):
+        inputs, score = self.inputs(), regard.scores.Additive(torch.randn(16))
+        with kernels_awaited():
+            assert regard.plan(*inputs, score=score).backend == "cpu"
+        assert regard.plan(*inputs, score=score, backend="cpu").backend == "cpu"
+
+
+def test_readings_are_taken_otherwise_while_their_kernel_is_compiled(monkeypatch):
+    torch.manual_seed(0)
+    inputs, score = torch.randn(3, 1, 2, 300, 16).unbind(), regard.scores.Additive(torch.randn(16))
+    read = regard.Readings(entropy=True, top_k=3, received=True)
+    expected = regard.observe(*inputs, score=score, read=read, backend="cpu")
+    is_compiled = kernel.Kernel.is_compiled
+    monkeypatch.setattr(
+        kernel.Kernel, "is_compiled", property(lambda one: "readings" not in one.name and is_compiled.fget(one))
+    )
+    monkeypatch.setattr(kernel.Kernel, "load", lambda one: pytest.fail(f"waits for {one.name}"))
+    seen = regard.observe(*inputs, score=score, read=read)
+    assert torch.equal(seen.output, expected.output)
+    for name in ("lse", "entropy", "top_weights", "received"):
+        torch.testing.assert_close(getattr(seen, name), getattr(expected, name), rtol=1e-4, atol=1e-5)

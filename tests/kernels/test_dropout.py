@@ -9,7 +9,7 @@ import regard
 from kernels.oracle import outcome, tensors
 from regard import masks
 from regard.kernels.cpu import operators
-from regard.kernels.cpu.kernel_inputs import KernelInputs
+from regard.kernels.cpu.kernel_arguments import KernelInputs
 from regard.shapes import Grid
 
 

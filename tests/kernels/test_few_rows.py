@@ -14,9 +14,9 @@ import regard
 from kernels.oracle import assert_as_exact, tensors
 from regard import masks
 from regard.attention.backends.cpu.lowering import kernel_inputs, with_heads_as_rows
-from regard.attention.validation import validate
+from regard.attention.problem import validate
 from regard.biases import alibi
-from regard.kernels.cpu.kernel_inputs import FEW_ROWS
+from regard.kernels.cpu.kernel_arguments import FEW_ROWS
 from regard.normalizers import entmax, local_gaussian, softmax_with_sink
 
 

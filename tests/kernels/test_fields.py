@@ -8,12 +8,20 @@ import torch
 
 pytest.importorskip("numba", reason="kernels are compiled by Numba")
 
-from regard.kernels.cpu import fields, operators
-from regard.kernels.cpu.fields import DIFFERENTIABLE, Items, Strides, Tensor
-from regard.kernels.cpu.kernel_inputs import KernelInputs
+from regard.kernels.cpu import kernel_arguments, operators
+from regard.kernels.cpu.kernel_arguments import (
+    DIFFERENTIABLE,
+    FORMATS,
+    LAYOUT,
+    READINGS,
+    SIZES,
+    Items,
+    KernelInputs,
+    ReadingOptions,
+    Strides,
+    Tensor,
+)
 from regard.kernels.cpu.launch import fill_arguments, named_arguments, packed
-from regard.kernels.cpu.reading_options import READINGS, ReadingOptions
-from regard.kernels.cpu.record import FORMATS, LAYOUT, SIZES
 
 
 class Unknown(NamedTuple):
@@ -33,16 +41,18 @@ class Simple(NamedTuple):
 
 def written(record):
     """The numbers that are written of a record, by name."""
-    names = tuple(fields.layout_of(type(record)))
+    names = tuple(kernel_arguments.layout_of(type(record)))
     numbers = [None] * len(names)
-    fields.Writer(type(record), {name: position for position, name in enumerate(names)}).write(record, numbers)
+    kernel_arguments.Writer(type(record), {name: position for position, name in enumerate(names)}).write(
+        record, numbers
+    )
     return {name: number for name, number in zip(names, numbers, strict=True) if number is not None}
 
 
 def test_a_line_in_a_record_is_all_that_a_field_needs():
-    assert fields.schema_of(Simple) == "Tensor given, Tensor? other, float ratio, bool flag"
-    assert fields.differentiable(Simple) == ("given",)
-    assert fields.layout_of(Simple) == {
+    assert kernel_arguments.schema_of(Simple) == "Tensor given, Tensor? other, float ratio, bool flag"
+    assert kernel_arguments.differentiable(Simple) == ("given",)
+    assert kernel_arguments.layout_of(Simple) == {
         "given": "q", "given_batch": "q", "given_row": "q", "grad_given": "q",
         "other": "q", "shared_row": "q", "ratio": "d", "flag": "q",
     }  # fmt: skip
@@ -56,13 +66,13 @@ def test_a_line_in_a_record_is_all_that_a_field_needs():
 
 def test_what_has_no_type_in_an_operator_is_refused():
     with pytest.raises(KeyError):
-        fields.fields_of(Unknown)
+        kernel_arguments.fields_of(Unknown)
 
 
 def test_items_of_a_list_have_names():
     assert written(ReadingOptions(pooled=[5, 7]))["pooled_columns"] == 7
     assert "pooled_columns" not in written(ReadingOptions())
-    assert isinstance(next(f.items for f in fields.fields_of(ReadingOptions) if f.name == "pooled"), Items)
+    assert isinstance(next(f.items for f in kernel_arguments.fields_of(ReadingOptions) if f.name == "pooled"), Items)
 
 
 def test_operators_take_the_fields_of_their_records():
@@ -79,7 +89,7 @@ def test_the_record_has_every_field():
     assert names == tuple(FORMATS)
     # Tasks are counted at the record's own address.
     assert names[0] == "counter"
-    assert {*fields.layout_of(KernelInputs), *fields.layout_of(ReadingOptions)} <= set(names)
+    assert {*kernel_arguments.layout_of(KernelInputs), *kernel_arguments.layout_of(ReadingOptions)} <= set(names)
     assert {reading.name for reading in READINGS} <= set(names)
     assert {f"grad_{name}" for name in operators.GRADIENTS} <= set(names)
 

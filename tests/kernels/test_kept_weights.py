@@ -8,8 +8,8 @@ pytest.importorskip("numba", reason="kernels are compiled by Numba")
 import regard
 from kernels.oracle import target_of, tensors
 from regard import masks, normalizers
-from regard.kernels.cpu import kernel_inputs, operators
-from regard.kernels.cpu.kernel_inputs import KernelInputs
+from regard.kernels.cpu import kernel_arguments, operators
+from regard.kernels.cpu.kernel_arguments import KernelInputs
 from regard.kernels.kinds import ENTMAX, ENTMAX15, SIGMOID, SPARSEMAX
 from regard.scores import Additive, SoftCap
 
@@ -73,7 +73,7 @@ def gradients_of(inputs, need_weights, **arguments):
 @pytest.mark.parametrize("kept", [True, False])
 def test_asking_for_weights_changes_no_bit_of_a_gradient(kept, monkeypatch):
     if not kept:
-        monkeypatch.setattr(kernel_inputs, "KEPT_WEIGHTS", 0)
+        monkeypatch.setattr(kernel_arguments, "KEPT_WEIGHTS", 0)
     inputs = tensors(query=(B, H, Q, D), key=(B, KV, K, D), value=(B, KV, K, V), weight=(D,))
     for arguments in ({}, {"mask": masks.causal()}, {"normalizer": "sparsemax", "mask": masks.lengths([K, 17])}):
         with_weights, without = (gradients_of(inputs, need_weights, **arguments) for need_weights in (True, False))
@@ -95,7 +95,7 @@ def saved_numbers(**arguments):
 def test_weights_are_kept_up_to_a_limit(monkeypatch):
     pairs = B * H * Q * K
     kept = saved_numbers()
-    monkeypatch.setattr(kernel_inputs, "KEPT_WEIGHTS", pairs - 1)
+    monkeypatch.setattr(kernel_arguments, "KEPT_WEIGHTS", pairs - 1)
     assert kept - saved_numbers() == pairs
 
 

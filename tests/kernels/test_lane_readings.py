@@ -8,9 +8,8 @@ pytest.importorskip("numba", reason="kernels are compiled by Numba")
 import regard
 from kernels.oracle import tensors
 from regard import masks
-from regard.kernels.cpu import operators, reading_options
-from regard.kernels.cpu.kernel_inputs import KernelInputs
-from regard.kernels.cpu.reading_options import ReadingOptions
+from regard.kernels.cpu import kernel_arguments, operators
+from regard.kernels.cpu.kernel_arguments import KernelInputs, ReadingOptions
 from regard.scores import Dot
 
 READ = regard.Readings(entropy=True, peak=True, received=True, distance=True)
@@ -67,7 +66,7 @@ def test_any_number_of_features_and_any_layout(dim):
 
 
 def test_the_most_keys_and_one_more(launched):
-    for keys in (reading_options.MOST_KEYS, reading_options.MOST_KEYS + 1):
+    for keys in (kernel_arguments.MOST_KEYS, kernel_arguments.MOST_KEYS + 1):
         inputs = tensors(query=(1, 2, 9, 8), key=(1, 2, keys, 8))
         assert_exact(inputs["query"], inputs["key"])
     assert launched.count("lane_readings_float32") == 1

@@ -12,8 +12,7 @@ from kernels.oracle import assert_as_exact, outcome, target_of, tensors
 from regard import masks
 from regard.errors import BackendError
 from regard.kernels.cpu import operators
-from regard.kernels.cpu.kernel_inputs import KernelInputs
-from regard.kernels.cpu.reading_options import ReadingOptions
+from regard.kernels.cpu.kernel_arguments import KernelInputs, ReadingOptions
 from regard.kernels.kinds import ENTMAX15, SIGMOID, SOFTMAX, SPARSEMAX
 from regard.scores import Additive
 

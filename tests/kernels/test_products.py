@@ -10,13 +10,13 @@ pytest.importorskip("numba", reason="kernels are compiled by Numba")
 from kernels.oracle import assert_as_exact, outcome, tensors
 from regard import attend, masks, observe
 from regard.kernels import availability
-from regard.kernels.cpu import blas, cache, kernel, kernels, launch, product_choice, target
+from regard.kernels.cpu import kernels, launch, libraries, target
 
 
 @pytest.fixture(params=["blas", "wide", "plain"])
 def _way(request, monkeypatch):
     """The way products are made; wide vectors are right on every processor, if only fast on some."""
-    if request.param == "blas" and not blas.gemm_address(torch.float32):
+    if request.param == "blas" and not libraries.gemm_address(torch.float32):
         pytest.skip("PyTorch's library shows no BLAS")
     wide = request.param == "wide"
     monkeypatch.setattr(kernels, "is_wide", lambda inputs: wide and inputs.query.dtype == torch.float32)
@@ -47,7 +47,7 @@ def test_every_way_ends_where_rows_end(queries, keys):
 
 
 def test_a_call_that_is_told_two_things_of_products_is_exact(monkeypatch):
-    """As if another thread had measured meanwhile."""
+    """As if the choice changed within a call."""
     for first in (False, True):
         answers = itertools.cycle((first, not first))
         monkeypatch.setattr(kernels, "is_wide", lambda inputs, answers=answers: next(answers))
@@ -75,86 +75,24 @@ def test_a_matrix_that_was_never_written_is_not_read(monkeypatch):
         assert all(torch.isfinite(tensor).all() for tensor in results.values())
 
 
-@pytest.fixture
-def new_process(tmp_path, monkeypatch):
-    """A processor that has the vectors, a folder of its own, and a function that forgets as a new process would."""
-    monkeypatch.setenv("REGARD_CACHE", str(tmp_path))
-    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "AVX512")
-    monkeypatch.setattr(product_choice, "symbol", lambda name: None)
-
-    def forget():
-        kernel.cache_folder.cache_clear()
-        monkeypatch.setattr(availability, "_FASTER", None)
-
-    forget()
-    yield forget
-    kernel.cache_folder.cache_clear()
-
-
-@pytest.fixture
-def measured(monkeypatch):
-    """Stands in for the measurement: takes the seconds of both routines from a list, first to last."""
-    seconds = []
-    monkeypatch.setattr(product_choice, "measure", lambda: seconds.pop(0))
-    return seconds
-
-
-@pytest.mark.parametrize(("seconds", "expected"), [((2.0, 1.0), True), ((2.0, 1.9), False)])
-def test_the_routine_is_measured_once_for_all_processes(new_process, measured, seconds, expected):
-    """Results keep their bits, so the first answer holds, also where another measurement would say something else."""
-    measured[:] = [seconds, seconds[::-1]]
-    for _ in range(3):
-        new_process()
-        assert [availability.microkernel_is_faster() for _ in range(3)] == [expected] * 3
-    assert len(measured) == 1
-
-
-def test_the_routine_is_measured_again_with_another_library(new_process, measured, monkeypatch):
-    measured[:] = [(2.0, 1.0), (1.0, 2.0)]
-    assert availability.microkernel_is_faster()
-    monkeypatch.setattr(torch, "__version__", "2.99")
-    new_process()
-    assert not availability.microkernel_is_faster()
-
-
-def test_a_damaged_measurement_is_made_again(new_process, measured, caplog):
-    measured[:] = [(2.0, 1.0), (1.0, 2.0)]
-    assert availability.microkernel_is_faster()
-    (path,) = cache.files_of(kernel.cache_folder())
-    path.write_bytes(path.read_bytes()[:-1])
-    new_process()
-    assert not availability.microkernel_is_faster()
-    (line,) = [record.getMessage() for record in caplog.records]
-    assert str(path) in line
-    assert "damaged" in line
-    new_process()
-    assert not availability.microkernel_is_faster()
-
-
-def test_a_measurement_that_cannot_be_kept_holds_for_the_process(new_process, measured, monkeypatch):
-    monkeypatch.setattr(product_choice, "cache_folder", lambda: None)
-    measured[:] = [(2.0, 1.0)]
-    assert availability.microkernel_is_faster()
-    assert availability.microkernel_is_faster()
-
-
-def test_a_processor_without_wide_vectors_is_not_measured(monkeypatch):
-    monkeypatch.setattr(product_choice, "measure", lambda: pytest.fail("measured"))
-    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "AVX2")
-    monkeypatch.setattr(availability, "_FASTER", None)
-    assert not availability.microkernel_is_faster()
-
-
-@pytest.mark.parametrize(("processor", "expected"), [("GenuineIntel", False), ("AuthenticAMD", True)])
-def test_intels_library_is_known_and_not_measured(monkeypatch, processor, expected):
-    monkeypatch.setattr(product_choice, "measure", lambda: pytest.fail("measured"))
-    monkeypatch.setattr(target, "processor", lambda: (f"vendor_id: {processor}", "flags: fpu avx512f"))
-    monkeypatch.setattr(torch.backends.mkl, "is_available", lambda: True)
-    monkeypatch.setattr(product_choice, "is_slow_for_mkl", availability.is_slow_for_mkl.__wrapped__)
-    monkeypatch.setattr(product_choice, "symbol", lambda name: object())
-    assert product_choice.microkernel_is_chosen() is expected
-
-
-def test_what_is_measured():
-    seconds = product_choice.measure()
-    assert all(0 < one < 1 for one in seconds[:2] if one != float("inf"))
+@pytest.mark.parametrize(
+    ("capability", "vendor", "mkl", "blas_shown", "expected"),
+    [
+        ("AVX512", "AuthenticAMD", True, True, True),
+        ("AVX512", "AuthenticAMD", False, True, False),
+        ("AVX512", "AuthenticAMD", False, False, True),
+        ("AVX512", "GenuineIntel", True, True, False),
+        ("AVX512", "GenuineIntel", False, False, True),
+        ("AVX2", "AuthenticAMD", True, True, False),
+        ("DEFAULT", "", False, False, False),
+    ],
+)
+def test_the_routine_follows_from_the_processor_and_the_library(
+    monkeypatch, capability, vendor, mkl, blas_shown, expected
+):
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: capability)
+    monkeypatch.setattr(torch.backends.mkl, "is_available", lambda: mkl)
+    monkeypatch.setattr(target, "processor", lambda: (f"vendor_id: {vendor}", "flags: fpu avx512f"))
+    monkeypatch.setattr(libraries, "gemm_address", lambda dtype: 1 if blas_shown else 0)
+    monkeypatch.setattr(availability, "is_slow_for_mkl", availability.is_slow_for_mkl.__wrapped__)
+    assert availability.microkernel_is_faster.__wrapped__() is expected

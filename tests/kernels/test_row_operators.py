@@ -9,8 +9,8 @@ from torch.library import opcheck
 
 from regard import normalizers
 from regard.errors import BackendError
+from regard.kernels.cpu import launch as launch_module
 from regard.kernels.cpu import row_operators
-from regard.kernels.cpu import threads as kernel_threads
 from regard.normalizers import compiled_rows
 from regard.normalizers.thresholds import entmax15_by_sort, entmax_by_root, sparsemax_by_sort
 
@@ -80,7 +80,7 @@ def test_a_second_derivative_is_refused():
 
 
 def test_threads_change_no_bit(monkeypatch):
-    monkeypatch.setattr(kernel_threads, "SERIAL_WORK", 0)
+    monkeypatch.setattr(launch_module, "SERIAL_WORK", 0)
     scores, threads = torch.randn(301, 257), torch.get_num_threads()
     results = []
     for count in (1, 2):

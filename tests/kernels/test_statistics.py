@@ -11,8 +11,7 @@ import regard
 from kernels.oracle import tensors
 from regard import normalizers
 from regard.kernels.cpu import operators, step_operators
-from regard.kernels.cpu.kernel_inputs import KernelInputs
-from regard.kernels.cpu.reading_options import ReadingOptions
+from regard.kernels.cpu.kernel_arguments import KernelInputs, ReadingOptions
 from regard.scores import Dot
 
 Q, K, D, V = 5, 131, 7, 3

@@ -11,9 +11,8 @@ import regard
 from kernels.oracle import outcome, tensors
 from regard import masks, normalizers
 from regard.kernels.cpu import launch
-from regard.kernels.cpu import threads as kernel_threads
-from regard.kernels.cpu.kernel_inputs import KernelInputs
-from regard.kernels.cpu.record import POSITIONS
+from regard.kernels.cpu import launch as launch_module
+from regard.kernels.cpu.kernel_arguments import POSITIONS, KernelInputs
 from regard.scores import Additive
 
 READ_ALL = regard.Readings(entropy=True, peak=True, top_k=5, received=True, distance=True, pooled=(5, 7), rows=[3, -1])
@@ -29,25 +28,25 @@ def _own_threads():
 @pytest.fixture(params=["openmp", "python"])
 def teams(request, monkeypatch):
     """Counts how often a team of several threads was asked for; Python's threads stand in where there is no OpenMP."""
-    if request.param == "openmp" and kernel_threads.openmp() is None:
+    if request.param == "openmp" and launch_module.openmp() is None:
         pytest.skip("PyTorch's OpenMP library cannot be entered here")
     sizes = []
-    enter, start = kernel_threads.openmp(), kernel_threads.threading.Thread
+    enter, start = launch_module.openmp(), launch_module.threading.Thread
     if request.param == "openmp":
 
         def count(kernel, parameters, threads, flags):
             sizes.append(threads)
             enter(kernel, parameters, threads, flags)
 
-        monkeypatch.setattr(kernel_threads, "openmp", lambda: count)
+        monkeypatch.setattr(launch_module, "openmp", lambda: count)
     else:
 
         def thread(target, args):
             sizes.append(2)
             return start(target=target, args=args)
 
-        monkeypatch.setattr(kernel_threads, "openmp", lambda: None)
-        monkeypatch.setattr(kernel_threads.threading, "Thread", thread)
+        monkeypatch.setattr(launch_module, "openmp", lambda: None)
+        monkeypatch.setattr(launch_module.threading, "Thread", thread)
     return sizes
 
 
@@ -82,7 +81,7 @@ def test_outputs_and_gradients(score, normalizer, teams):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 def test_small_problems_if_a_team_runs_them(teams, dtype, monkeypatch):
-    monkeypatch.setattr(kernel_threads, "SERIAL_WORK", 0)
+    monkeypatch.setattr(launch_module, "SERIAL_WORK", 0)
     inputs = tensors(dtype=dtype, query=(2, 3, 17, 5), key=(2, 3, 19, 5), value=(2, 3, 19, 3), weight=(3, 5))
     one, two = (
         with_threads(count, lambda: outcome("cpu", inputs, dropout=0.0, mask=masks.lengths([19, 4])))
@@ -170,7 +169,7 @@ def test_where_no_thread_gets_memory_there_is_an_error(memory, backward):
 
 
 def test_a_thread_without_memory_leaves_its_tasks_to_others(memory, monkeypatch):
-    monkeypatch.setattr(kernel_threads, "SERIAL_WORK", 0)
+    monkeypatch.setattr(launch_module, "SERIAL_WORK", 0)
     query = torch.randn(2, 2, 70, 16)
     memory[:] = [True] * 50
     wanted = regard.attend(query, query, query, normalizer="entmax15", backend="cpu")

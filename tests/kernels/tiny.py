@@ -36,3 +36,15 @@ def call(kernel):
     numbers = (ctypes.c_int64 * SIZE)()
     ctypes.CFUNCTYPE(None, ctypes.c_int64)(kernel.address)(ctypes.addressof(numbers))
     return numbers[0]
+
+
+def broken():
+    """A kernel that no compiler takes."""
+    return Kernel(__name__, "broken_kernel", "1")
+
+
+def broken_kernel(word):
+    def body(address):
+        return address.nothing + word
+
+    return body

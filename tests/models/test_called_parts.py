@@ -12,12 +12,12 @@ from regard.models.speech import sound_classifier, transcriber
 from regard.models.vision import segmenter
 
 V, B = 13, 3
-SOURCE, TARGET = torch.randint(3, V, (B, 5)), torch.randint(3, V, (B, 4))
+SOURCE, TARGET = (torch.arange(B * n).view(B, n) * 7 % (V - 3) + 3 for n in (5, 4))
 TARGET[:, 0], TARGET[:, -1] = 1, 2
 SOURCE_LENGTHS, TARGET_LENGTHS = torch.tensor([5, 2, 3]), torch.tensor([4, 4, 4])
 TEXT = SOURCE, SOURCE_LENGTHS, TARGET, TARGET_LENGTHS
-SOUND = torch.randn(B, 12, 8), torch.tensor([12, 5, 8])
-IMAGES, OWNERS = torch.rand(2, 16, 16, 3), torch.tensor([0, 1, 1])
+SOUND = torch.arange(B * 12 * 8.0).sin().view(B, 12, 8), torch.tensor([12, 5, 8])
+IMAGES, OWNERS = torch.arange(2 * 16 * 16 * 3.0).cos().abs().view(2, 16, 16, 3), torch.tensor([0, 1, 1])
 RECURRENT = {"embedding_dim": 6, "hidden_dim": 8}
 STACK = {"dim": 8, "heads": 2, "feedforward": 10}
 GRID = {"image_height": 16, "image_width": 16, "grid_dim": 8, "stages": 2, "patch": 2}

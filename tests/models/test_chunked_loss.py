@@ -6,15 +6,7 @@ from torch.autograd import gradcheck
 from torch.nn import functional as F
 
 from regard.errors import ArgumentError, ShapeError
-from regard.models import chunked_loss, vocabulary_loss
-
-
-@pytest.fixture(params=["operations", "kernel"], autouse=True)
-def _kernel(request, monkeypatch):
-    """All tests, with PyTorch's operations and with the kernel."""
-    if request.param == "kernel":
-        pytest.importorskip("numba", reason="kernels are compiled by Numba")
-    monkeypatch.setattr(chunked_loss, "COMPILED", 0 if request.param == "kernel" else 1 << 60)
+from regard.models import vocabulary_loss
 
 
 def problem(rows=7, dim=3, vocabulary=11, seed=0):
@@ -140,7 +132,6 @@ def test_without_gradient_the_value_is_the_same():
     assert not quiet.total.requires_grad
 
 
-@pytest.mark.usefixtures("processor")
 def test_autocast_computes_in_half_precision_and_gives_full_gradients():
     features, weight, bias, target = problem(rows=17, vocabulary=29)
     inputs = [tensor.detach().float().requires_grad_() for tensor in (features, weight, bias)]

@@ -4,7 +4,6 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from processors import runs_lstm_in_bfloat16
 from regard.errors import ArgumentError, UnknownNameError
 from regard.models.luong_decoder import local_mask, monotonic_center
 from regard.shapes import Grid
@@ -196,9 +195,7 @@ def test_dropout_is_off_in_evaluation(make, batch):
         assert torch.equal(model(*batch).logits, model(*batch).logits)
 
 
-def test_autocast_stays_close(make, batch, processor):
-    if processor == "bfloat16 instructions" and not runs_lstm_in_bfloat16():
-        pytest.skip("PyTorch has no LSTM in bfloat16 on this processor")
+def test_autocast_stays_close(make, batch):
     for kind in ("none", "bahdanau", "luong", "luong-fused", "luong-local-p"):
         model = make(**KINDS[kind])
         exact = model.loss(*batch).total

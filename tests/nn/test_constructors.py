@@ -187,7 +187,6 @@ CASES = {
         },
         lambda c: (c.encoder_layer()(torch.randn(2, 5, c.dim)), c.decoder_layer()),
     ),
-    "nn.Dropout": (nn.Dropout, {"p": 0.5, "inplace": False}, call_layer),
     "nn.SqueezeExcitation": (
         nn.SqueezeExcitation,
         {"channels": 4, "reduction": 2, "hidden": None, "bias": False},

@@ -13,7 +13,7 @@ from module_cases import BLOCKS, FUSIONS, LAYERS, MODULES, first_output, inputs_
 from regard import nn
 from regard.errors import KindError
 
-SEQUENCES = [name for name in LAYERS if name not in ("Attention", "Dropout")]
+SEQUENCES = [name for name in LAYERS if name != "Attention"]
 CLASSIFIERS = ["TextClassifier lstm", "TextClassifier transformer", "SoundClassifier", "ImageClassifier vit"]
 
 

@@ -6,7 +6,7 @@ import torch
 from regard import masks, nn, watch
 from regard.attention import planner
 from regard.attention.backends.backend import Backend
-from regard.attention.recording import recorded_calls
+from regard.attention.execution import recorded_calls
 from regard.errors import BackendError
 from regard.kernels import availability
 from regard.kernels.cpu import packed_call

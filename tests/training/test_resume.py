@@ -1,14 +1,10 @@
 """A run that is interrupted, however and wherever, and resumed, is the run that never was interrupted."""
 
-import json
 import math
 import os
 import pickle
 import shutil
 import signal
-import subprocess
-import sys
-import textwrap
 
 import pytest
 import torch
@@ -66,30 +62,6 @@ def uninterrupted(whole, tmp_path):
     path, *rest = whole
     shutil.copytree(path, tmp_path / "whole")
     return rest
-
-
-@pytest.mark.slow
-def test_killed_in_the_middle_of_an_epoch(uninterrupted, tmp_path):
-    config, expected, steps = uninterrupted
-    assert steps // 2 > 5
-    script = """
-        import json, sys
-        import datasets
-        datasets.config.HF_DATASETS_CACHE = sys.argv[2]
-        sys.path[:0] = sys.argv[4:]
-        from regard.training.config import RunConfig
-        from regard.tasks.translate.task import TASK
-        from signal_at import SignalAt
-        from test_resume import train
-        train(RunConfig.from_dict(json.loads(sys.argv[3]), "test", TASK), sys.argv[1], reporter=SignalAt(6, 9))
-    """
-    here = os.path.dirname(__file__)
-    arguments = [tmp_path / "killed", tmp_path / "cache", json.dumps(config.to_dict()), here, os.path.dirname(here)]
-    ended = subprocess.run([sys.executable, "-c", textwrap.dedent(script), *map(str, arguments)], check=False)
-    assert ended.returncode == -signal.SIGKILL
-    assert [path.name for path in list_checkpoints(tmp_path / "killed" / "checkpoints")] == ["step-00000004.ckpt"]
-    train(config, tmp_path / "killed", resume=True)
-    assert_same(results(tmp_path / "killed"), expected)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import regard
-from regard.attention.listeners import LISTENERS
+from regard.attention.execution import LISTENERS
 from regard.errors import ArgumentError, KindError, UnseenError
 from regard.watching import UnseenAttentionWarning
 from watching.models import HAND_WRITTEN, WEIGHTS, Heads, captured
@@ -313,7 +313,7 @@ def test_calls_that_cannot_be_read_are_told():
     with pytest.raises(UnseenError, match=r"that of '0': a torch\.func transform is active"), regard.watch(model):
         torch.vmap(model)(x)
     meta = stack(1).to("meta")
-    with pytest.raises(UnseenError, match="that of '0': its tensors have no numbers"), regard.watch(meta):
+    with pytest.raises(UnseenError, match="that of '0': its tensors are on the meta device"), regard.watch(meta):
         meta(x[0].to("meta"))
     expected = torch.vmap(model)(x)
     both = nn.ModuleList([model])

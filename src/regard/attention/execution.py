@@ -1,20 +1,43 @@
-"""Running a problem on a backend, so that what a mask hides cannot reach the result (contract 10)."""
+"""Running a problem on a backend, so that what a mask hides cannot reach the result (contract 10).
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+`LISTENERS` and `recorded_calls` show what is run: to `regard.watch`, and to worked steps and pictures.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import ContextVar
+from dataclasses import replace
 from functools import partial
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from regard.attention.backends.backend import Backend
-from regard.attention.isolation import attend_isolated, cleaned, empty_rows, is_finite
+from regard.attention.isolation import attend_isolated, cleaned, empty_rows
 from regard.attention.planner import choose, choose_reader
 from regard.attention.problem import Problem
 from regard.attention.readings import Gatherer
 from regard.attention.result import Attended
-from regard.transforms import active_transform, can_branch_on
+from regard.kernels.availability import must_wait
+from regard.transforms import active_transform, can_branch_on, is_finite
 from regard.versions import Versions
+
+Execution = Callable[[Problem, str, Gatherer | None, bool], Attended]
+"""``(problem, backend, gatherer, need_weights) -> Attended``, as `execute`."""
+
+Listener = Callable[[Execution, Problem, str, Gatherer | None, bool], Attended]
+"""Gets the execution and its arguments, and gives what the execution gives."""
+
+LISTENERS: list[Listener] = []
+"""Empty, or one listener."""
+
+
+class _Chosen(NamedTuple):
+    """The backend that runs a problem, and whether it was named and is waited for."""
+
+    backend: Backend
+    is_named: bool
 
 
 def execute(problem: Problem, backend: str, gatherer: Gatherer | None = None, need_weights: bool = False) -> Attended:
@@ -36,11 +59,12 @@ def execute(problem: Problem, backend: str, gatherer: Gatherer | None = None, ne
     # A score is lowered when a backend is chosen, and must be in float32 already then.
     if autocasts(problem.query):
         with torch.autocast(problem.query.device.type, enabled=False):
-            return _execute(problem, choose(problem, backend), gatherer, need_weights)
-    return _execute(problem, choose(problem, backend), gatherer, need_weights)
+            return _execute(problem, backend, gatherer, need_weights)
+    return _execute(problem, backend, gatherer, need_weights)
 
 
-def _execute(problem: Problem, backend: Backend, gatherer: Gatherer | None, need_weights: bool) -> Attended:
+def _execute(problem: Problem, name: str, gatherer: Gatherer | None, need_weights: bool) -> Attended:
+    backend = _Chosen(choose(problem, name), name != "auto")
     if not problem.may_hide or problem.pairs == 0 or problem.memory is not None:
         return _run(problem, backend, gatherer, need_weights)
     if active_transform() is not None:
@@ -54,7 +78,7 @@ def _execute(problem: Problem, backend: Backend, gatherer: Gatherer | None, need
     return result
 
 
-def _run_until_finite(problem: Problem, backend: Backend, gatherer: Gatherer | None, need_weights: bool) -> Attended:
+def _run_until_finite(problem: Problem, backend: _Chosen, gatherer: Gatherer | None, need_weights: bool) -> Attended:
     """The result of the first run whose output is finite, or of the last one: see `regard.attention.isolation`.
 
     The last one holds a matrix of weights for the backward pass. So does a training whose output is NaN everywhere.
@@ -96,13 +120,16 @@ def _repeater(problem: Problem) -> Callable[[Gatherer | None], None]:
     return again
 
 
-def _run(problem: Problem, backend: Backend, gatherer: Gatherer | None, need_weights: bool) -> Attended:
+def _run(problem: Problem, chosen: _Chosen, gatherer: Gatherer | None, need_weights: bool) -> Attended:
+    backend, is_named = chosen
     if need_weights:
         return backend.run_with_weights(problem)
-    if gatherer is None or backend.reads:
+    if gatherer is None:
+        return Attended(backend.run(problem), None)
+    if backend.reads and (is_named or must_wait() or backend.delay(problem, gatherer) is None):
         return Attended(backend.run(problem, gatherer), None)
     output = backend.run(problem)
-    choose_reader(problem, backend).read(problem, gatherer)
+    choose_reader(problem, backend, gatherer).read(problem, gatherer)
     return Attended(output, None)
 
 
@@ -126,3 +153,57 @@ def autocasts(query: Tensor) -> bool:
     device = query.device.type
     # PyTorch raises for devices that have no autocast, as meta.
     return torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
+
+
+class RecordedCall(NamedTuple):
+    """One attention that was run.
+
+    Attributes:
+        problem: what was computed.
+        weights: ``[batch, heads, queries, keys]``, before dropout, as the backend that ran computed them.
+    """
+
+    problem: Problem
+    weights: Tensor
+
+
+_calls: ContextVar[list[RecordedCall] | None] = ContextVar("recorded calls", default=None)
+
+
+@contextmanager
+def recorded_calls() -> Iterator[list[RecordedCall]]:
+    """In this context, each attention of `attend` and of the modules of `regard.nn` is recorded, in their order.
+
+    No output changes by a bit. Memory is quadratic: for texts of a length that a person reads. Calls of other threads,
+    and calls that a compiler traces, are not recorded.
+    """
+    calls: list[RecordedCall] = []
+    outer = _calls.set(calls)
+    try:
+        yield calls
+    finally:
+        _calls.reset(outer)
+
+
+def recording() -> list[RecordedCall] | None:
+    """The calls recorded so far, to append to; None outside of `recorded_calls`."""
+    return _calls.get()
+
+
+def execute_recorded(
+    calls: list[RecordedCall],
+    problem: Problem,
+    backend: str,
+    gatherer: Gatherer | None = None,
+    need_weights: bool = False,
+) -> Attended:
+    """`execute`, and the call is appended to ``calls``."""
+    if gatherer is not None:  # a run with readings gives no weights
+        weights = execute(replace(problem, dropout=0.0), backend, need_weights=True).weights
+        attended = execute(problem, backend, gatherer)
+    else:
+        attended = execute(problem, backend, need_weights=True)
+        weights = attended.weights
+    assert weights is not None
+    calls.append(RecordedCall(problem, weights.detach()))
+    return attended if need_weights else Attended(attended.output, None)

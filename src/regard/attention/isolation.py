@@ -16,7 +16,6 @@ A pair whose bias is −∞ counts as hidden.
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
-from math import isfinite
 
 import torch
 from torch import Tensor
@@ -29,21 +28,6 @@ from regard.shapes import Grid, spread_heads
 
 SLICE_PAIRS = 1 << 24
 """Pairs whose visibility is held at once: 16 MiB of bools."""
-
-
-def is_finite(*tensors: Tensor) -> bool:
-    """Whether all numbers are finite; a sum of huge finite numbers that overflows counts as not finite.
-
-    One sum of each tensor tells, at the speed of memory: a sum with NaN or an infinity in it is never finite.
-    """
-    for tensor in tensors:
-        numbers = tensor.detach() if tensor.requires_grad else tensor
-        # Sums in float16 would overflow.
-        if numbers.dtype is torch.float16:
-            numbers = numbers.float()
-        if not isfinite(numbers.sum()):
-            return False
-    return True
 
 
 def cleaned(problem: Problem) -> Problem:

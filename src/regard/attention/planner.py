@@ -1,6 +1,12 @@
-"""Which backend runs a problem: a named one or none other; for ``"auto"`` the first of the registry that fits."""
+"""Which backend runs a problem: a named one or none other; for ``"auto"`` the first of the registry that fits.
 
+Rules say when ``"auto"`` passes a backend over although it could run: measured thresholds, by the name of the backend.
+"""
+
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+
+import torch
 
 from regard.attention.backends.backend import Backend
 from regard.attention.backends.cpu.backend import Fused
@@ -8,9 +14,49 @@ from regard.attention.backends.reference.backend import Reference
 from regard.attention.backends.sdpa.backend import ScaledDotProduct
 from regard.attention.backends.tiled.backend import Tiled
 from regard.attention.problem import Problem
-from regard.attention.rules import RULES, Rule
+from regard.attention.readings import Gatherer
 from regard.errors import ArgumentError, BackendError, KindError, UnknownNameError
+from regard.kernels.availability import is_slow_for_mkl, microkernel_is_faster, multiplies_half_in_tiles, must_wait
+from regard.kernels.cpu.kernel_arguments import FEW_ROWS
+from regard.scores.score import InnerProduct, TanhSum
 from regard.shapes import known_name
+
+HALF = (torch.bfloat16, torch.float16)
+"""The dtypes of half precision."""
+
+FUSED_PAIRS = 1 << 19
+"""Pairs from which on the fused kernels are faster than PyTorch's: under a mask or a bias, and everywhere if products
+are made of wider vectors than BLAS's."""
+
+WIDE_PAIRS = 1 << 17
+"""The same for products of wide vectors, where no gradient is wanted and a call is made more than once."""
+
+FUSED_ELEMENTS = 1 << 17
+"""Numbers that the specification holds at once, from which on the fused kernels are faster."""
+
+FUSED_SPARSE_ELEMENTS = 1 << 12
+"""The same for sparse normalizers without a gradient: the specification sorts."""
+
+FUSED_ADDITIVE_ELEMENTS = 1 << 14
+"""The same for additive scores without a gradient, where a call is made more than once."""
+
+FEW_ROWS_NUMBERS = 1 << 24
+"""Numbers of keys and values from which on the fused kernels are faster for a few queries each, as of a decoder's step,
+where no gradient is wanted: from there on they come from memory, which the kernels read once and ahead of time."""
+
+FEW_ROWS_NUMBERS_WITHOUT_BLAS = 1 << 21
+"""The same where PyTorch's kernel multiplies by a BLAS that uses half of the processor's vectors."""
+
+FEW_ROWS_HIDDEN = 1 << 20
+"""The same under a mask or a bias, where PyTorch's kernels read what is hidden as well; counted for each query head,
+since the specification copies keys for each of them."""
+
+WHOLE_ELEMENTS = 1 << 21
+"""Numbers that the specification may hold at once, as fast as anything: what a CPU's last cache takes."""
+
+SMALL_PAIRS = 1 << 17
+"""Pairs below which the specification is faster than PyTorch's kernel with a mask or a bias made dense; with a gradient
+it is so up to `FUSED_PAIRS`, for short rows of many heads by a factor of two."""
 
 
 @dataclass(frozen=True)
@@ -37,11 +83,61 @@ class Plan:
         return "\n".join(lines)
 
 
+class Candidates:
+    """The backends that may run one call. Each is asked once, and only if a rule or the planner has to know.
+
+    Args:
+        problem: of the call.
+        backends: the registry.
+        waits: whether the call waits for a backend that is not ready.
+    """
+
+    def __init__(self, problem: Problem, backends: Mapping[str, Backend], waits: bool):
+        self.problem, self.backends, self.waits = problem, backends, waits
+        self._declined: dict[str, str | None] = {}
+        self._delays: dict[str, str | None] = {}
+
+    def declined(self, name: str) -> str | None:
+        """Why a backend cannot run the problem; None if it can."""
+        if name not in self._declined:
+            self._declined[name] = self.backends[name].declines(self.problem)
+        return self._declined[name]
+
+    def delay(self, name: str) -> str | None:
+        """Why the call does not wait for a backend that can run it; None if it need not wait, or waits."""
+        if self.waits:
+            return None
+        if name not in self._delays:
+            self._delays[name] = self.backends[name].delay(self.problem)
+        return self._delays[name]
+
+    def runs(self, name: str) -> bool:
+        """Whether there is such a backend, and it can run the problem now."""
+        return name in self.backends and self.declined(name) is None and self.delay(name) is None
+
+    def delayed(self) -> list[Backend]:
+        """The backends that were asked, and are not ready."""
+        return [self.backends[name] for name, reason in self._delays.items() if reason is not None]
+
+
+Rule = Callable[[Problem, Candidates], str | None]
+"""``(problem, candidates) ->`` the reason why this backend is passed over; None if it should run."""
+
+
 BACKENDS: dict[str, Backend] = {
     backend.name: backend for backend in (ScaledDotProduct(), Reference(), Fused(), Tiled())
 }
 """The registry. In its order ``"auto"`` looks for a backend; `Reference` can run everything, if need be in quadratic
 memory."""
+
+
+OWN_BACKENDS = tuple(BACKENDS)
+"""The registry as it is before a backend is registered."""
+
+
+def has_own_backends() -> bool:
+    """Whether no backend was registered that is considered before ours."""
+    return tuple(BACKENDS)[: len(OWN_BACKENDS)] == OWN_BACKENDS
 
 
 def register_backend(backend: Backend, before: str | None = None, rule: Rule | None = None) -> None:
@@ -50,7 +146,7 @@ def register_backend(backend: Backend, before: str | None = None, rule: Rule | N
     Args:
         backend: an instance of a subclass of `Backend`, with a name that no other has.
         before: the backend that ``"auto"`` considers next after it; None: it is considered last.
-        rule: ``(problem, registry) ->`` the reason why ``"auto"`` passes it over although it could run; None: never.
+        rule: ``(problem, candidates) ->`` the reason why ``"auto"`` passes it over although it could run; None: never.
 
     Raises:
         KindError: not a backend.
@@ -97,64 +193,174 @@ def check_backend(name: str) -> str:
 
 
 def choose(problem: Problem, name: str) -> Backend:
-    """The backend that runs the problem.
+    """The backend that runs the problem now.
+
+    ``"auto"`` waits for no backend that is not ready, unless nothing may depend on a race
+    (`regard.kernels.availability.must_wait`): the next one runs, and what the first one needs is begun.
 
     Raises:
         UnknownNameError: no backend has this name.
         BackendError: the named backend cannot run this; the message says why (contract 5).
     """
+    candidates = Candidates(problem, BACKENDS, waits=name != "auto" or must_wait())
+    chosen = _choose(candidates, name)
+    for backend in candidates.delayed():
+        backend.prepare(problem)
+    return chosen
+
+
+def _choose(candidates: Candidates, name: str) -> Backend:
+    problem, backends = candidates.problem, candidates.backends
     if name == "auto":
-        able = None
         if problem.memory is not None:
-            return BACKENDS[problem.memory.backend]
-        for backend in BACKENDS.values():
-            if backend.declines(problem) is None:
-                if _passed_over(backend, problem) is None:
+            return backends[problem.memory.backend]
+        able = None
+        for backend in backends.values():
+            if candidates.runs(backend.name):
+                if _passed_over(backend.name, candidates) is None:
                     return backend
                 able = able or backend
         assert able is not None
         return able
-    backend = _named(name)
-    reason = backend.declines(problem)
+    if name not in backends:
+        raise UnknownNameError("backend", name, [*backends, "auto"])
+    reason = candidates.declined(name)
     if reason is not None:
         raise BackendError(f"backend {name!r} cannot run this: {reason}")
-    return backend
+    return backends[name]
 
 
-def choose_reader(problem: Problem, backend: Backend) -> Backend:
-    """The backend that shows the weights, where ``backend`` gives the output alone."""
+def choose_reader(problem: Problem, backend: Backend, gatherer: Gatherer | None = None) -> Backend:
+    """The backend that shows the weights, where ``backend`` gives the output alone; it is never waited for."""
+    waits = must_wait()
     for other in BACKENDS.values():
         if other.reads and other.linear and other.declines(problem) is None:
-            return other
+            if waits or other.delay(problem, gatherer) is None:
+                return other
+            other.prepare(problem, gatherer)
     return backend
 
 
 def make_plan(problem: Problem, name: str) -> Plan:
     """What `choose` chooses, with the reasons for and against each backend; raises as it does."""
-    chosen = choose(problem, name)
+    candidates = Candidates(problem, BACKENDS, waits=name != "auto" or must_wait())
+    chosen = _choose(candidates, name)
     reasons: dict[str, str] = {}
     for backend in BACKENDS.values():
-        declined = None if backend is chosen else backend.declines(problem)
-        if declined is not None:
-            reasons[backend.name] = f"cannot: {declined}"
-        elif backend is chosen and name == "auto" and problem.memory is not None:
+        if backend is chosen and name == "auto" and problem.memory is not None:
             reasons[backend.name] = "it prepared the memory that is attended to"
         elif backend is chosen:
             reasons[backend.name] = backend.why if name == "auto" else "named"
+        elif candidates.declined(backend.name) is not None:
+            reasons[backend.name] = f"cannot: {candidates.declined(backend.name)}"
         elif name != "auto":
             reasons[backend.name] = f"could, but {name!r} was named"
+        elif candidates.delay(backend.name) is not None:
+            reasons[backend.name] = f"not yet: {candidates.delay(backend.name)}"
         else:
-            passed_over = _passed_over(backend, problem)
+            passed_over = _passed_over(backend.name, candidates)
             reasons[backend.name] = f"could, but {passed_over or f'{chosen.name!r} comes first'}"
     return Plan(chosen.name, reasons)
 
 
-def _passed_over(backend: Backend, problem: Problem) -> str | None:
-    rule = RULES.get(backend.name)
-    return None if rule is None else rule(problem, BACKENDS)
+def _passed_over(name: str, candidates: Candidates) -> str | None:
+    rule = RULES.get(name)
+    return None if rule is None else rule(candidates.problem, candidates)
 
 
-def _named(name: str) -> Backend:
-    if name not in BACKENDS:
-        raise UnknownNameError("backend", name, [*BACKENDS, "auto"])
-    return BACKENDS[name]
+def pytorch_is_slower(problem: Problem, candidates: Candidates) -> str | None:
+    """For `sdpa`: whether another backend is faster."""
+    plain = not problem.may_hide
+    reason = _slower_for_few_rows(problem, candidates)
+    if reason is not None:
+        return reason
+    on_cpu = problem.query.device.type == "cpu"
+    wants_gradient = on_cpu and _wants_gradient(problem)
+    # PyTorch multiplies in half precision in its forward pass, which is faster still; its backward pass is slower.
+    slow_half = wants_gradient and problem.query.dtype in HALF and not multiplies_half_in_tiles()
+    small = FUSED_PAIRS if wants_gradient else SMALL_PAIRS
+    if slow_half and problem.pairs < small:
+        return f"of half precision with a gradient 'reference' is faster below {small:,} pairs"
+    if plain and problem.pairs < WIDE_PAIRS:
+        return None
+    if problem.pairs < small and not plain and not problem.lowered.needs_no_mask:
+        return f"with a mask or a bias made dense 'reference' is faster below {small:,} pairs"
+    wide = on_cpu and (slow_half or problem.query.dtype == torch.float32) and microkernel_is_faster()
+    limit = WIDE_PAIRS if wide and not wants_gradient else FUSED_PAIRS
+    if problem.pairs < limit or (plain and not wide) or not candidates.runs("cpu"):
+        return None
+    where = "on this processor" if plain else "under a mask or a bias"
+    return f"{where} 'cpu' is faster from {limit:,} pairs on"
+
+
+def specification_is_slower(problem: Problem, candidates: Candidates) -> str | None:
+    """For `reference`: whether it would hold so many numbers that another backend is faster."""
+    if problem.pairs == 0:
+        return None
+    reason = _slower_for_few_rows(problem, candidates)
+    if reason is not None:
+        return reason
+    prepared = problem.prepared
+    elements = problem.pairs * prepared.primitive.elements_per_pair(prepared.query, prepared.key)
+    if elements < FUSED_SPARSE_ELEMENTS:
+        return None
+    limit = _fused_elements_with_gradient(problem) if _wants_gradient(problem) else _fused_elements(problem)
+    # Kernels that would not run are not asked for either.
+    if elements < limit:
+        return None
+    if not candidates.runs("cpu"):
+        limit = WHOLE_ELEMENTS
+    if elements >= limit:
+        return f"it would hold {elements:,} numbers at once; below {limit:,} it is as fast as anything"
+    return None
+
+
+def _fused_elements_with_gradient(problem: Problem) -> int:
+    """`FUSED_ELEMENTS` of a problem with a gradient."""
+    row = problem.lowered.row
+    plain = row is not None and row.kind == "softmax" and isinstance(problem.prepared.primitive, InnerProduct)
+    return FUSED_PAIRS if plain else FUSED_ELEMENTS
+
+
+def _fused_elements(problem: Problem) -> int:
+    """`FUSED_ELEMENTS` of a problem without a gradient."""
+    row = problem.lowered.row
+    if row is not None and row.kind == "entmax":
+        return FUSED_SPARSE_ELEMENTS
+    return FUSED_ADDITIVE_ELEMENTS if isinstance(problem.prepared.primitive, TanhSum) else FUSED_ELEMENTS
+
+
+RULES: dict[str, Rule] = {"sdpa": pytorch_is_slower, "reference": specification_is_slower}
+"""The rules of the backends that have one."""
+
+
+def _slower_for_few_rows(problem: Problem, candidates: Candidates) -> str | None:
+    """Why the fused kernels' products of few rows are faster; None if they are not: see `FEW_ROWS_NUMBERS`."""
+    query, key, value = problem.query, problem.key, problem.value
+    if query.dtype != torch.float32 or _wants_gradient(problem):
+        return None
+    read = problem.pairs * (key.shape[3] + value.shape[3]) if problem.may_hide else key.numel() + value.numel()
+    if not are_few_rows(query.shape[2], read, problem.may_hide) or not candidates.runs("cpu"):
+        return None
+    return "for a few queries with so many keys 'cpu' is faster"
+
+
+def are_few_rows(queries: int, read: int, may_hide: bool) -> bool:
+    """Whether products of few rows decide.
+
+    Args:
+        queries: of each head.
+        read: numbers of keys and values; with ``may_hide`` those of all pairs.
+        may_hide: whether there is a mask or a bias.
+    """
+    if queries > FEW_ROWS:
+        return False
+    if may_hide:
+        return read >= FEW_ROWS_HIDDEN * queries
+    return read >= FEW_ROWS_NUMBERS or (read >= FEW_ROWS_NUMBERS_WITHOUT_BLAS and is_slow_for_mkl())
+
+
+def _wants_gradient(problem: Problem) -> bool:
+    if not torch.is_grad_enabled():
+        return False
+    return problem.query.requires_grad or problem.key.requires_grad or problem.value.requires_grad

@@ -1,23 +1,116 @@
-"""One attention problem, checked and with all four axes: what every backend takes."""
+"""One attention problem: its arguments are checked, and become what every backend takes.
 
+`validate` checks the arguments of a verb, once; inner code trusts them. `Problem` has them with all four axes.
+`Problem.lowered` says in primitives what is asked for, once: the score lowers to a primitive of prepared queries and
+keys, the normalizer to a row primitive, the mask to a few runs of visible keys in each row, the bias to its diagonals;
+where one of them does not, it stays what it is. Nothing of it depends on the device: a backend states its
+`Capabilities`, and `Capabilities.obstacle` says what stands in its way.
+"""
+
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING
+from functools import cached_property
+from numbers import Real
 
 import torch
 from torch import Tensor
 
-from regard.attention.lowered import Lowered
 from regard.axes import Float
-from regard.biases import Bias
-from regard.masks import Mask
+from regard.biases import Bias, as_bias
+from regard.errors import ArgumentError, KindError, ShapeError
+from regard.masks import Band, Mask, Spans, as_mask
+from regard.normalizers import as_normalizer
 from regard.normalizers.normalizer import Normalizer, RowPrimitive
-from regard.scores.score import Prepared, Score
-from regard.shapes import Grid, is_open
+from regard.scores import Scoring, as_score
+from regard.scores.score import Prepared, Primitive, Score
+from regard.shapes import Grid, check_floating, is_open, kind_of, upcast
 from regard.summaries import record_summary
 from regard.versions import Versions
 
-if TYPE_CHECKING:
-    from regard.attention.memory import CachedMemory
+
+class CachedMemory(ABC):
+    """Keys and values of one head, prepared by a backend.
+
+    Attributes:
+        backend: the name of the backend that prepared it.
+    """
+
+    backend: str
+
+    @abstractmethod
+    def declines(self, problem: "Problem") -> str | None:
+        """Why the problem cannot be run over this memory; None if it can."""
+
+    @abstractmethod
+    def select(self, index: Tensor) -> "CachedMemory | None":
+        """The memory of these batch rows, in this order; None if it has to be prepared anew.
+
+        Args:
+            index: int64 ``[rows]``.
+        """
+
+
+@dataclass(eq=False)
+class Lowered:
+    """One problem in primitives.
+
+    It refers to the parts of a problem and not to the problem, which refers to it: a cycle of references would keep
+    tensors until Python's collector runs.
+
+    Attributes:
+        score: ``modifiers(scale · primitive(query', key'))`` of prepared queries and keys.
+        normalizer: as the user gave it.
+        row: the normalizer as a row primitive; None if it is none.
+        mask: which keys a query may see; None: all.
+        bias: what is added to the scores; None: nothing.
+        query, key: as the user gave them, ``[batch, heads, length, dim]``.
+    """
+
+    score: Prepared
+    normalizer: Normalizer
+    row: RowPrimitive | None
+    mask: Mask | None
+    bias: Bias | None
+    query: Tensor
+    key: Tensor
+
+    @cached_property
+    def grid(self) -> Grid:
+        """The index space of all pairs."""
+        return Grid.of(self.query, self.key)
+
+    @cached_property
+    def spans(self) -> Spans | None:
+        """The visible keys of each row, if there is a mask and they are a few runs in every row."""
+        return None if self.mask is None else self.mask.spans(self.grid)
+
+    @property
+    def dense_mask(self) -> Mask | None:
+        """The mask, if the visible keys of its rows are no few runs, so that it has to be made dense."""
+        return self.mask if self.spans is None else None
+
+    @property
+    def needs_no_mask(self) -> bool:
+        """Whether all pairs are seen and none is biased, or the mask is causal from the first key on."""
+        mask = self.mask
+        if self.bias is not None or not (mask is None or isinstance(mask, Band)):
+            return False
+        if mask is None:
+            return True
+        offset = mask.offset_on(self.grid)
+        return mask.before is None and mask.after == 0 and isinstance(offset, int) and offset == 0
+
+    @cached_property
+    def diagonals(self) -> Tensor | None:
+        """The bias by its diagonals ``[heads or 1, queries + keys − 1]``, if it is a function of distance alone."""
+        return None if self.bias is None else self.bias.diagonals(self.grid, upcast(self.score.query).dtype)
+
+    def dense_bias(self) -> Tensor | None:
+        """The bias as a tensor of four axes that broadcasts to all pairs; None where there is none."""
+        if self.bias is None:
+            return None
+        bias = self.bias(self.query, self.grid).to(upcast(self.score.query).dtype)
+        return bias[(None,) * (4 - bias.dim())]
 
 
 # Not frozen: that would be the longest part of making one, and every call makes one.
@@ -147,3 +240,145 @@ def _has_leaf(module: torch.nn.Module) -> bool:
     if not (module._parameters or module._buffers or module._modules):
         return False
     return any(tensor.requires_grad for tensor in (*module.parameters(), *module.buffers()))
+
+
+@dataclass(frozen=True)
+class Capabilities:
+    """What a backend's kernels take.
+
+    Attributes:
+        primitives: classes of score primitives.
+        rows: kinds of row primitives.
+        devices: types of devices; None: all.
+        modifiers: classes of modifiers of scores, of which a problem may have one.
+        row_tensors: parameters of row primitives that may be tensors; others are numbers.
+    """
+
+    primitives: tuple[type[Primitive], ...]
+    rows: frozenset[str]
+    devices: frozenset[str] | None = None
+    modifiers: tuple[type, ...] = ()
+    row_tensors: frozenset[str] = frozenset()
+
+    def obstacle(self, lowered: Lowered) -> str | None:
+        """Why a problem cannot be run; None if nothing is in the way."""
+        device = lowered.query.device
+        # Tensors on ``meta`` stand for tensors anywhere.
+        if self.devices is not None and device.type not in (*self.devices, "meta"):
+            return f"the inputs are on {device}"
+        score = lowered.score
+        if not isinstance(score.primitive, self.primitives):
+            names = " and ".join(primitive.__name__ for primitive in self.primitives)
+            return f"the score lowers to {type(score.primitive).__name__}; there are kernels for {names}"
+        if len(score.modifiers) > bool(self.modifiers):
+            return "the score is modified after its primitive"
+        if score.modifiers and not isinstance(score.modifiers[0], self.modifiers):
+            return "the score is modified by a function"
+        row = lowered.row
+        if row is None or row.kind not in self.rows:
+            return f"there is no kernel for {type(lowered.normalizer).__name__}"
+        for value in row:
+            if isinstance(value, Tensor):
+                return self._tensor_obstacle(row)
+        return None
+
+    def _tensor_obstacle(self, row: RowPrimitive) -> str | None:
+        for name, value in zip(row._fields, row, strict=True):
+            if isinstance(value, Tensor) and name not in self.row_tensors:
+                return f"the normalizer's {name} is a tensor"
+        return None
+
+
+def validate(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    score: Scoring = "scaled_dot",
+    normalizer: object = "softmax",
+    mask: object = None,
+    bias: object = None,
+    dropout: float = 0.0,
+) -> Problem:
+    """Check the arguments of a verb and name their axes.
+
+    Raises:
+        KindError: wrong types, mixed dtypes or devices.
+        ShapeError: wrong ranks, or axes that don't agree.
+        ArgumentError: values out of range, unknown names.
+    """
+    query, key, value = _one_dtype(query, key, value)
+    rank = query.dim()
+    if not 2 <= rank <= 4:
+        raise ShapeError(
+            f"query must have 2 to 4 axes, [batch, heads, queries, dim] with leading axes missing at will; "
+            f"it has shape {list(query.shape)}"
+        )
+    if not key.dim() == rank == value.dim():
+        name, tensor = ("key", key) if key.dim() != rank else ("value", value)
+        raise ShapeError(
+            f"{name} must have as many axes as query, {rank}; it has shape {list(tensor.shape)} "
+            f"and query has {list(query.shape)}"
+        )
+    if rank < 4:
+        new_axes = (None,) * (4 - rank)
+        query, key, value = query[new_axes], key[new_axes], value[new_axes]
+    B, H, _, _ = query.shape
+    Bk, Hk, K, _ = key.shape
+    Bv, Hv, Kv, _ = value.shape
+    if Bv != Bk or Hv != Hk or Kv != K:
+        raise ShapeError(
+            f"value must have key's batch, heads and keys, {list(key.shape[:3])}; it has {list(value.shape[:3])}"
+        )
+    if Bk != B:
+        raise ShapeError(f"key must have query's batch, {B}; it has {Bk}")
+    if Hk != H and (Hk == 0 or H % Hk):
+        raise ShapeError(f"key's heads must divide query's heads, {H}; key has {Hk}")
+
+    checked_score = as_score(score)
+    checked_score.check(query, key)
+    checked_normalizer = as_normalizer(normalizer)
+    checked_mask = mask if mask is None or isinstance(mask, Mask) else as_mask(mask)
+    checked_bias = None if bias is None else as_bias(bias)
+    parts = checked_mask, checked_bias, check_dropout(dropout)
+    problem = Problem(query, key, value, checked_score, checked_normalizer, *parts, rank)
+    if problem.mask is not None:
+        problem.mask.check(problem.grid)
+    if problem.bias is not None:
+        problem.bias.check(query, problem.grid)
+    return problem
+
+
+def check_dropout(dropout: object) -> float:
+    """``dropout`` as a float, if it is a probability in [0, 1)."""
+    if type(dropout) is float and 0.0 <= dropout < 1.0:
+        return dropout
+    if isinstance(dropout, bool) or not isinstance(dropout, Real):
+        raise KindError(f"dropout must be a number; it is {kind_of(dropout)}")
+    rate = float(dropout)
+    if not 0.0 <= rate < 1.0:  # NaN too
+        raise ArgumentError(f"dropout must be in [0, 1); it is {rate}")
+    return rate
+
+
+def _one_dtype(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The three inputs, if they agree in dtype and device; autocast's dtype settles a disagreement."""
+    check_floating("query", query)
+    check_floating("key", key)
+    check_floating("value", value)
+    on_cpu = query.is_cpu and key.is_cpu and value.is_cpu
+    if on_cpu and query.dtype is key.dtype is value.dtype:
+        return query, key, value
+    if not on_cpu and not key.device == query.device == value.device:
+        name, tensor = ("key", key) if key.device != query.device else ("value", value)
+        raise KindError(f"{name} must be on query's device, {query.device}; it is on {tensor.device}")
+    if not query.dtype == key.dtype == value.dtype:
+        device = query.device.type
+        # PyTorch refuses to be asked about devices without autocast, such as meta.
+        if torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device):
+            dtype = torch.get_autocast_dtype(device)
+            return query.to(dtype), key.to(dtype), value.to(dtype)
+        raise KindError(
+            f"query, key and value must have one dtype; they have {query.dtype}, {key.dtype} and {value.dtype}"
+        )
+    return query, key, value

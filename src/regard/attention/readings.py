@@ -45,8 +45,8 @@ class Readings:
     shares: Sequence[Mask] = ()
 
     def __repr__(self) -> str:
-        asked = ((field, getattr(self, field.name)) for field in fields(self))
-        shown = (f"{field.name}={value_summary(value)}" for field, value in asked if value is not field.default)
+        options = ((field, getattr(self, field.name)) for field in fields(self))
+        shown = (f"{field.name}={value_summary(value)}" for field, value in options if value is not field.default)
         return f"Readings({', '.join(shown)})"
 
 
@@ -232,9 +232,9 @@ class Gatherer:
         row = (grid.query_index * rows).div(grid.queries, rounding_mode="floor").expand(B, H, Q, columns)
         column = (grid.key_index * columns).div(grid.keys, rounding_mode="floor").expand(B, H, Q, K)
         weights = weights.to(self.pooled_sum.dtype)
-        nothing = weights.new_zeros(B, H, Q, columns)
-        self.pooled_sum[b].scatter_reduce_(-2, row, nothing.scatter_reduce(-1, column, weights, "sum"), "sum")
-        self.pooled_max[b].scatter_reduce_(-2, row, nothing.scatter_reduce(-1, column, weights, "amax"), "amax")
+        zeros = weights.new_zeros(B, H, Q, columns)
+        self.pooled_sum[b].scatter_reduce_(-2, row, zeros.scatter_reduce(-1, column, weights, "sum"), "sum")
+        self.pooled_max[b].scatter_reduce_(-2, row, zeros.scatter_reduce(-1, column, weights, "amax"), "amax")
 
     def _add_rectangle(self, weights: Tensor, grid: Grid, b: slice) -> None:
         (q0, q1), (k0, k1) = self.rectangle
@@ -291,8 +291,8 @@ def check_readings(read: Readings, grid: Grid) -> None:
     if not isinstance(read, Readings):
         raise KindError(f"read must be a Readings; it is {kind_of(read)}")
     for name in ("entropy", "peak", "received", "distance", "weights"):
-        if not isinstance(asked := getattr(read, name), bool):
-            raise KindError(f"{name} must be True or False; it is {kind_of(asked)}")
+        if not isinstance(option := getattr(read, name), bool):
+            raise KindError(f"{name} must be True or False; it is {kind_of(option)}")
     if whole_number("top_k", read.top_k) < 0:
         raise ArgumentError(f"top_k must be 0 or more; it is {read.top_k}")
     whole_number("top_k", read.top_k, high=max(grid.keys, TOP_LIMIT))

@@ -61,21 +61,21 @@ def whole(problem: Problem) -> Inputs:
 
 def weigh(problem: Problem, inputs: Inputs) -> Weights:
     """Scores and weights of one tile."""
-    return Weights(*_calculation(problem, inputs, kept=True))
+    return Weights(*_calculation(problem, inputs, keeps_steps=True))
 
 
 def weights_alone(problem: Problem, inputs: Inputs) -> Float[Tensor, "batch heads queries keys"]:
     """The weights of one tile as `weigh` gives them, without keeping the steps before: their memory is used again."""
-    return deque(_calculation(problem, inputs, kept=False), maxlen=1).pop()
+    return deque(_calculation(problem, inputs, keeps_steps=False), maxlen=1).pop()
 
 
-def _calculation(problem: Problem, inputs: Inputs, kept: bool) -> Iterator[Tensor]:
+def _calculation(problem: Problem, inputs: Inputs, keeps_steps: bool) -> Iterator[Tensor]:
     """Scores, scaled, capped, biased and masked scores, and weights: each is made when it is asked for.
 
     Args:
         problem: what to calculate.
         inputs: of which tile.
-        kept: whether the steps before the weights are wanted. Where they are not, scores are scaled in their memory.
+        keeps_steps: whether the steps before the weights are wanted. If not, scores are scaled in place.
     """
     prepared, grid = inputs.prepared, inputs.grid
     scores = prepared.primitive(prepared.query, prepared.key)
@@ -84,7 +84,7 @@ def _calculation(problem: Problem, inputs: Inputs, kept: bool) -> Iterator[Tenso
         scores = scores * upcast(grid.cut(prepared.scale))
     elif prepared.scale != 1.0:
         # Those of another primitive may lie in memory of the user's.
-        in_place = not kept and isinstance(prepared.primitive, InnerProduct | UnitSum)
+        in_place = not keeps_steps and isinstance(prepared.primitive, InnerProduct | UnitSum)
         scores = scores.mul_(prepared.scale) if in_place else scores * prepared.scale
     yield scores
     for modifier in prepared.modifiers:
@@ -109,12 +109,12 @@ def mix(
     problem: Problem, inputs: Inputs, weights: Float[Tensor, "batch heads queries keys"]
 ) -> Float[Tensor, "batch heads queries value_dim"]:
     """The output of one tile, ``[batch, heads, queries, value_dim]``, in the value's dtype."""
-    dropped = dropout(weights, problem.dropout)
+    dropped = dropout(weights, problem.dropout) if problem.dropout else weights
     value = spread_heads(inputs.value, inputs.grid.heads)
     return (dropped @ upcast(value)).to(value.dtype)
 
 
-def nothing(inputs: Inputs) -> Float[Tensor, "batch heads queries value_dim"]:
+def empty_output(inputs: Inputs) -> Float[Tensor, "batch heads queries value_dim"]:
     """The output of a tile without pairs: zeros, whose gradient to query, key and value is zero as well."""
     prepared, value, grid = inputs.prepared, inputs.value, inputs.grid
     zeros = value.new_zeros(*grid.shape[:3], value.shape[-1])

@@ -4,18 +4,15 @@ from collections.abc import Callable
 from functools import partial
 
 from torch import Tensor
+from torch._C import _len_torch_dispatch_stack
 
-from regard.attention.execution import execute, full_precision
-from regard.attention.listeners import LISTENERS
-from regard.attention.operation_counts import counts_operations
-from regard.attention.operators import attend_traced, execute_counted
+from regard.attention.execution import LISTENERS, execute, execute_recorded, full_precision, recording
+from regard.attention.operators import attend_traced, counts_operations, execute_counted
 from regard.attention.planner import Plan, make_plan
-from regard.attention.problem import Problem
+from regard.attention.problem import Problem, validate
 from regard.attention.readings import Gatherer, Observed, Readings
-from regard.attention.recording import execute_recorded, recording
 from regard.attention.result import Attended
-from regard.attention.usual_call import are_usual, usual_call
-from regard.attention.validation import validate
+from regard.attention.shortcut import attend_shortly
 from regard.biases import Bias
 from regard.masks.mask import Mask
 from regard.normalizers.normalizer import Normalizer
@@ -72,8 +69,8 @@ def attend(
 
     Half-precision inputs are scored, normalized and accumulated in float32.
     """
-    if bias is None and are_usual(score, normalizer, dropout, backend):
-        output = usual_call(query, key, value, mask, score, normalizer)
+    if bias is None and backend == "auto" and type(dropout) is float and dropout == 0.0:
+        output = attend_shortly(query, key, value, mask, score, normalizer)
         if output is not None:
             return output
     problem = validate(query, key, value, score=score, normalizer=normalizer, mask=mask, bias=bias, dropout=dropout)
@@ -182,7 +179,7 @@ def run(
     if is_traced(problem.query):
         return attend_traced(problem, backend, gatherer, need_weights)
     calls = recording()
-    run_problem = execute_counted if counts_operations() else execute
+    run_problem = execute_counted if _len_torch_dispatch_stack() and counts_operations() else execute
     execution = run_problem if calls is None else partial(execute_recorded, calls)
     if LISTENERS:
         return LISTENERS[0](execution, problem, backend, gatherer, need_weights)

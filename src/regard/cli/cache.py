@@ -53,9 +53,8 @@ def command(*, options: CacheOptions = CacheOptions()) -> None:
 def inspect() -> dict[str, str]:
     """Returns the output of ``regard cache``: name → value."""
     from regard.kernels.cpu import cache
-    from regard.kernels.cpu.kernel import cache_folder
 
-    folder = cache_folder()
+    folder = cache.cache_folder()
     kernels = {} if folder is None else cache.files_of(folder)
     others = [cache.files_of(other) for other in cache.all_folders() if other != folder]
     usable = "yes"
@@ -100,10 +99,11 @@ def _warm(precisions: list[Precision]) -> None:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+    from regard.kernels.availability import kernels_awaited
     from regard.kernels.cpu import cache
-    from regard.kernels.cpu.kernel import cache_folder
+    from regard.kernels.cpu.compiling_process import FOREGROUND
 
-    folder = cache_folder()
+    folder = cache.cache_folder()
     if folder is None or not cache.is_writable(folder):
         raise DataError("compiled kernels cannot be kept anywhere; set REGARD_CACHE to a folder of your own")
     steps = [step for precision in precisions for step in problems(precision)]
@@ -114,7 +114,10 @@ def _warm(precisions: list[Precision]) -> None:
     # Steps whose kernels are kept already take no time and say nothing about the others.
     compiling: list[float] = []
     try:
-        with Progress(*columns, console=Console(stderr=True), disable=not sys.stderr.isatty()) as progress:
+        with (
+            kernels_awaited(),
+            Progress(*columns, console=Console(stderr=True), disable=not sys.stderr.isatty()) as progress,
+        ):
             row = progress.add_task("", total=len(steps), left=_left(compiling, len(steps)))
             for number, (name, run) in enumerate(steps, 1):
                 progress.update(row, description=name)
@@ -126,6 +129,8 @@ def _warm(precisions: list[Precision]) -> None:
                 progress.update(row, advance=1, left=left)
                 if not sys.stderr.isatty():
                     print(f"{number}/{len(steps)} {name}; {left}", file=sys.stderr, flush=True)
+            # Kernels that other sizes of these problems need.
+            FOREGROUND.wait()
     except KeyboardInterrupt:
         print("interrupted; kernels compiled so far are kept, and the next --warm goes on", file=sys.stderr, flush=True)
         sys.exit(130)
@@ -187,22 +192,6 @@ def problems(dtype: Precision) -> Iterator[tuple[str, Callable[[], None]]]:
             regard.normalizers.entmax(alpha)(scores).sum().backward()
 
     def train() -> None:
-        # Fewer numbers, logits and gates are looked at without a kernel.
-        from regard.models import vocabulary_loss
-        from regard.models.packed_recurrence import run_packed
-
-        numbers = torch.zeros(256, 256, dtype=kind).requires_grad_()
-        dropout = regard.nn.Dropout(0.5)
-        for output in (dropout(numbers), dropout(numbers, relu=True), dropout(numbers, residual=numbers)):
-            output.sum().backward()
-        target = torch.zeros(len(numbers), dtype=torch.int64)
-        vocabulary_loss(numbers, numbers, None, target).total.backward()
-        rnn = torch.nn.LSTM(dim, 1024, batch_first=True, dtype=kind)
-        # Each step by itself, all in one kernel, and so in bfloat16.
-        for steps, short in ((2, False), (4, False), (4, dtype == "float32")):
-            packed = torch.nn.utils.rnn.pack_sequence([torch.zeros(steps, dim, dtype=kind)], enforce_sorted=False)
-            with torch.autocast("cpu", torch.bfloat16, enabled=short):
-                run_packed(rnn, packed)[0].data.sum().backward()
         encoder = regard.nn.TransformerEncoder.create(1, regard.nn.LayerConfig(8, 2, 8)).to(kind)
         encoder(torch.zeros(1, 3, 8, dtype=kind)).sum().backward()
 

@@ -103,8 +103,7 @@ def _kernel_cache() -> str:
     missing = why_missing()
     if missing is not None:
         return f"not used: {missing}"
-    from regard.kernels.cpu.cache import is_writable
-    from regard.kernels.cpu.kernel import cache_folder
+    from regard.kernels.cpu.cache import cache_folder, is_writable
 
     folder = cache_folder()
     if folder is None:
@@ -115,21 +114,15 @@ def _kernel_cache() -> str:
 
 
 def _products() -> str:
-    """Which routine multiplies matrices within kernels, and what was measured."""
+    """Which routine multiplies matrices within kernels."""
     from regard.kernels.availability import microkernel_is_faster, why_missing
 
     missing = why_missing()
     if missing is not None:
         return f"not used: {missing}"
-    import torch
-
-    if torch.backends.cpu.get_cpu_capability() != "AVX512":
-        return "PyTorch's BLAS (the microkernel is for processors with AVX-512)"
-    from regard.kernels.cpu.product_choice import measure
-
-    chosen = "the microkernel" if microkernel_is_faster() else "PyTorch's BLAS"
-    by_blas, by_microkernel = (f"{1e6 * seconds:.0f} µs" for seconds in measure())
-    return f"{chosen} (a block's product takes BLAS {by_blas}, the microkernel {by_microkernel})"
+    if microkernel_is_faster():
+        return "the microkernel (faster here than the BLAS of this PyTorch)"
+    return "PyTorch's BLAS"
 
 
 def _device_name(device: object) -> str:

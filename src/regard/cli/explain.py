@@ -15,7 +15,7 @@ from regard.errors import ArgumentError, RegardError
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from regard.explanations.worked_calculation import WorkedCalculation
+    from regard.explanations.worked import WorkedCalculation
     from regard.masks import Mask
 
 SENTENCE = "Words that attend to each other, with random embeddings and weights of two decimals from --seed."
@@ -165,7 +165,7 @@ def _position_table(length: int, dim: int) -> "WorkedCalculation":
     import torch
 
     from regard.explanations.step import Step
-    from regard.explanations.worked_calculation import WorkedCalculation
+    from regard.explanations.worked import WorkedCalculation
     from regard.positions import Sinusoidal
     from regard.shapes import whole_number
 

@@ -1,11 +1,11 @@
-"""What there is here for compiled kernels. Asking does not import Numba."""
+"""What there is here for compiled kernels, and who waits until they are compiled. Asking does not import Numba."""
 
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from importlib.util import find_spec
-
-from regard.fork_lock import ForkLock
 
 _NUMBA = find_spec("numba") is not None
 
@@ -41,15 +41,6 @@ def is_slow_for_mkl() -> bool:
     return is_made_by_amd()
 
 
-def multiplies_bfloat16() -> bool:
-    """Whether compiled kernels may multiply bfloat16 here."""
-    if why_missing() is not None:
-        return False
-    from regard.kernels.cpu import target
-
-    return target.multiplies_bfloat16()
-
-
 @cache
 def multiplies_half_in_tiles() -> bool:
     """Whether the processor has matrix instructions for half precision (Intel's AMX), which PyTorch's kernels use."""
@@ -59,30 +50,49 @@ def multiplies_half_in_tiles() -> bool:
     return has is not None and bool(has())
 
 
-_FASTER: bool | None = None
-LOCK = ForkLock()
-"""Held while something about kernels is found out or compiled: one lock, so that a fork waits for one order."""
-
-
+@cache
 def microkernel_is_faster() -> bool:
     """Whether the microkernel of `regard.kernels.cpu` multiplies float32 matrices faster than PyTorch's BLAS.
 
-    On processors that have the vectors it is made for. Known of Intel's BLAS; any other is measured once, and the
-    choice kept on disk where that is possible: results have the same bits in this process and in later ones.
+    It does on AMD's processors with AVX-512 where that BLAS is Intel's MKL, which uses vectors of 256 bits there (on a
+    Zen 4 attention took 0.83 to 0.98 of the time), and wherever PyTorch shows its BLAS to nobody.
     """
-    global _FASTER
-    if _FASTER is None:
-        with LOCK:
-            # No thread is told anything before it is known: one call asks more than once.
-            _FASTER = _choose_microkernel() if _FASTER is None else _FASTER
-    return _FASTER
-
-
-def _choose_microkernel() -> bool:
     import torch
 
     if torch.backends.cpu.get_cpu_capability() != "AVX512" or why_missing() is not None:
         return False
-    from regard.kernels.cpu.product_choice import microkernel_is_chosen
+    if is_slow_for_mkl():
+        return True
+    from regard.kernels.cpu.libraries import gemm_address
 
-    return microkernel_is_chosen()
+    return not gemm_address(torch.float32)
+
+
+_WAITING: list[object] = []
+"""An entry for each context of `kernels_awaited` that is active, in any thread."""
+
+
+@contextmanager
+def kernels_awaited() -> Iterator[None]:
+    """In this context ``backend="auto"`` waits for a kernel that is not compiled, so that no bit depends on a race.
+
+    For trainings, tests and measurements. It holds for all threads of the process.
+    """
+    _WAITING.append(None)
+    try:
+        yield
+    finally:
+        _WAITING.pop()
+
+
+def must_wait() -> bool:
+    """Whether a call that could do without a kernel has to wait until it is compiled.
+
+    That is so in `kernels_awaited`, under ``torch.use_deterministic_algorithms(True)``, and while PyTorch records for
+    activation checkpointing, whose second pass must run what the first one ran.
+    """
+    import torch
+
+    if _WAITING or torch.are_deterministic_algorithms_enabled():
+        return True
+    return torch._C._autograd._top_saved_tensors_default_hooks(True) is not None  # pyright: ignore[reportAttributeAccessIssue]

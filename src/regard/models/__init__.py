@@ -11,8 +11,7 @@ if TYPE_CHECKING:
     from regard.models.bahdanau_decoder import BahdanauDecoder
     from regard.models.checkpoint import load_model, load_weights, save_model, save_weights
     from regard.models.chunked_loss import vocabulary_loss
-    from regard.models.copying import CopyGate, copy_log_probabilities, copy_loss
-    from regard.models.coverage import coverage_loss
+    from regard.models.copying import CopyGate, copy_log_probabilities, copy_loss, coverage_loss
     from regard.models.encoders import Encoded, RecurrentEncoder
     from regard.models.hard_attention import HardChoice
     from regard.models.language_model import LanguageModel, LanguageModelConfig
@@ -120,8 +119,7 @@ if not TYPE_CHECKING:  # so that type checkers report names that do not exist
             "regard.models.bahdanau_decoder": ["BahdanauDecoder"],
             "regard.models.checkpoint": ["load_model", "load_weights", "save_model", "save_weights"],
             "regard.models.chunked_loss": ["vocabulary_loss"],
-            "regard.models.copying": ["CopyGate", "copy_log_probabilities", "copy_loss"],
-            "regard.models.coverage": ["coverage_loss"],
+            "regard.models.copying": ["CopyGate", "copy_log_probabilities", "copy_loss", "coverage_loss"],
             "regard.models.encoders": ["Encoded", "RecurrentEncoder"],
             "regard.models.hard_attention": ["HardChoice"],
             "regard.models.language_model": ["LanguageModel", "LanguageModelConfig"],

@@ -7,14 +7,8 @@ from torch import Tensor, nn
 
 from regard.models.encoders import Encoded
 from regard.models.hard_attention import Choices, HardChoice
-from regard.models.readout import Readout
-from regard.models.recurrent_decoder import Decoded, DecoderState, RecurrentDecoder
-from regard.models.step_products import StepLinear, compute_dtype
-from regard.module_calls import has_hooks, runs
+from regard.models.recurrent_decoder import Decoded, DecoderState, Readout, RecurrentDecoder
 from regard.nn import Attention, Memory
-from regard.shapes import upcast
-
-LINEAR = nn.Linear.forward
 
 
 class BahdanauDecoder(RecurrentDecoder):
@@ -78,22 +72,15 @@ class BahdanauDecoder(RecurrentDecoder):
         return self.attention.remember(encoded.annotations, encoded.lengths)
 
     def decode(self, tokens: Tensor, state: DecoderState) -> Decoded:
-        memory, layers = state.memory, state.layers
+        memory, recurrent = state.memory, state.recurrent
         assert memory is not None
         embedded = self.dropout(self.embedding(tokens))
-        unrolled = self.recurrence.unroll(embedded)
-        hidden = layers[-1][0]
+        hidden = recurrent[0][-1]
         coverage = state.covered if self.covers else None
-        projection = getattr(self.attention.score, "query_projection", None)
-        projected = None
-        if tokens.shape[1] > 1 and projection is not None and runs(projection, LINEAR) and not has_hooks(projection):
-            projected = StepLinear(projection, tokens.shape[1], compute_dtype(upcast(hidden[:0])))
         outputs, contexts, weights, choices = [], [], [], []
-        for time in range(tokens.shape[1]):
-            query = torch.cat([hidden.to(embedded.dtype), embedded[:, time]], -1) if self.query_token else hidden
-            if projected is not None:
-                query = projected.step(time, query)
-            context, weight = self.attention(query, memory, previous_weights=coverage, projected=projected is not None)
+        for token in embedded.unbind(1):
+            query = torch.cat([hidden.to(token.dtype), token], -1) if self.query_token else hidden
+            context, weight = self.attention(query, memory, previous_weights=coverage)
             if self.choice is not None:
                 choice = self.choice(weight)
                 weight = choice.weights
@@ -103,7 +90,7 @@ class BahdanauDecoder(RecurrentDecoder):
                 coverage = coverage + weight
             if self.gate is not None:
                 context = context * self.gate(hidden).sigmoid().to(context.dtype)
-            hidden, layers = unrolled.step(time, context, layers)
+            hidden, recurrent = self.recurrence.step(torch.cat([token, context.to(token.dtype)], -1), recurrent)
             outputs.append(hidden)
             contexts.append(context)
             weights.append(weight)
@@ -115,5 +102,5 @@ class BahdanauDecoder(RecurrentDecoder):
                 log_probability=torch.stack([choice.log_probability for choice in choices], dim=1),
                 entropy=torch.stack([choice.entropy for choice in choices], dim=1),
             )
-        after = replace(state, layers=layers, position=state.position + tokens.shape[1], coverage=coverage)
+        after = replace(state, recurrent=recurrent, position=state.position + tokens.shape[1], coverage=coverage)
         return Decoded(self.dropout(readout), after, torch.stack(weights, dim=1), chosen)

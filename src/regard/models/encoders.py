@@ -6,9 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.errors import ArgumentError, UnknownNameError
-from regard.models.packed_recurrence import run_sequences
-from regard.models.recurrence import CELLS, initialize_forget_bias
-from regard.nn import Dropout
+from regard.models.recurrence import CELLS, initialize_forget_bias, run_sequences
 
 
 @dataclass(frozen=True)
@@ -68,7 +66,7 @@ class RecurrentEncoder(nn.Module):
         )
         if cell == "lstm":
             initialize_forget_bias(self.rnn)
-        self.dropout = Dropout(dropout)
+        self.dropout = nn.Dropout(dropout)
 
     def forward(self, tokens: Tensor, lengths: Tensor) -> Encoded:
         """Compute the annotations of a batch.
@@ -83,8 +81,5 @@ class RecurrentEncoder(nn.Module):
         """
         embedded = self.dropout(self.embedding(tokens))
         annotations, last = run_sequences(self.rnn, embedded, lengths)
-        annotations = self.dropout(annotations)
-        # An empty row was given a token.
-        annotations = annotations.masked_fill((lengths == 0)[:, None, None], 0)
         summary = torch.cat([tensor[direction] for tensor in last for direction in (-2, -1)], dim=-1)
-        return Encoded(annotations, lengths, summary)
+        return Encoded(self.dropout(annotations), lengths, summary)

@@ -9,8 +9,7 @@ from regard import masks, normalizers
 from regard.errors import ArgumentError, UnknownNameError
 from regard.masks.mask import Mask
 from regard.models.encoders import Encoded
-from regard.models.readout import Readout
-from regard.models.recurrent_decoder import Decoded, DecoderState, RecurrentDecoder
+from regard.models.recurrent_decoder import Decoded, DecoderState, Readout, RecurrentDecoder
 from regard.nn import Attended, Attention, Memory
 
 SCOPES = ("global", "local-m", "local-p")
@@ -24,7 +23,7 @@ class LuongDecoder(RecurrentDecoder):
         h̃_t = tanh(W [c_t; h_t])                     or maxout
 
     Luong et al. 2015, §3, eq. 5 and §3.3. Our ``h̃`` has ``embedding_dim`` features, so that the output matrix can be
-    tied to the embedding. Without input feeding, the fused kernel runs over the whole sentence, and one call
+    tied to the embedding. Without input feeding, one call runs the cell over the whole sentence, and another
     computes the attention of all words.
 
     Args:
@@ -86,20 +85,19 @@ class LuongDecoder(RecurrentDecoder):
         embedded = self.dropout(self.embedding(tokens))
         after = state.position + tokens.shape[1]
         if not self.input_feeding:
-            hidden, layers = self.recurrence(embedded, state.layers)
+            hidden, recurrent = self.recurrence(embedded, state.recurrent)
             attended = self.attend(hidden, state)
             readout = self.readout(attended.context.to(hidden.dtype), hidden)
-            return Decoded(self.dropout(readout), replace(state, layers=layers, position=after), attended.weights)
-        unrolled = self.recurrence.unroll(embedded)
+            return Decoded(self.dropout(readout), replace(state, recurrent=recurrent, position=after), attended.weights)
         fed = embedded.new_zeros(len(tokens), embedded.shape[-1]) if state.fed is None else state.fed
         readouts, weights = [], []
-        for time in range(tokens.shape[1]):
-            hidden, layers = unrolled.step(time, fed, state.layers)
+        for token in embedded.unbind(1):
+            hidden, recurrent = self.recurrence.step(torch.cat([token, fed.to(token.dtype)], -1), state.recurrent)
             context, step_weights = self.attend(hidden[:, None], state)
             if self.covers and step_weights is not None:
                 state = replace(state, coverage=state.covered + step_weights[:, 0])
             fed = self.readout(context[:, 0].to(hidden.dtype), hidden)
-            state = replace(state, layers=layers, fed=fed, position=state.position + 1)
+            state = replace(state, recurrent=recurrent, fed=fed, position=state.position + 1)
             readouts.append(fed)
             weights.append(step_weights)
         return Decoded(self.dropout(torch.stack(readouts, dim=1)), state, torch.cat(weights, dim=1))

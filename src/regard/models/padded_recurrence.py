@@ -1,7 +1,9 @@
-"""LSTM and GRU layers over padded rows of different lengths, without a look at the lengths.
+"""LSTM and GRU layers over padded rows of different lengths, in operations that do not depend on the lengths.
 
-A compiler or an exporter records an operator for each layer. Elsewhere (``torch.jit.trace``, transforms of
-``torch.func``, tensors without numbers) a layer is made of PyTorch's own operations.
+A compiler or an exporter records the operator ``torch.ops.regard.recurrent_layer`` for each layer: PyTorch fixes the
+number of steps of its own layers when it exports them, and packed rows fix the lengths as well. The operator packs the
+rows when it runs; its backward pass computes the forward pass again. Elsewhere (``torch.jit.trace``, transforms of
+``torch.func``, meta tensors) a layer consists of PyTorch's own operations.
 """
 
 from collections.abc import Sequence
@@ -9,21 +11,24 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.library import Library, register_autograd, register_fake
 from torch.nn import functional as F
+from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
-from regard.errors import KindError
-from regard.models.recurrence_operator import LSTM_GATES, recurrent_layer
-from regard.models.step_products import replaces_autocast
+from regard.errors import BackendError, KindError
+
+LSTM_GATES = 4
+"""Gates of an LSTM; a GRU has three."""
 
 NAMES = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
-"""Of the parameters of a direction."""
+"""Names of the parameters of a direction."""
 
 CLOSED = 1e4
 """Added to the sum of a gate, it closes or opens the gate fully: its sigmoid is 0 or 1, in half precision too."""
 
 
 def run_padded(rnn: nn.LSTM | nn.GRU, padded: Tensor, lengths: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
-    """What an LSTM or GRU gives for rows of different lengths, in operations that depend on no length.
+    """Run an LSTM or GRU over rows of different lengths, in operations that do not depend on the lengths.
 
     Args:
         rnn: an LSTM or GRU with biases and without projections.
@@ -39,22 +44,19 @@ def run_padded(rnn: nn.LSTM | nn.GRU, padded: Tensor, lengths: Tensor) -> tuple[
             f"a {type(rnn).__name__} that is no nn.LSTM or nn.GRU (a quantized one, for example) cannot be exported, "
             "traced or transformed by torch.func; export the model before it is quantized"
         )
-    if replaces_autocast(padded):
-        with torch.autocast(padded.device.type, enabled=False):
-            return _run(rnn, padded.to(next(rnn.parameters()).dtype), lengths)
-    return _run(rnn, padded, lengths)
-
-
-def _run(rnn: nn.LSTM | nn.GRU, data: Tensor, lengths: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
     run = recurrent_layer if torch.compiler.is_compiling() else _marked_layer
     suffixes = ("", "_reverse") if rnn.bidirectional else ("",)
-    states = []
-    for layer in range(rnn.num_layers):
-        if layer:
-            data = F.dropout(data, rnn.dropout, rnn.training)
-        weights = [getattr(rnn, f"{name}_l{layer}{suffix}") for suffix in suffixes for name in NAMES]
-        data, *last = run(data, lengths, weights)
-        states.append(last)
+    data, states = padded, []
+    if torch.is_autocast_enabled(padded.device.type):
+        # PyTorch has an LSTM in bfloat16 for some processors only.
+        data = padded.to(rnn.weight_ih_l0.dtype)
+    with torch.autocast(padded.device.type, enabled=False):
+        for layer in range(rnn.num_layers):
+            if layer:
+                data = F.dropout(data, rnn.dropout, rnn.training)
+            weights = [getattr(rnn, f"{name}_l{layer}{suffix}") for suffix in suffixes for name in NAMES]
+            data, *last = run(data, lengths, weights)
+            states.append(last)
     return data, tuple(torch.cat(tensors) for tensors in zip(*states, strict=True))
 
 
@@ -71,9 +73,9 @@ def _marked_layer(padded: Tensor, lengths: Tensor, weights: Sequence[Tensor]) ->
     data = padded.masked_fill(padding[..., None], 0)
     outputs, states = [], []
     for first in range(0, len(weights), len(NAMES)):
-        given = data.gather(1, reversed_time.expand_as(data)) if first else data
-        found, *last = _marked_direction(weights[first : first + len(NAMES)], given, padding, lengths)
-        outputs.append(found.gather(1, reversed_time.expand_as(found)) if first else found)
+        inputs = data.gather(1, reversed_time.expand_as(data)) if first else data
+        hidden, *last = _marked_direction(weights[first : first + len(NAMES)], inputs, padding, lengths)
+        outputs.append(hidden.gather(1, reversed_time.expand_as(hidden)) if first else hidden)
         states.append(last)
     joined = torch.cat(outputs, dim=-1).masked_fill(padding[..., None], 0)
     return joined, *(torch.stack(tensors) for tensors in zip(*states, strict=True))
@@ -93,7 +95,111 @@ def _marked_direction(weights: Sequence[Tensor], data: Tensor, padding: Tensor, 
     run: Any
     run, state = (torch.lstm, (first, first)) if is_lstm else (torch.gru, first)
     outputs, *last = run(marked, state, parameters, True, 1, 0.0, False, False, True)
-    if is_lstm:  # after the end the output gate goes on
+    if is_lstm:  # the output gate changes after the end, the state does not
         end = (lengths - 1)[:, None, None].expand(-1, 1, size)
         last[0] = outputs.gather(1, end).transpose(0, 1)
     return outputs, *(tensor[0] for tensor in last)
+
+
+_ARGUMENTS = "Tensor padded, Tensor lengths, Tensor[] weights"
+_LIBRARY = Library("regard", "FRAGMENT")
+_LIBRARY.define(f"recurrent_layer({_ARGUMENTS}) -> (Tensor outputs, Tensor hidden, Tensor cell)")
+_LIBRARY.define(
+    f"recurrent_layer_backward(Tensor? grad_outputs, Tensor? grad_hidden, Tensor? grad_cell, {_ARGUMENTS}) -> Tensor[]"
+)
+
+
+def recurrent_layer(padded: Tensor, lengths: Tensor, weights: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    """The outputs of a layer, 0 after the end of a row, and the last states.
+
+    Args:
+        padded: ``[batch, steps, input_size]``.
+        lengths: integers ``[batch]``, from 1 to ``steps``.
+        weights: of one direction or both, each ``weight_ih, weight_hh, bias_ih, bias_hh`` as PyTorch has them.
+
+    Returns:
+        the outputs ``[batch, steps, directions · hidden_size]``, and the hidden states, and those of the cells of an
+        LSTM, ``[directions, batch, hidden_size]``.
+    """
+    outputs, *last = torch.ops.regard.recurrent_layer(padded, lengths, list(weights))
+    return outputs, *(last if _is_lstm(weights) else last[:1])
+
+
+def _is_lstm(weights: Sequence[Tensor]) -> bool:
+    rows, size = weights[1].shape
+    return rows == LSTM_GATES * size
+
+
+def _run_packed(padded: Tensor, lengths: Tensor, weights: Sequence[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+    data, sizes, order, unsorted = pack_padded_sequence(padded, lengths.cpu(), batch_first=True, enforce_sorted=False)
+    assert unsorted is not None
+    is_lstm, directions = _is_lstm(weights), len(weights) // 4
+    first = data.new_zeros(directions, padded.shape[0], weights[1].shape[1])
+    run: Any
+    run, state = (torch.lstm, (first, first)) if is_lstm else (torch.gru, first)
+    data, *last = run(data, sizes, state, list(weights), True, 1, 0.0, False, directions == 2)
+    packed = PackedSequence(data, sizes, order, unsorted)
+    outputs, _ = pad_packed_sequence(packed, batch_first=True, total_length=padded.shape[1])
+    hidden, cell = (tensor[:, unsorted] for tensor in (last if is_lstm else (last[0], last[0])))
+    return outputs, hidden, cell if is_lstm else cell.new_empty(0)
+
+
+@torch.no_grad()
+def _recurrent_layer(padded: Tensor, lengths: Tensor, weights: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    return tuple(tensor.contiguous() for tensor in _run_packed(padded, lengths, weights))
+
+
+def _recurrent_layer_backward(
+    grad_outputs: Tensor | None,
+    grad_hidden: Tensor | None,
+    grad_cell: Tensor | None,
+    padded: Tensor,
+    lengths: Tensor,
+    weights: Sequence[Tensor],
+) -> list[Tensor]:
+    """Gradients of the input and of the weights."""
+    leaves = [tensor.detach().requires_grad_() for tensor in (padded, *weights)]
+    with torch.enable_grad():
+        results = _run_packed(leaves[0], lengths, leaves[1:])
+        grads = grad_outputs, grad_hidden, grad_cell
+        pairs = [pair for pair in zip(results, grads, strict=True) if pair[1] is not None]
+        results, grads = zip(*pairs, strict=True)
+        return [grad.contiguous() for grad in torch.autograd.grad(results, leaves, grads)]
+
+
+def _shapes(padded: Tensor, lengths: Tensor, weights: Sequence[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+    batch, steps, _ = padded.shape
+    size, directions = weights[1].shape[1], len(weights) // 4
+    state = padded.new_empty(directions, batch, size)
+    cell = torch.empty_like(state) if _is_lstm(weights) else padded.new_empty(0)
+    return padded.new_empty(batch, steps, directions * size), state, cell
+
+
+def _shapes_backward(*arguments: Any) -> list[Tensor]:
+    *_, padded, _, weights = arguments
+    return [torch.empty_like(tensor, memory_format=torch.contiguous_format) for tensor in (padded, *weights)]
+
+
+def _save(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+    padded, lengths, weights = inputs
+    ctx.save_for_backward(padded, lengths, *weights)
+    ctx.set_materialize_grads(False)
+
+
+def _differentiate(ctx: Any, *grads: Tensor | None) -> tuple[Any, ...]:
+    if torch.is_grad_enabled():
+        raise BackendError("an operator of regard has no second derivative; call regard outside of what is compiled")
+    padded, lengths, *weights = ctx.saved_tensors
+    if all(grad is None for grad in grads):
+        return None, None, [None] * len(weights)
+    grad_padded, *grad_weights = torch.ops.regard.recurrent_layer_backward(*grads, padded, lengths, weights)
+    return grad_padded, None, grad_weights
+
+
+for _name, _implementation, _fake in (
+    ("recurrent_layer", _recurrent_layer, _shapes),
+    ("recurrent_layer_backward", _recurrent_layer_backward, _shapes_backward),
+):
+    _LIBRARY.impl(_name, _implementation, "CompositeExplicitAutograd")
+    register_fake(f"regard::{_name}", _fake, lib=_LIBRARY)
+register_autograd("regard::recurrent_layer", _differentiate, setup_context=_save, lib=_LIBRARY)

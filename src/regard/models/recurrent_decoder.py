@@ -1,4 +1,4 @@
-"""The base class of recurrent decoders, and the decoder without attention."""
+"""The state, the readout and the base class of recurrent decoders, and the decoder without attention."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
@@ -7,12 +7,13 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from regard.errors import ArgumentError
+from regard.errors import ArgumentError, UnknownNameError
 from regard.models.encoders import Encoded
 from regard.models.hard_attention import Choices
-from regard.models.readout import Readout
-from regard.models.recurrence import LayerState, Recurrence
-from regard.nn import Dropout, Memory
+from regard.models.recurrence import Recurrence, State
+from regard.nn import Memory
+
+READOUTS = ("tanh", "maxout")
 
 
 @dataclass(frozen=True)
@@ -20,7 +21,7 @@ class DecoderState:
     """The state of a recurrent decoder for a batch of rows.
 
     Attributes:
-        layers: the state of each recurrent layer.
+        recurrent: the state of the recurrent layers, each tensor ``[layers, batch, hidden_dim]``.
         memory: the prepared annotations; None for a decoder without attention.
         lengths: ``int64 [batch]``, number of annotations of each row.
         position: number of tokens decoded so far, the same for all rows.
@@ -29,7 +30,7 @@ class DecoderState:
             otherwise, and before the first step.
     """
 
-    layers: tuple[LayerState, ...]
+    recurrent: State
     memory: Memory | None
     lengths: Tensor
     position: int = 0
@@ -52,7 +53,7 @@ class DecoderState:
         """As `select`, if each new row has the same source as the row that it replaces: the memory is not copied."""
         return replace(
             self,
-            layers=tuple(tuple(tensor[index] for tensor in layer) for layer in self.layers),
+            recurrent=tuple(tensor[:, index] for tensor in self.recurrent),
             fed=None if self.fed is None else self.fed[index],
             coverage=None if self.coverage is None else self.coverage[index],
         )
@@ -88,13 +89,42 @@ class Step(NamedTuple):
     weights: Tensor | None
 
 
+class Readout(nn.Module):
+    """One hidden layer over several inputs: ``tanh(W [x; y; …] + b)``, or maxout over pairs of such sums.
+
+    With state, embedded token and context as inputs and maxout it is the deep output of Bahdanau et al. 2015, A.2.2
+    (their ``t̃ = U s + V E y + C c`` and ``t``; we add a bias). With state and context and tanh it is the attentional
+    vector ``h̃`` of Luong et al. 2015, eq. 5.
+
+    Args:
+        input_dims: features of each input.
+        output_dim: features of the output.
+        kind: ``"tanh"`` or ``"maxout"`` (Goodfellow et al. 2013), the maximum of two sums for each feature.
+    """
+
+    def __init__(self, input_dims: tuple[int, ...], output_dim: int, kind: str = "tanh"):
+        super().__init__()
+        if kind not in READOUTS:
+            raise UnknownNameError("readout", kind, READOUTS)
+        self.kind = kind
+        self.linear = nn.Linear(sum(input_dims), output_dim * (2 if kind == "maxout" else 1))
+
+    def forward(self, *inputs: Tensor) -> Tensor:
+        """``[..., output_dim]`` from inputs ``[..., input_dim]`` with equal leading axes."""
+        features = self.linear(torch.cat(inputs, dim=-1))
+        if self.kind == "tanh":
+            return features.tanh()
+        first, second = features.chunk(2, dim=-1)
+        return torch.maximum(first, second)
+
+
 class RecurrentDecoder(nn.Module, ABC):
     """A recurrent network that predicts a sentence token by token.
 
     Args:
         embedding: target tokens → ``[..., embedding_dim]``.
         output: ``embedding_dim`` → logits over the vocabulary.
-        fed_dim: features of each step's input beside the embedded token (a context, an attentional vector), or 0.
+        fed_dim: features of each step's input besides the embedded token (a context, an attentional vector), or 0.
         summary_dim: features of the encoder's summary, from which the first state is computed.
         hidden_dim: features of each layer's state.
         layers: number of layers.
@@ -118,17 +148,16 @@ class RecurrentDecoder(nn.Module, ABC):
         self.output = output
         self.recurrence = Recurrence(cell, embedding.embedding_dim + fed_dim, hidden_dim, layers, dropout)
         self.bridge = nn.Linear(summary_dim, layers * self.recurrence.states * hidden_dim)
-        self.dropout = Dropout(dropout)
+        self.dropout = nn.Dropout(dropout)
 
     def start(self, encoded: Encoded) -> DecoderState:
         """The state before the first token: ``tanh(W summary)`` for each layer (Bahdanau et al. 2015, A.2.2)."""
         if encoded.summary is None:
             raise ArgumentError("a recurrent decoder needs an encoder with a summary; this one has none")
         first = self.bridge(encoded.summary).tanh()
-        parts = first.chunk(self.recurrence.layers * self.recurrence.states, dim=-1)
-        states = self.recurrence.states
-        layers = tuple(parts[n : n + states] for n in range(0, len(parts), states))
-        return DecoderState(layers, self.remember(encoded), encoded.lengths)
+        parts = first.unflatten(-1, (self.recurrence.layers, self.recurrence.states, -1))  # batch layers states dim
+        recurrent = parts.permute(2, 1, 0, 3).contiguous().unbind()
+        return DecoderState(recurrent, self.remember(encoded), encoded.lengths)
 
     @abstractmethod
     def remember(self, encoded: Encoded) -> Memory | None:
@@ -144,7 +173,7 @@ class RecurrentDecoder(nn.Module, ABC):
         """
 
     def forward(self, tokens: Tensor, state: DecoderState) -> Decoded:
-        """As `decode`, which a decoder defines."""
+        """Calls `decode`."""
         return self.decode(tokens, state)
 
     def step(self, tokens: Tensor, state: DecoderState) -> Step:
@@ -188,7 +217,7 @@ class RecurrentDecoder(nn.Module, ABC):
 class BottleneckDecoder(RecurrentDecoder):
     """A decoder without attention: only its first state depends on the source (Cho et al. 2014; Sutskever et al. 2014).
 
-    It is the baseline for the decoders with attention. All inputs are known, so the fused kernel runs all steps.
+    It is the baseline for the decoders with attention. All inputs are known, so one call runs all steps.
 
     Args:
         embedding: target tokens → ``[..., embedding_dim]``.
@@ -220,6 +249,6 @@ class BottleneckDecoder(RecurrentDecoder):
 
     def decode(self, tokens: Tensor, state: DecoderState) -> Decoded:
         embedded = self.dropout(self.embedding(tokens))
-        hidden, layers = self.recurrence(embedded, state.layers)
+        hidden, recurrent = self.recurrence(embedded, state.recurrent)
         readout = self.dropout(self.readout(hidden, embedded))
-        return Decoded(readout, replace(state, layers=layers, position=state.position + tokens.shape[1]))
+        return Decoded(readout, replace(state, recurrent=recurrent, position=state.position + tokens.shape[1]))

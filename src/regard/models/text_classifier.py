@@ -13,7 +13,7 @@ from regard.masks import Mask
 from regard.models.encoders import RecurrentEncoder
 from regard.models.token_input import POSITIONS, TokenInput, relative_position
 from regard.models.translator import token_embedding
-from regard.nn import AttentionPooling, Dropout, LayerConfig, TransformerEncoder
+from regard.nn import AttentionPooling, LayerConfig, TransformerEncoder
 from regard.transforms import exportable
 
 ENCODERS = ("none", "lstm", "gru", "transformer")
@@ -116,7 +116,7 @@ class Classified(NamedTuple):
 
     Attributes:
         logits: ``[batch, labels]``, float32 or float64.
-        weights: weights of the attention pooling ``[batch, heads, length]``; None where they were not asked for, and
+        weights: weights of the attention pooling ``[batch, heads, length]``; None unless they were requested, and
             for other poolings.
     """
 
@@ -133,7 +133,7 @@ class TextClassifier(nn.Module):
         logits      = W pool(annotations) + b
 
     With a recurrent encoder and attention pooling it is the word level of Yang et al. 2016, section 2.2. A Transformer
-    with a ``window`` sees, from each token, the tokens beside it and the first ones of the text
+    with a ``window`` sees, from each token, the tokens around it and the first ones of the text
     (``masks.window(w, w) | masks.prefix(g)``; Beltagy et al. 2020, section 3.1), in memory linear in the length.
 
     Args:
@@ -159,7 +159,7 @@ class TextClassifier(nn.Module):
         if config.pooling == "attention":
             self.pooling = AttentionPooling(dim, config.pooling_heads, score=config.score, normalizer=config.normalizer)
             dim *= config.pooling_heads
-        self.dropout = Dropout(config.dropout)
+        self.dropout = nn.Dropout(config.dropout)
         self.output = nn.Linear(dim, config.labels)
         nn.init.normal_(self.output.weight, std=1 / math.sqrt(dim))
         nn.init.zeros_(self.output.bias)
@@ -207,8 +207,8 @@ class TextClassifier(nn.Module):
         config = self.config
         if not config.window:
             return None
-        beside = masks.window(config.window, config.window)
-        return beside | masks.prefix(config.global_tokens) if config.global_tokens else beside
+        around = masks.window(config.window, config.window)
+        return around | masks.prefix(config.global_tokens) if config.global_tokens else around
 
 
 def pool(annotations: Tensor, lengths: Tensor, kind: str) -> Tensor:

@@ -6,7 +6,6 @@ from typing import Any
 from torch import Tensor, nn
 
 from regard.errors import UnknownNameError
-from regard.nn.dropout import Dropout
 from regard.nn.layer_config import RELATIVE_POSITIONS, LayerConfig
 from regard.positions import Learned, Sinusoidal
 
@@ -39,7 +38,7 @@ class TokenInput(nn.Module):
             self.position = Sinusoidal(dim)
         elif position == "learned":
             self.position = Learned(max_length, dim)
-        self.dropout = Dropout(dropout)
+        self.dropout = nn.Dropout(dropout)
 
     def forward(self, tokens: Tensor, offset: int = 0) -> Tensor:
         """``[batch, length, dim]`` of ``int64 [batch, length]``; ``offset``: position of the first token."""

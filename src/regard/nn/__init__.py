@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from regard.nn.attention_pooling import AttentionPooling, Pooled
     from regard.nn.batch_norm import BatchNorm2d
     from regard.nn.cbam import CBAM, ChannelGate, SpatialGate
-    from regard.nn.dropout import Dropout
     from regard.nn.dual_attention import ChannelAttention, DualAttention, PositionAttention
     from regard.nn.feature_fusion import AFF, IAFF, MSCAM
     from regard.nn.key_values import KeyValueCache, KeyValues
@@ -30,7 +29,6 @@ __all__ = [
     "AFF",
     "Attended",
     "Attention",
-    "Dropout",
     "AttentionPooling",
     "BatchNorm2d",
     "CBAM",
@@ -67,7 +65,6 @@ if not TYPE_CHECKING:  # so that type checkers report names that do not exist
             "regard.nn.attention_pooling": ["AttentionPooling", "Pooled"],
             "regard.nn.batch_norm": ["BatchNorm2d"],
             "regard.nn.cbam": ["CBAM", "ChannelGate", "SpatialGate"],
-            "regard.nn.dropout": ["Dropout"],
             "regard.nn.dual_attention": ["ChannelAttention", "DualAttention", "PositionAttention"],
             "regard.nn.feature_fusion": ["AFF", "IAFF", "MSCAM"],
             "regard.nn.key_values": ["KeyValueCache", "KeyValues"],

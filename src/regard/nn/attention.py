@@ -1,17 +1,18 @@
 """Attention with one head and any score, for decoders that attend to a memory step by step."""
 
+from contextlib import AbstractContextManager, nullcontext
 from typing import TypeVar
 
 from torch import Tensor, nn
 
 from regard import masks
 from regard.attention import Attended, Plan, Problem
-from regard.attention.memory import CachedMemory
 from regard.attention.planner import BACKENDS, check_backend, make_plan
-from regard.attention.validation import check_dropout
+from regard.attention.problem import CachedMemory, check_dropout
 from regard.attention.verbs import BackendName, Normalizing, run
 from regard.biases import Bias, as_bias
 from regard.errors import ArgumentError, KindError, ShapeError
+from regard.kernels.availability import kernels_awaited
 from regard.masks import Mask
 from regard.nn.fx_leaf import fx_leaf
 from regard.nn.hidden_keys import visible_annotations, without_hidden
@@ -126,13 +127,18 @@ class Attention(nn.Module):
         return Memory(key, value, score, allowed, self._cached(Memory(key, value, score, allowed)))
 
     def _cached(self, memory: Memory) -> CachedMemory | None:
-        """Returns the memory as prepared by the first backend that can do so."""
-        for backend in BACKENDS.values():
-            if self.backend in ("auto", backend.name):
-                cached = backend.prepare_memory(memory.key, memory.value, memory.score, memory.mask)
-                if cached is not None:
-                    return cached
+        """The memory as the first backend prepares it that can."""
+        with self._awaited():
+            for backend in BACKENDS.values():
+                if self.backend in ("auto", backend.name):
+                    cached = backend.prepare_memory(memory.key, memory.value, memory.score, memory.mask)
+                    if cached is not None:
+                        return cached
         return None
+
+    def _awaited(self) -> AbstractContextManager[None]:
+        """Within it, kernels are waited for if a backend is named."""
+        return nullcontext() if self.backend == "auto" else kernels_awaited()
 
     def forward(
         self,
@@ -144,7 +150,6 @@ class Attention(nn.Module):
         previous_weights: Tensor | None = None,
         normalizer: Normalizing | None = None,
         need_weights: bool = True,
-        projected: bool = False,
     ) -> Attended:
         """Attends to a memory once.
 
@@ -159,8 +164,6 @@ class Attention(nn.Module):
             normalizer: overrides the module's, for one that depends on the step, such as Luong's local-p.
             need_weights: whether to return the weights, which are differentiable; if False, backends that can do so
                 compute no matrix of weights. The context is the same, bit for bit.
-            projected: whether ``score.project_query`` was applied to the query already, so that it has the features of
-                the memory's keys.
 
         Returns:
             `Attended`. A batch row without visible keys has context 0 and weights 0.
@@ -170,7 +173,7 @@ class Attention(nn.Module):
             ArgumentError: the score takes no previous weights.
             BackendError: the named backend cannot run this.
         """
-        problem = self._problem(query, memory, mask, bias, previous_weights, normalizer, projected)
+        problem = self._problem(query, memory, mask, bias, previous_weights, normalizer)
         output, weights = run(problem, self.backend, need_weights=need_weights)
         # The axis of heads, and the axis of queries for a single query.
         axes = 1 if query.dim() == 3 else (1, 2)
@@ -185,13 +188,12 @@ class Attention(nn.Module):
         bias: Bias | Tensor | None = None,
         previous_weights: Tensor | None = None,
         normalizer: Normalizing | None = None,
-        projected: bool = False,
     ) -> Plan:
         """Returns which backend a call with these arguments would run, and why the others would not.
 
         Args and Raises: as in `forward`.
         """
-        problem = self._problem(query, memory, mask, bias, previous_weights, normalizer, projected)
+        problem = self._problem(query, memory, mask, bias, previous_weights, normalizer)
         return make_plan(problem, self.backend)
 
     def _problem(
@@ -202,7 +204,6 @@ class Attention(nn.Module):
         bias: Bias | Tensor | None,
         previous_weights: Tensor | None,
         normalizer: Normalizing | None,
-        projected: bool,
     ) -> Problem:
         """Checks the arguments of a call and combines them to a problem."""
         memory = memory if isinstance(memory, Memory) else self.remember(memory)
@@ -223,7 +224,7 @@ class Attention(nn.Module):
             score = score.given(previous_weights)
         rows = (query.unsqueeze(1) if single else query).unsqueeze(1)
         problem = Problem(
-            query=upcast(rows if projected else self.score.project_query(rows)),
+            query=upcast(self.score.project_query(rows)),
             key=memory.key.unsqueeze(1),
             value=memory.value.unsqueeze(1),
             score=score,
@@ -245,9 +246,11 @@ class Attention(nn.Module):
             problem.bias = as_bias(_with_heads(bias, single))
             assert problem.bias is not None
             problem.bias.check(problem.query, problem.grid)
-        if problem.memory is not None and problem.memory.declines(problem) is not None:
-            # The uncached keys and values serve every problem.
-            problem.memory = None
+        if problem.memory is not None:
+            with self._awaited():
+                if problem.memory.declines(problem) is not None:
+                    # The same keys and values, as they were before they were cached, serve every problem.
+                    problem.memory = None
         return problem
 
 

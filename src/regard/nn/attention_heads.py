@@ -8,13 +8,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from regard.attention.problem import validate
 from regard.attention.result import Attended
-from regard.attention.validation import validate
 from regard.attention.verbs import BackendName, run
 from regard.biases import AppendedBias, Bias
 from regard.errors import ArgumentError
 from regard.masks import AppendedMask, Mask
-from regard.nn.linear import linear
 from regard.normalizers import Normalizer
 from regard.positions import Rotary
 from regard.scores import Score
@@ -90,20 +89,20 @@ class AttentionHeads(nn.MultiheadAttention):
         return q, k, v
 
     def products(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, ...]:
-        """What `project` gives, side by side in as many tensors as products are needed: one if the inputs are one.
+        """The projections side by side, in as many tensors as there are products: in one if the inputs are the same.
 
         Args: as for `project`.
         """
         weights = self._input_weights()
         if len(weights) == 1 and query is key and key is value:
-            return (linear(query, weights[0], self.in_proj_bias),)
+            return (F.linear(query, weights[0], self.in_proj_bias),)
         return self.project_query(query), *self.memory_products(key, value)
 
     def project_query(self, query: Tensor) -> Tensor:
         """The projection of the query alone, as `project` gives it."""
         weights = self._input_weights()
         bias = None if self.in_proj_bias is None else self.in_proj_bias[: self.embed_dim]
-        return linear(query, weights[0][: self.embed_dim], bias)
+        return F.linear(query, weights[0][: self.embed_dim], bias)
 
     def memory_products(self, key: Tensor, value: Tensor) -> tuple[Tensor, ...]:
         """The projections of key and value, as `products` gives them."""
@@ -112,12 +111,12 @@ class AttentionHeads(nn.MultiheadAttention):
         if len(weights) == 1:
             weight = weights[0][self.embed_dim :]
             if key is value:
-                return (linear(key, weight, bias),)
+                return (F.linear(key, weight, bias),)
             key_weight, value_weight = weight.chunk(2)
         else:
             _, key_weight, value_weight = weights
         key_bias, value_bias = (None, None) if bias is None else bias.chunk(2)
-        return linear(key, key_weight, key_bias), linear(value, value_weight, value_bias)
+        return F.linear(key, key_weight, key_bias), F.linear(value, value_weight, value_bias)
 
     def split(self, projected: Tensor, batch_first: bool = True) -> Tensor:
         """Heads ``[batch, heads, length, head_dim]`` of what `project` gives for a batch.
@@ -160,7 +159,7 @@ class AttentionHeads(nn.MultiheadAttention):
         """``[batch, kv_heads, keys, head_dim]`` with ``bias_k`` and ``bias_v``, then with ``add_zero_attn``'s zeros."""
         B, H, _, D = key.shape
         if (self.bias_k is None) != (self.bias_v is None):
-            raise ArgumentError("bias_k and bias_v must be given together; one of them is None")
+            raise ArgumentError("bias_k and bias_v must come together; one of them is None")
         if self.bias_k is not None and self.bias_v is not None:
             learned_key, learned_value = (
                 learned.to(key.dtype).view(1, H, 1, D).expand(B, -1, -1, -1) for learned in (self.bias_k, self.bias_v)
@@ -173,17 +172,17 @@ class AttentionHeads(nn.MultiheadAttention):
 
 def _intersect(masks: Sequence[Mask | None], appended: int) -> Mask | None:
     """Pairs that every mask allows, and all pairs with appended keys; None if there is no mask."""
-    given = [mask for mask in masks if mask is not None]
-    if not given:
+    present = [mask for mask in masks if mask is not None]
+    if not present:
         return None
-    combined = reduce(and_, given)
+    combined = reduce(and_, present)
     return AppendedMask(combined, appended) if appended else combined
 
 
 def _add(biases: Sequence[Bias | None], appended: int) -> Bias | None:
     """The sum of the biases, 0 for appended keys; None if there is no bias."""
-    given = [bias for bias in biases if bias is not None]
-    if not given:
+    present = [bias for bias in biases if bias is not None]
+    if not present:
         return None
-    total = reduce(add, given)
+    total = reduce(add, present)
     return AppendedBias(total, appended) if appended else total

@@ -2,10 +2,9 @@
 
 from torch import Tensor
 
-from regard.attention.isolation import is_finite
 from regard.masks import Mask
 from regard.shapes import Grid
-from regard.transforms import can_branch_on
+from regard.transforms import can_branch_on, is_finite
 
 
 def visible_annotations(mask: Mask, annotations: Tensor) -> Tensor:

@@ -5,7 +5,7 @@ from typing import Any
 
 from regard import scores
 from regard.attention.planner import check_backend
-from regard.attention.validation import check_dropout
+from regard.attention.problem import check_dropout
 from regard.biases import Bias, RelativeBias, RelativePosition, alibi
 from regard.errors import ArgumentError
 from regard.nn.multihead import MultiheadAttention

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from regard.attention.memory import CachedMemory
+from regard.attention.problem import CachedMemory
 from regard.scores import Score
 
 

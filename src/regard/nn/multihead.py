@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.attention.planner import check_backend
-from regard.attention.validation import check_dropout
+from regard.attention.problem import check_dropout
 from regard.attention.verbs import BackendName, Normalizing, Scoring
 from regard.biases import Bias, as_bias
 from regard.errors import ArgumentError, KindError, ShapeError

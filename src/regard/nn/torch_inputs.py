@@ -6,11 +6,10 @@ from operator import add, and_
 import torch
 from torch import Tensor
 
-from regard.attention.isolation import is_finite
 from regard.errors import KindError, ShapeError
 from regard.masks import Mask, ignore, keep
 from regard.shapes import check_floating
-from regard.transforms import has_data
+from regard.transforms import has_data, is_finite
 
 
 def check_torch_inputs(inputs: dict[str, tuple[Tensor, int]], batch_first: bool, weight: Tensor) -> None:

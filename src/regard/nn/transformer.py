@@ -4,13 +4,12 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar, cast
 
-import torch
 from torch import Tensor, nn
 
 from regard import masks
 from regard.errors import ArgumentError, KindError
 from regard.masks import Mask
-from regard.module_calls import call_with, is_observed, runs
+from regard.module_calls import is_observed, runs
 from regard.nn.called_layers import SelfArguments, SourceArguments, remembered_by, run_decoder_layer, run_encoder_layer
 from regard.nn.fx_leaf import fx_leaf
 from regard.nn.key_values import EncoderOutput, KeyValueCache, KeyValues
@@ -387,19 +386,9 @@ def _normalize(norm: nn.Module | None, rows: Tensor, packing: Packing) -> Tensor
     """Normalizes the rows at the end of a stack; the module gets padded rows if its call can be observed."""
     if norm is None:
         return rows
-    is_layer_norm = runs(norm, NORM)
-    if is_layer_norm and not is_observed(norm):
+    if runs(norm, NORM) and not is_observed(norm):
         return norm(rows)
-    input = packing.pad(rows)
-    if not is_layer_norm or torch.compiler.is_compiling():
-        return packing.pack(norm(input))
-
-    def forward(padded: Tensor) -> Tensor:
-        if padded.shape != input.shape:  # A hook has called the module.
-            return NORM(cast(nn.LayerNorm, norm), padded)
-        return packing.pad(NORM(cast(nn.LayerNorm, norm), packing.pack(padded)))
-
-    return packing.pack(call_with(norm, forward, input))
+    return packing.pack(norm(packing.pad(rows)))
 
 
 def _causal(input: Tensor) -> Mask | None:

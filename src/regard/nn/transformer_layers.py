@@ -10,12 +10,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from regard import masks
-from regard.attention.validation import check_dropout
+from regard.attention.problem import check_dropout
 from regard.errors import ArgumentError, KindError
 from regard.masks import Mask
 from regard.module_calls import runs
-from regard.nn.dropout import FORWARD as DROPOUT
-from regard.nn.dropout import Dropout
 from regard.nn.fx_leaf import fx_leaf
 from regard.nn.key_values import EncoderOutput, KeyValueCache, KeyValues, PackedProducts
 from regard.nn.multihead import FORWARD as ATTENTION
@@ -135,7 +133,7 @@ class TransformerLayer(nn.Module):
         self.linear2 = nn.Linear(feedforward, dim)
         self.norm1 = nn.LayerNorm(dim)
         self.norm2 = nn.LayerNorm(dim)
-        self.dropout = Dropout(dropout)
+        self.dropout = nn.Dropout(dropout)
         for linear in (self.linear1, self.linear2):
             nn.init.xavier_uniform_(linear.weight)
             nn.init.zeros_(linear.bias)
@@ -145,9 +143,7 @@ class TransformerLayer(nn.Module):
 
     def _after(self, rows: Tensor, output: Tensor, norm: nn.LayerNorm) -> Tensor:
         """Adds the output of a part to its input, which gives the input of the next part."""
-        # A user may have replaced the module by one without the argument `residual`.
-        is_own = runs(self.dropout, DROPOUT)
-        total = self.dropout(output, residual=rows) if is_own else rows + self.dropout(output)
+        total = rows + self.dropout(output)
         return total if self.norm_first else norm(total)
 
     def _attend_to_self(
@@ -185,11 +181,8 @@ class TransformerLayer(nn.Module):
         return in_chunks(self._part(transform), self.feedforward_chunk, rows, attended)
 
     def _feedforward(self, rows: Tensor) -> Tensor:
-        """Computes ``W_2 dropout(activation(W_1 x))`` (Vaswani et al. 2017, eq. 2)."""
-        hidden = self.linear1(rows)
-        if self.activation == "relu" and runs(self.dropout, DROPOUT):
-            return self.linear2(self.dropout(hidden, relu=True))
-        return self.linear2(self.dropout(ACTIVATIONS[self.activation](hidden)))
+        """``W_2 dropout(activation(W_1 x))`` (Vaswani et al. 2017, eq. 2)."""
+        return self.linear2(self.dropout(ACTIVATIONS[self.activation](self.linear1(rows))))
 
     def _part(self, function: Callable[P, R]) -> Callable[P, R]:
         """Adds activation checkpointing to a part of the layer if it is switched on."""
@@ -206,8 +199,7 @@ class TransformerEncoderLayer(TransformerLayer):
     Args:
         attention: the self-attention, with its heads, score, normalizer and position.
         feedforward: units of the hidden layer of the feedforward network.
-        dropout: rate after each part, and in the feedforward network; in [0, 1); on a CPU rounded to a multiple of
-            1 / 65,536.
+        dropout: rate after each part, and in the feedforward network; in [0, 1).
         activation: ``relu``, ``gelu`` or ``silu``.
         norm_first: layer normalization before each part (Xiong et al. 2020) instead of after the sum.
         feedforward_chunk: as in `LayerConfig`.
@@ -260,8 +252,7 @@ class TransformerDecoderLayer(TransformerLayer):
         attention: the self-attention.
         cross_attention: the attention to the encoder's output.
         feedforward: units of the hidden layer of the feedforward network.
-        dropout: rate after each part, and in the feedforward network; in [0, 1); on a CPU rounded to a multiple of
-            1 / 65,536.
+        dropout: rate after each part, and in the feedforward network; in [0, 1).
         activation: ``relu``, ``gelu`` or ``silu``.
         norm_first: layer normalization before each part (Xiong et al. 2020) instead of after the sum.
         feedforward_chunk: as in `LayerConfig`.

@@ -46,7 +46,11 @@ def supports(scores: Tensor, alpha: float | Tensor) -> bool:
         return False
     from regard.kernels.availability import why_missing
 
-    return why_missing() is None
+    if why_missing() is not None:
+        return False
+    from regard.kernels.cpu import row_operators
+
+    return row_operators.are_usable(scores.dtype, alpha, scores.requires_grad and torch.is_grad_enabled())
 
 
 def weigh(scores: Tensor, alpha: float, dim: int) -> Tensor:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from regard.attention.recording import RecordedCall, recorded_calls
+from regard.attention.execution import RecordedCall, recorded_calls
 from regard.explanations.model_attention import ModelAttention
 from regard.models.encoders import Encoded
 from regard.models.pointer_generator import PointerGenerator

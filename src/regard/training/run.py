@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from regard.errors import RegardError, RunError
+from regard.kernels.availability import kernels_awaited
 from regard.training.batch_stream import BatchStream
 from regard.training.config import RunConfig, TrainingConfig
 from regard.training.processes import Processes
@@ -32,6 +33,8 @@ class TrainedRun:
     """Number of trained parameters of the model."""
 
 
+# So that no step depends on when a kernel was compiled.
+@kernels_awaited()
 def train(
     task: Task,
     config: RunConfig[Any, Any, Any],

@@ -1,34 +1,22 @@
-"""How the readings of a context's calls are taken: at once, with other calls, or by launches that were kept.
+"""How the readings of a context's calls are taken, and where the calls stand in the model.
 
-- A large call is read at once, as `regard.observe` reads one.
-- A small one takes longer to start reading than to read. If the fused kernels for it are compiled already, it is read
-  at once by launches that are kept for all calls of the same sizes, in this context and in later ones.
-- Else its numbers are copied, and read with those of other calls: see `regard.watching.joined_calls`.
+- A small call takes longer to start reading than to read. If the fused kernels for it are compiled, it is read by
+  launches that are kept for all calls of its sizes (`regard.attention.backends.cpu.prepared_launches`); its readings
+  become tensors when one is asked for. What is known of a module's call is not found out again for its next one.
+- Any other call is read at once, as `regard.observe` reads one.
 """
 
-import threading
-from operator import attrgetter
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from torch import Tensor
 
-from regard.attention.backends.cpu.backend import Fused
-from regard.attention.backends.cpu.repeated_reading import STATISTICS, RepeatedReading
-from regard.attention.planner import BACKENDS, choose_reader
+from regard.attention.backends.cpu.prepared_launches import PreparedReading, keep, prepared_reading, reads_pairs
 from regard.attention.readings import Readings
-from regard.transforms import has_dense_cpu_storage, has_plain_memory
-from regard.watching.attention_call import AttentionCall
+from regard.transforms import has_plain_memory
+from regard.watching.attention_call import AttentionCall, Kind
+from regard.watching.call_problems import SameCall
 from regard.watching.intercepted import Intercepted
-from regard.watching.joined_calls import KEPT_NUMBERS, JoinedCalls, chosen_heads, joint, numbers_of
-from regard.watching.sdpa import SameCall
-
-Call = TypeVar("Call")
-
-KNOWN_LIMIT = 256
-"""Sizes of calls that are kept in mind."""
-
-ROOMY_GROUPS = 4
-"""Groups of calls, read together, up to which each keeps its memory of copies for the next calls."""
+from regard.watching.owners import Owner
 
 
 class KnownCall(NamedTuple):
@@ -36,52 +24,50 @@ class KnownCall(NamedTuple):
 
     Attributes:
         call: without readings.
-        found: without numbers.
-        reading: the launches that read it; None: it is read with others.
-        joined: the calls that it is read together with.
+        found: what it computes, without numbers.
+        reading: the launches that read it.
         chosen: the heads that it has readings of; None: all.
     """
 
     call: AttentionCall
     found: Intercepted
+    reading: PreparedReading
     chosen: tuple[int, ...] | None
-    reading: RepeatedReading | None
-    joined: JoinedCalls | None
-
-
-class _KeptCalls(threading.local):
-    """Calls of one thread that launches read, in this context or an earlier one.
-
-    Attributes:
-        known: by what is read of them and what calls like them agree in.
-    """
-
-    def __init__(self) -> None:
-        self.known: dict[object, KnownCall] = {}
-
-
-KEPT = _KeptCalls()
-"""What this thread keeps of calls from one context to the next."""
 
 
 class TakenReadings(NamedTuple):
-    """The readings of one call, where they were written, until one is asked for.
+    """The readings of one call, where the launches wrote them, until one is asked for.
 
     Attributes:
-        reading: took them.
-        memory, place: what it gave.
-        chosen: the heads that the call has readings of; None: all.
+        known: how they were taken.
+        memory, row: what `PreparedReading.take` gave.
     """
 
-    reading: RepeatedReading
+    known: KnownCall
     memory: Tensor
-    place: int
-    chosen: tuple[int, ...] | None
+    row: int
 
     def settle(self, call: AttentionCall) -> None:
         """Give them to the call."""
-        named = self.reading.named(self.memory, self.place).items()
-        call.receive({name: chosen_heads(reading, self.chosen) for name, reading in named})
+        named = self.known.reading.named(self.memory, self.row).items()
+        call.receive({name: chosen_heads(reading, self.known.chosen) for name, reading in named})
+
+
+class DeviceReadings(NamedTuple):
+    """The readings of one call on an accelerator, which is not waited for until one is asked for.
+
+    Attributes:
+        readings: by their names; None for those that are not wanted.
+        chosen: the heads that the call has readings of; None: all.
+    """
+
+    readings: dict[str, Tensor | None]
+    chosen: tuple[int, ...] | None
+
+    def settle(self, call: AttentionCall) -> None:
+        """Give them to the call, on the CPU."""
+        named = self.readings.items()
+        call.receive({name: None if each is None else chosen_heads(each, self.chosen) for name, each in named})
 
 
 class CallReader:
@@ -89,27 +75,21 @@ class CallReader:
 
     Args:
         read: which.
-        heads: of which query heads; None: all.
         alone: whether more than readings is taken of each call, so that none stands for others.
     """
 
-    def __init__(self, read: Readings, heads: tuple[int, ...] | None, alone: bool):
-        self._read, self._alone = read, alone
-        self._groups: dict[object, JoinedCalls] = {}
+    def __init__(self, read: Readings, alone: bool):
+        self._read, self._keeps_calls = read, not (alone or reads_pairs(read))
         self._known: dict[object, KnownCall] = {}
-        self._copied = 0
-        self._asked = None if alone or _reads_pairs(read) else (_statistics_of(read), heads)
+        self._on_device: list[AttentionCall] = []
 
     def known(self, alike: SameCall) -> KnownCall | None:
         """What is known of a call; None if nothing is."""
-        known = None
-        if self._asked is not None and alike.lasts:
-            known = KEPT.known.get((self._asked, alike.key))
-        return self._known.get(alike.key) if known is None else known
+        return self._known.get(alike.key)
 
-    def can_take_again(self, known: KnownCall, alike: SameCall) -> bool:
+    def can_take_again(self, alike: SameCall) -> bool:
         """Whether a call can be read as one like it that is known: a kernel reads numbers as they lie in memory."""
-        return known.reading is None or (has_plain_memory(alike.query) and has_plain_memory(alike.key_tensor))
+        return has_plain_memory(alike.query) and has_plain_memory(alike.key_tensor)
 
     def take_again(self, call: AttentionCall, known: KnownCall, alike: SameCall) -> None:
         """Take the readings of a call like one that is known.
@@ -119,11 +99,7 @@ class CallReader:
             known: what `known` gave.
             alike: the call's own.
         """
-        query, key = alike.query, alike.key_tensor
-        if known.reading is not None:
-            call.postpone(TakenReadings(known.reading, *known.reading.take(query, key), known.chosen))
-        elif known.joined is not None:
-            self._postpone(call, known.joined, (query, key))
+        call.postpone(TakenReadings(known, *known.reading.take(alike.query, alike.key_tensor)))
 
     def take(self, call: AttentionCall, found: Intercepted, alike: SameCall | None) -> None:
         """Take the readings of a call.
@@ -133,70 +109,83 @@ class CallReader:
             found: what it computed.
             alike: what it has in common with others; None: nothing is known of others like it.
         """
-        key, chosen = joint(found, self._read), call.chosen_heads
-        chosen = None if chosen == tuple(range(call.heads)) else chosen
-        if key is None:
-            taken = found.read(self._read).items()
-            return call.receive({name: None if each is None else chosen_heads(each, chosen) for name, each in taken})
-        reading = None if alike is None else self._repeated(found)
-        if reading is not None and alike is not None:
-            known = KnownCall(call.pattern(), found.without_numbers(), chosen, reading, None)
-            self._remember(alike, known)
-            return self.take_again(call, known, alike)
-        joined = self._groups.get((key, chosen))
-        if joined is None:
-            joined = self._groups[key, chosen] = JoinedCalls(found, self._read, chosen)
-        self._postpone(call, joined, numbers_of(found))
-        if alike is not None and not self._alone:
-            self._known[alike.key] = KnownCall(call.pattern(), joined.found, chosen, None, joined)
-        return None
+        chosen = None if call.chosen_heads == tuple(range(call.heads)) else call.chosen_heads
+        if alike is not None and self._keeps_calls and found.problem is not None:
+            reading = prepared_reading(found.problem, self._read)
+            if reading is not None:
+                known = KnownCall(call.pattern(), found.without_numbers(), reading, chosen)
+                keep(self._known, alike.key, known)
+                return self.take_again(call, known, alike)
+        readings = DeviceReadings(found.read(self._read), chosen)
+        if found.grid.device.type == "cpu":
+            return readings.settle(call)
+        self._on_device.append(call)
+        return call.postpone(readings)
 
     def settle(self) -> None:
-        """Take all readings that were postponed."""
-        self._copied = 0
-        for joined in self._groups.values():
-            joined.take()
-            if len(self._groups) > ROOMY_GROUPS:
-                joined.release()
-        if max(len(self._known), len(self._groups)) > KNOWN_LIMIT:
-            self.forget()
-
-    def forget(self) -> None:
-        """Forget what is known of calls."""
-        self._groups, self._known = {}, {}
-
-    def _repeated(self, found: Intercepted) -> RepeatedReading | None:
-        """The launches that read a call, if there are any."""
-        problem = found.problem
-        if self._asked is None or problem is None or not has_dense_cpu_storage(problem.query, problem.key):
-            return None
-        if type(choose_reader(problem, BACKENDS["reference"])) is not Fused:
-            return None
-        return RepeatedReading.of(problem, self._read)
-
-    def _remember(self, alike: SameCall, known: KnownCall) -> None:
-        if alike.lasts:
-            keep_few(KEPT.known, (self._asked, alike.key), known)
-        else:
-            keep_few(self._known, alike.key, known)
-
-    def _postpone(self, call: AttentionCall, joined: JoinedCalls, numbers: tuple[Tensor, ...]) -> None:
-        """Leave a call's readings to the calls that are read together with it."""
-        self._copied += joined.add(call, numbers)
-        if self._copied > KEPT_NUMBERS or len(self._groups) > KNOWN_LIMIT:
-            self.settle()
+        """Take all readings to the CPU, and forget what is known of calls."""
+        for call in self._on_device:
+            call.settle()
+        self._on_device, self._known = [], {}
 
 
-_statistics_of = attrgetter(*STATISTICS)
+def chosen_heads(tensor: Tensor, chosen: tuple[int, ...] | None) -> Tensor:
+    """The chosen heads of ``[batch, heads, ...]``, on the CPU."""
+    return (tensor if chosen is None else tensor[:, list(chosen)]).detach().cpu()
 
 
-def _reads_pairs(read: Readings) -> bool:
-    """Whether more is read than statistics of rows and columns."""
-    return bool(read.weights or read.pooled or read.tile or read.shares) or read.rows is not None
+class CallPlaces:
+    """Where attention calls stand in a watched model, told from the calls before them in one context: their layer,
+    their kind, and the forward pass that they belong to."""
+
+    def __init__(self) -> None:
+        self._forwards = 0
+        self._in_forward: dict[str, int] = {}
+        self._causal: set[str] = set()
+
+    def begin_forward(self) -> None:
+        """Note that the model itself was called."""
+        self._forwards += 1
+        self._in_forward.clear()
+
+    @property
+    def forward(self) -> int:
+        """The forward pass of the model that runs, from 0."""
+        return max(self._forwards - 1, 0)
+
+    def layer(self, name: str, layer: int, is_square: bool) -> int:
+        """The layer of a module's next call.
+
+        Args:
+            name: of the module.
+            layer: the module's.
+            is_square: whether the call has as many keys as queries, and several.
+        """
+        if not is_square or not self._forwards:
+            return layer
+        # How often this module attended in this forward pass of the model before: layers may share one module.
+        before = self._in_forward[name] = self._in_forward.get(name, -1) + 1
+        return before or layer
+
+    def kind(self, owner: Owner, found: Intercepted, name: str) -> Kind:
+        """The kind of a call.
+
+        Args:
+            owner: whose it is.
+            found: what it computes.
+            name: of the module, or of the part of it that attends.
+        """
+        if owner.cross if found.cross is None else found.cross or owner.cross:
+            return "cross"
+        causal = found.causal
+        if not causal and found.grid.queries == 1:
+            # A single query sees all tokens before it: its mask does not tell what its module is.
+            is_causal = getattr(owner.module, "is_causal", None) is True
+            causal = name in self._causal or is_causal or (found.grid.keys == 1 and _is_in_decoder(name))
+        if causal:
+            self._causal.add(name)
+        return "causal" if causal else "self"
 
 
-def keep_few(calls: dict[object, Call], key: object, call: Call) -> None:
-    """Keep a call in mind, and no more than `KNOWN_LIMIT`: generation has other sizes in each step."""
-    if len(calls) >= KNOWN_LIMIT:
-        calls.clear()
-    calls[key] = call
+def _is_in_decoder(name: str) -> bool:
+    return "decoder" in name.lower()

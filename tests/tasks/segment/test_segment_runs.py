@@ -1,13 +1,11 @@
-"""A run of the task segment: its files, its metrics, its attention, its pictures, its continuation after a signal."""
+"""A run of the task segment: its files, its metrics, its attention, its pictures, bad input."""
 
 import json
-import signal
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
-from safetensors.torch import load_file
 from torchmetrics.classification import MulticlassJaccardIndex
 
 import regard
@@ -19,12 +17,10 @@ from regard.tasks.segment.corpora import open_corpora
 from regard.tasks.segment.experiment import class_weights
 from regard.tasks.segment.metrics import PixelMetrics, count_pixels
 from regard.tasks.segment.task import TASK
-from regard.training.checkpoint_io import SafeCheckpointIO, list_checkpoints
 from regard.training.config import RunConfig
 from regard.training.reporter import SilentReporter
 from regard.training.run import train as train_run
 from regard.training.run_folder import RunFolder
-from signal_at import SignalAt
 
 SMALL = {"channels": 4, "levels": 3, "blocks": 1, "decoder_channels": 8}
 NONE = {"gate": "none", "context": "none", "fusion": "sum"}
@@ -78,15 +74,6 @@ def run(tmp_path_factory):
     return path, config
 
 
-def results(path):
-    """Everything of a run that is no measurement of time."""
-    folder = RunFolder(path)
-    rows = [{name: value for name, value in row.items() if "second" not in name} for row in folder.read_metrics()]
-    last = SafeCheckpointIO().load_checkpoint(list_checkpoints(folder.checkpoints)[-1])
-    tensors = {**load_file(folder.model), **{f"last.{name}": value for name, value in last["state_dict"].items()}}
-    return rows, folder.read_samples(), tensors
-
-
 def test_the_run_folder(run):
     path, _ = run
     content = json.loads((path / "classes.json").read_text())
@@ -97,17 +84,6 @@ def test_the_run_folder(run):
     sample = RunFolder(path).read_samples()[0]
     assert sample.keys() == {"step", "image", "right", "found"}
     assert sum(sample["found"].values()) == pytest.approx(1, abs=1e-3)
-
-
-def test_a_signal_saves_and_stops(run, tmp_path):
-    path, config = run
-    other = tmp_path / "stopped"
-    assert train(config, other, reporter=SignalAt(4, signal.SIGINT)).interrupted == signal.SIGINT
-    assert not train(config, other, resume=True).interrupted
-    one, whole = results(other), results(path)
-    assert one[:2] == whole[:2]
-    assert one[2].keys() == whole[2].keys()
-    assert all(torch.equal(value, whole[2][name]) for name, value in one[2].items())
 
 
 def test_the_metrics_are_those_of_torchmetrics(run, tmp_path):

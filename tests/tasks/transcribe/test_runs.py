@@ -1,17 +1,14 @@
-"""Runs of the task transcribe: training, resumption, evaluation, prediction, pictures, the commands, bad input."""
+"""Runs of the task transcribe: training, evaluation, prediction, pictures, the commands, bad input."""
 
 import io
 import json
 import shutil
-import signal
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import soundfile
-import torch
-from safetensors.torch import load_file
 
 import regard
 from regard.data.speech.sounds import Sound
@@ -28,7 +25,6 @@ from regard.training.config import RunConfig
 from regard.training.reporter import SilentReporter
 from regard.training.run import train as train_run
 from regard.training.run_folder import RunFolder
-from signal_at import SignalAt
 from tone_corpus import HOP, WIDTH, write_tones
 
 SMALL = {
@@ -143,18 +139,6 @@ def test_the_transformer_trains_and_shows_all_its_attentions(files, tmp_path):
         assert [record.kind for record in records] == ["self", "causal", "cross"]
     with pytest.raises(ArgumentError, match="window is for a recurrent decoder"):
         trained.predict([files["test"].parent / "test-0.npy"], window=0.5)
-
-
-def test_a_run_that_was_interrupted_ends_as_one_that_was_not(files, tmp_path):
-    config = config_of(
-        files, model={**SMALL, "dropout": 0.2, "time_masks": 1, "normalization": "corpus"}, checkpoint_steps=2
-    )
-    train(config, tmp_path / "whole")
-    assert train(config, tmp_path / "cut", reporter=SignalAt(9, signal.SIGTERM)).interrupted
-    train(config, tmp_path / "cut", resume=True)
-    one, other = (load_file(RunFolder(tmp_path / name).model) for name in ("whole", "cut"))
-    assert one.keys() == other.keys()
-    assert all(torch.equal(tensor, other[name]) for name, tensor in one.items())
 
 
 def test_inputs_of_every_kind(trained):

@@ -6,8 +6,7 @@ import torch
 from torch import Tensor
 
 from regard.attention.blocks import block_shape, blocks
-from regard.attention.memory import CachedMemory
-from regard.attention.problem import Problem
+from regard.attention.problem import CachedMemory, Problem
 from regard.attention.readings import Gatherer, Readings
 from regard.attention.result import Attended
 from regard.attention.steps import weigh, whole
@@ -35,6 +34,21 @@ class Backend(ABC):
     def declines(self, problem: Problem) -> str | None:
         """Why this backend cannot run the problem; None if it can."""
         return None
+
+    def delay(self, problem: Problem, gatherer: Gatherer | None = None) -> str | None:
+        """Why a call would have to wait for something before this backend can run, as for a compiler; None if not.
+
+        Only ``"auto"`` asks, which runs another backend meanwhile.
+
+        Args:
+            problem: one that the backend does not decline.
+            gatherer: gets the readings; None where no readings are wanted.
+        """
+        return None
+
+    def prepare(self, problem: Problem, gatherer: Gatherer | None = None) -> None:
+        """Begin what `delay` tells of, without waiting for it."""
+        return
 
     @abstractmethod
     def run(self, problem: Problem, gatherer: Gatherer | None = None) -> Tensor:

@@ -11,20 +11,19 @@ import logging
 import os
 import re
 import stat
-import struct
 import tempfile
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
-from typing import NamedTuple
 
 from regard.errors import ArgumentError
+from regard.kernels.cpu.target import target
 
 LOG = logging.getLogger("regard")
 
 _MAGIC = b"regard kernel 1\n"
 _SUM = hashlib.sha256().digest_size
-_SYMBOL_LENGTH = struct.Struct("<I")
 _LARGEST = 1 << 28
 """Bytes; the largest kernel has less than a hundredth of it."""
 
@@ -33,30 +32,6 @@ _FILE = re.compile(r"\w+-[0-9a-f]{16}\.(kernel|choice)(\.\w+\.part)?")
 
 # A named pipe must not block, a symbolic link must not lead elsewhere.
 _READ = os.O_RDONLY | sum(getattr(os, name, 0) for name in ("O_NONBLOCK", "O_NOFOLLOW", "O_BINARY"))
-
-
-class MachineCode(NamedTuple):
-    """Object code of one kernel.
-
-    Attributes:
-        symbol: what the kernel is called in it.
-        code: an object file in the platform's format.
-    """
-
-    symbol: str
-    code: bytes
-
-    @property
-    def content(self) -> bytes:
-        """What a file of it holds."""
-        symbol = self.symbol.encode()
-        return _SYMBOL_LENGTH.pack(len(symbol)) + symbol + self.code
-
-    @classmethod
-    def from_content(cls, content: bytes) -> "MachineCode":
-        (length,) = _SYMBOL_LENGTH.unpack_from(content)
-        end = _SYMBOL_LENGTH.size + length
-        return cls(content[_SYMBOL_LENGTH.size : end].decode(), content[end:])
 
 
 class DamagedFileError(Exception):
@@ -129,6 +104,12 @@ def _read(path: Path) -> bytes:
             return file.read(_LARGEST)
     finally:
         os.close(handle)
+
+
+@cache
+def cache_folder() -> Path | None:
+    """The folder of this machine's kernels; None if nothing can be kept."""
+    return open_folder(hashlib.sha256(target()).hexdigest()[:16])
 
 
 def open_folder(fingerprint: str) -> Path | None:

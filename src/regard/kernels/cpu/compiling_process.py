@@ -1,107 +1,177 @@
-"""A process that compiles kernels which are wanted later, while this one compiles the kernel that is wanted first.
+"""The process that compiles this process's kernels: a worker at low priority, started when a kernel is missing.
 
-Numba compiles one function after the other, on one processor. Started with ``python -m``, this module compiles what
-its input lists, and prints the name of each kernel when it is in the cache.
+Where a call waits for a kernel, a worker at the caller's own priority compiles it: on a busy machine a low one would
+hardly ever run. A worker is told each kernel that is missing, and compiles one after the other. It has a lifetime of
+its own: it ends when it has compiled what it was asked for and this process has ended, or a while after the last
+request. So whoever ends while something compiles ends at once, and the kernel is there the next time.
+
+A kernel that could not be compiled is not asked for again, and the reason is said once.
 """
 
-import atexit
 import json
+import logging
 import os
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
 from contextlib import suppress
 
-LONGEST = 120.0
-"""Seconds after which a process is no longer waited for; a kernel takes a few."""
+from regard.fork_lock import ForkLock
+from regard.kernels.cpu import cache
+from regard.kernels.cpu.compiling import Source
 
-Place = tuple[str, ...]
-"""What makes a kernel: the module and the name of the maker of its body, and its words."""
+LOG = logging.getLogger("regard")
 
+LONGEST = 600.0
+"""Seconds after which a kernel is no longer waited for; it takes a few, and more on a busy machine."""
 
-def spare_processors() -> int:
-    """How many processors there are besides this process's own; 0 if there is no interpreter to start on them."""
-    name = os.path.basename(sys.executable or "").lower()
-    return _processors() - 1 if name.startswith(("python", "pypy")) else 0
-
-
-def _processors() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+_PROGRAM = "regard.kernels.cpu.compiling"
 
 
 class CompilingProcess:
-    """A process that compiles kernels, one after the other. It ends when this one ends by itself.
+    """What this process knows of a worker.
 
     Args:
-        places: of the kernels, in the order in which they are wanted.
+        niceness: by how much the worker's priority is below this process's.
 
-    Raises:
-        OSError, ValueError: no process can be started.
+    Attributes:
+        failures: reasons why kernels were not compiled, by their names.
     """
 
-    def __init__(self, places: Sequence[Place]):
-        # It finds modules where this process finds them, and nowhere else.
-        paths = os.pathsep.join(path or os.getcwd() for path in sys.path if isinstance(path, str))
-        self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", __name__],
-            env=os.environ | {"PYTHONPATH": paths},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            # What goes wrong here goes wrong in this process too, which says so.
-            stderr=subprocess.DEVNULL,
-            text=True,
-        )
-        self._owner = os.getpid()
-        self._compiled: set[str] = set()
-        self._has_ended = False
-        self._news = threading.Condition()
-        atexit.register(self._end)
-        assert self._process.stdin is not None
-        with suppress(OSError), self._process.stdin as given:
-            # One line: its end is seen also where another process holds this pipe, since it was forked just now.
-            print(json.dumps(places), file=given)
-        threading.Thread(target=self._listen, daemon=True).start()
+    def __init__(self, niceness: int) -> None:
+        self._niceness = niceness
+        self._lock = ForkLock()
+        self.forget()
+        if hasattr(os, "register_at_fork"):  # Windows has no fork
+            # The worker answers the process that started it.
+            os.register_at_fork(after_in_child=self.forget)
 
-    def wait_for(self, name: str) -> None:
-        """Return when the kernel of this name is compiled, or is not going to be compiled there."""
-        if os.getpid() != self._owner:
-            return  # after a fork: what the process says is for another one
-        with self._news:
-            self._news.wait_for(lambda: self._has_ended or name in self._compiled, LONGEST)
+    def forget(self) -> None:
+        """Know of no worker."""
+        self.failures: dict[str, str] = {}
+        self._process: subprocess.Popen[str] | None = None
+        self._pending: dict[str, tuple[Source, threading.Event]] = {}
 
-    def _listen(self) -> None:
-        """Take down what is compiled, until the process has ended."""
-        assert self._process.stdout is not None
-        with self._process.stdout as output:
+    def obstacle(self) -> str | None:
+        """Why no worker can compile anything; None if one can."""
+        if not os.path.basename(sys.executable or "").lower().startswith(("python", "pypy")):
+            return "there is no Python interpreter to start a process with that compiles kernels"
+        folder = cache.cache_folder()
+        if folder is None or not cache.is_writable(folder):
+            return "no folder can be written for compiled kernels; set REGARD_CACHE to one of your own"
+        return self.failures.get("")
+
+    def is_compiling(self, name: str) -> bool:
+        """Whether a kernel was asked for, and is not there yet."""
+        return name in self._pending
+
+    def request(self, source: Source) -> threading.Event | None:
+        """Ask the worker to compile a kernel, unless that was done; what tells that it has answered.
+
+        Returns:
+            None if the kernel cannot be compiled there.
+        """
+        with self._lock:
+            if source.name in self._pending:
+                return self._pending[source.name][1]
+            if source.name in self.failures or self.obstacle() is not None:
+                return None
+            self._pending[source.name] = source, threading.Event()
+            answered = self._pending[source.name][1]
+            self._send([source])
+            return answered
+
+    def compile(self, source: Source) -> str | None:
+        """Have a kernel compiled, and wait for it; why it was not, or None if it was."""
+        answered = self.request(source)
+        if answered is not None and not answered.wait(LONGEST):
+            return f"the process that compiles kernels did not answer for {LONGEST:.0f} s"
+        return self.failures.get(source.name) or (self.obstacle() if answered is None else None)
+
+    def wait(self) -> None:
+        """Wait until every kernel that was asked for is compiled or has failed."""
+        for _, answered in list(self._pending.values()):
+            answered.wait(LONGEST)
+
+    def _send(self, sources: list[Source]) -> None:
+        """Tell the worker these kernels; start it if there is none."""
+        try:
+            if self._process is None:
+                self._process = _started(self._niceness)
+                threading.Thread(target=self._listen, args=(self._process,), daemon=True).start()
+            assert self._process.stdin is not None
+            for source in sources:
+                print(json.dumps([source.module, source.maker, *source.words]), file=self._process.stdin, flush=True)
+        except BrokenPipeError:
+            pass  # it has just ended; the listener goes on with what it left
+        except (OSError, ValueError) as error:
+            self._fail("", f"no process can be started that compiles kernels: {error}")
+            for source in sources:
+                self._answer(source.name)
+
+    def _listen(self, process: "subprocess.Popen[str]") -> None:
+        """Take the worker's answers until it has ended; then go on with what it left."""
+        answers = 0
+        assert process.stdout is not None
+        with process.stdout as output:
             for line in output:
-                with self._news:
-                    self._compiled.add(line.strip())
-                    self._news.notify_all()
-        self._process.wait()
-        atexit.unregister(self._end)
-        with self._news:
-            self._has_ended = True
-            self._news.notify_all()
+                name, failure, seconds = json.loads(line)
+                answers += 1
+                if failure is not None:
+                    self._fail(name, failure)
+                else:
+                    LOG.debug("compiled the CPU kernel %r in %.1f s", name, seconds)
+                self._answer(name)
+        code = process.wait()
+        assert process.stdin is not None
+        with suppress(OSError):  # of lines that were not read
+            process.stdin.close()
+        with self._lock:
+            if self._process is not process:
+                return  # after a fork, or `forget`
+            self._process = None
+            left = [source for source, _ in self._pending.values()]
+            if left and (code or not answers):
+                self._fail(left[0].name, f"the process that compiles kernels ended (exit code {code})")
+                self._answer(left.pop(0).name)
+            if left:
+                self._send(left)
 
-    def _end(self) -> None:
-        if os.getpid() == self._owner and self._process.poll() is None:
-            self._process.kill()
-            self._process.wait()
+    def _fail(self, name: str, reason: str) -> None:
+        self.failures[name] = reason
+        LOG.warning("%s", f"the CPU kernel {name!r} was not compiled: {reason}" if name else reason)
+
+    def _answer(self, name: str) -> None:
+        entry = self._pending.pop(name, None)
+        if entry is not None:
+            entry[1].set()
 
 
-def _compile_listed() -> None:
-    from regard.kernels.cpu.kernel import Kernel
+def _started(niceness: int) -> "subprocess.Popen[str]":
+    """A new worker. It finds modules where this process finds them, and nowhere else."""
+    paths = os.pathsep.join(path or os.getcwd() for path in sys.path if isinstance(path, str))
+    return subprocess.Popen(
+        [sys.executable, "-P", "-m", _PROGRAM, str(niceness)],
+        env=os.environ | {"PYTHONPATH": paths},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        # A terminal's Ctrl-C is for this process alone.
+        start_new_session=True,
+        creationflags=sum(
+            getattr(subprocess, name, 0)
+            for name in (
+                "CREATE_NO_WINDOW",
+                "CREATE_NEW_PROCESS_GROUP",
+                *("BELOW_NORMAL_PRIORITY_CLASS",) * (niceness > 0),
+            )
+        ),
+    )
 
-    for module, maker, *words in json.loads(sys.stdin.readline()):
-        kernel = Kernel(module, maker, *words)
-        kernel.load()
-        print(kernel.name, flush=True)
-    # Taking all modules down takes longer than a small kernel to load, and somebody waits.
-    os._exit(0)
 
+BACKGROUND = CompilingProcess(niceness=10)
+"""The worker for kernels that nobody waits for."""
 
-if __name__ == "__main__":
-    _compile_listed()
+FOREGROUND = CompilingProcess(niceness=0)
+"""The worker for kernels that a call waits for."""

@@ -1,31 +1,25 @@
 """Kernels: machine code that is compiled once for a machine, and kept.
 
 It is kept in a folder of the user's cache (`cache`) that is named after all that the code depends on (`target`), so
-code of another version or processor is never found. Where no folder can be used, kernels are compiled once for each
-process.
-
-The compiler is loaded when a kernel has to be compiled, and not before: loading it takes longer than a usual call, and
-more memory.
+code of another version or processor is never loaded. What is missing there is compiled by another process
+(`compiling_process`): this one loads machine code and no compiler. Only where no process can be started, or no folder
+written, a kernel that is waited for is compiled here.
 """
 
-import hashlib
 import logging
 import os
 import time
-from collections.abc import Sequence
-from functools import cache
-from importlib import import_module
-from importlib.util import find_spec
-from pathlib import Path
-from typing import Any
+from collections.abc import Iterable
+from functools import cache as cached
 
 from regard.errors import BackendError
-from regard.kernels.availability import LOCK, why_missing
-from regard.kernels.cpu import cache as files
-from regard.kernels.cpu.cache import DamagedFileError, MachineCode
-from regard.kernels.cpu.compiling_process import CompilingProcess, spare_processors
-from regard.kernels.cpu.object_code import link
-from regard.kernels.cpu.target import KERNELS, target
+from regard.kernels.availability import must_wait, why_missing
+from regard.kernels.cpu import cache
+from regard.kernels.cpu.cache import DamagedFileError
+from regard.kernels.cpu.compiling import NOT_LASTING, Source
+from regard.kernels.cpu.compiling_process import BACKGROUND, FOREGROUND
+from regard.kernels.cpu.machine_code import MachineCode
+from regard.kernels.cpu.target import target
 
 if why_missing() is not None:
     raise BackendError(f"there are no compiled kernels: {why_missing()}")
@@ -33,28 +27,21 @@ if why_missing() is not None:
 LOG = logging.getLogger("regard")
 
 
-MEANWHILE = 2
-"""Kernels that another process compiles in about the time that the first one takes here. Further ones are not left to
-it: this process compiles them faster, since kernels have parts in common."""
-
-
 class Kernel:
-    """A function of one address, loaded or compiled when it is first wanted.
+    """A function of one address, loaded when it is first wanted, and compiled where it is missing.
 
     Args:
         module: where the maker of its body is defined, by its full name.
         maker: its name there; called with the words, it gives the body, ``(address) -> None``, in the part of Python
-            that Numba compiles. Every thread calls that with the address of the same record.
+            that Numba compiles. Every thread calls that with the address of the same arguments.
         words: what it is compiled for, words of letters, digits and underscores. The kernel is named after them.
     """
 
     def __init__(self, module: str, maker: str, *words: str):
-        self.name = "_".join((maker, *words))
-        self.place = module, maker, *words
+        self.source = Source(module, maker, words)
+        self.name = self.source.name
         self._address: int | None = None
-        self._elsewhere: CompilingProcess | None = None
-        # Machine code lives as long as its owner.
-        self._owner: Any = None
+        self._is_stored = False
 
     @property
     def is_loaded(self) -> bool:
@@ -62,123 +49,115 @@ class Kernel:
 
     @property
     def is_compiled(self) -> bool:
-        """Whether it is loaded, or kept on disk."""
-        folder = None if self.is_loaded else cache_folder()
-        return self.is_loaded or (folder is not None and self._is_kept(folder))
+        """Whether it is loaded, or kept on disk, so that a call does not wait for a compiler."""
+        if self._address is None and not self._is_stored:
+            folder = cache.cache_folder()
+            # In a folder that may not be looked into nothing exists; a path's own method would raise.
+            self._is_stored = folder is not None and os.path.exists(self.source.path(folder))
+        return self._address is not None or self._is_stored
 
     @property
     def address(self) -> int:
-        """Of the machine code."""
+        """The address of the machine code."""
         return self.load() if self._address is None else self._address
 
     def load(self) -> int:
-        """Load the machine code, or compile it, unless that is done; its address."""
-        with LOCK:
-            if self._address is None:
-                self._address, self._owner = self._load_or_compile()
-            return self._address
+        """Load the machine code, and have it compiled if it is missing; its address.
 
-    def _load_or_compile(self) -> tuple[int, Any]:
-        """The address of the machine code, and its owner."""
-        if self._elsewhere is not None:
-            self._elsewhere.wait_for(self.name)
-        folder = cache_folder()
-        if folder is None:
-            LOG.warning(
-                "compiling the CPU kernel %r for this machine (for this process only: no cache folder can be written) "
-                "...",
-                self.name,
-            )
-            return self._compile()
-        path = self._path(folder)
-        try:
-            found = files.load(path, target())
-            if found is not None:
-                return link(MachineCode.from_content(found))
-        except (DamagedFileError, RuntimeError) as error:
-            LOG.warning("the cached kernel %s is damaged (%s): compiling it again ...", path, error)
-        else:
-            LOG.warning("compiling the CPU kernel %r for this machine (kept in %s) ...", self.name, folder)
-        return self._compile(path)
+        Two threads may load it at once: each gets an address of its own code, and both are good.
 
-    def _is_missing(self, folder: Path) -> bool:
-        return not self.is_loaded and self._elsewhere is None and not self._is_kept(folder)
+        Raises:
+            BackendError: the kernel cannot be compiled.
+        """
+        address = self._load_stored()
+        if address is None:
+            address = self._compile()
+        self._address = address
+        return address
 
-    def _is_kept(self, folder: Path) -> bool:
-        # In a folder that may not be looked into nothing exists; a path's own method would raise.
-        return os.path.exists(self._path(folder))
-
-    def _path(self, folder: Path) -> Path:
-        return folder / f"{self.name}-{self._fingerprint()}.kernel"
-
-    def _fingerprint(self) -> str:
-        """What tells the kernel from all others of the same target."""
-        module = self.place[0]
-        source = b""
-        if not module.startswith(f"{KERNELS}."):
-            spec = find_spec(module)
-            assert spec is not None, module
-            assert spec.origin is not None, module
-            source = Path(spec.origin).read_bytes()
-        return hashlib.sha256(repr((self.place, source)).encode()).hexdigest()[:16]
-
-    def _compile(self, path: Path | None = None) -> tuple[int, Any]:
-        """Compile the kernel, and store it if there is a path."""
-        started = time.monotonic()
-        from regard.kernels.cpu.bodies.compiler import compiled
-
-        module, maker, *words = self.place
-        code = compiled(getattr(import_module(module), maker)(*words), self.name)
-        LOG.warning("compiled %r in %.1f s", self.name, time.monotonic() - started)
-        if path is not None and code.found is None:
-            _say_once("compiled kernels cannot be kept: with Numba's settings, they hold addresses of this process")
-        elif path is not None and code.found is not None:
+    def _load_stored(self) -> int | None:
+        """The address of the code that the cache has; None where it has none, which is said."""
+        folder = cache.cache_folder()
+        where = "for this process only: no cache folder can be written" if folder is None else f"kept in {folder}"
+        if folder is not None:
+            path = self.source.path(folder)
             try:
-                files.store(path, target(), code.found.content)
+                content = cache.load(path, target())
+                if content is not None:
+                    return MachineCode.from_content(content).link()
+            except (DamagedFileError, RuntimeError) as error:
+                LOG.warning("the cached kernel %s is damaged (%s): compiling it again ...", path, error)
+                return None
+        LOG.warning("compiling the CPU kernel %r for this machine (%s) ...", self.name, where)
+        return None
+
+    def _compile(self) -> int:
+        """Have the kernel compiled by the worker, or compile it here if there is none; its address."""
+        started = time.monotonic()
+        failure = FOREGROUND.compile(self.source)
+        address = None if failure is not None else self._load_stored()
+        if address is None:
+            address = self._compile_here()
+        LOG.warning("compiled %r in %.1f s", self.name, time.monotonic() - started)
+        return address
+
+    def _compile_here(self) -> int:
+        try:
+            code, is_lasting = self.source.compile()
+        except Exception as error:
+            raise BackendError(
+                f"the CPU kernel {self.name!r} cannot be compiled ({type(error).__name__}: {error}); "
+                "choose another backend"
+            ) from error
+        folder = cache.cache_folder()
+        if not is_lasting:
+            _say_once(f"compiled kernels cannot be kept: {NOT_LASTING}")
+        elif folder is not None:
+            try:
+                cache.store(self.source.path(folder), target(), code.content)
             except OSError as error:
-                _say_once(f"compiled kernels cannot be kept in {path.parent}: {error.strerror or error}")
-        return code.address, code.owner
+                _say_once(f"compiled kernels cannot be kept in {folder}: {error.strerror or error}")
+        return code.link()
 
 
-def compile_together(first: Kernel, *others: Kernel) -> None:
-    """Compile a kernel here, and meanwhile others that are missing in other processes, as far as there are processors.
+def delay(kernels: Iterable[Kernel]) -> str | None:
+    """Why a call would have to wait for one of these kernels, in words; None if all of them are compiled."""
+    missing = [kernel for kernel in kernels if not kernel.is_compiled]
+    if not missing:
+        return None
+    failures = [BACKGROUND.failures[kernel.name] for kernel in missing if kernel.name in BACKGROUND.failures]
+    if failures or BACKGROUND.obstacle() is not None:
+        return f"its kernels cannot be compiled in the background: {failures[0] if failures else BACKGROUND.obstacle()}"
+    if any(process.is_compiling(kernel.name) for kernel in missing for process in (BACKGROUND, FOREGROUND)):
+        return "'cpu' is being compiled"
+    return "'cpu' has to be compiled; the first call starts that in the background"
 
-    Where that is not possible, or the first one is there, nothing is done: each kernel is compiled when it is wanted.
+
+def are_usable(kernels: Iterable[Kernel]) -> bool:
+    """Whether a caller that has another way may use these kernels: if they are compiled, or if it has to wait for them.
+
+    Kernels that are missing are compiled in the background.
+    """
+    missing = [kernel for kernel in kernels if not kernel.is_compiled]
+    if not missing or must_wait():
+        return True
+    request(missing)
+    return False
+
+
+def request(kernels: Iterable[Kernel], awaited: bool = False) -> None:
+    """Have kernels compiled that are missing.
 
     Args:
-        first: takes the longest of those that are wanted at once.
-        others: in the order in which they are wanted.
+        kernels: in the order in which they are wanted.
+        awaited: whether a call is going to wait for them.
     """
-    folder, spare = cache_folder(), spare_processors()
-    if folder is None or not spare or not first._is_missing(folder) or not files.is_writable(folder):
-        return
-    with LOCK:
-        missing = [kernel for kernel in others if kernel._is_missing(folder)]
-        for start in range(0, len(missing), MEANWHILE)[:spare]:
-            _compile_elsewhere(missing[start : start + MEANWHILE], folder)
-        if missing:
-            first.load()
-
-
-def _compile_elsewhere(kernels: Sequence[Kernel], folder: Path) -> None:
-    """Start a process that compiles these kernels."""
-    try:
-        process = CompilingProcess([kernel.place for kernel in kernels])
-    except (OSError, ValueError) as error:
-        LOG.debug("no process can be started that compiles kernels: %s", error)
-        return
+    process = FOREGROUND if awaited else BACKGROUND
     for kernel in kernels:
-        kernel._elsewhere = process
-    names = ", ".join(repr(kernel.name) for kernel in kernels)
-    LOG.warning("compiling for this machine in another process: %s (kept in %s) ...", names, folder)
+        if not kernel.is_compiled and process.request(kernel.source) is not None:
+            LOG.info("compiling the CPU kernel %r in another process ...", kernel.name)
 
 
-@cache
-def cache_folder() -> Path | None:
-    """Where machine code is kept; None if nothing can be."""
-    return files.open_folder(hashlib.sha256(target()).hexdigest()[:16])
-
-
-@cache
+@cached
 def _say_once(message: str) -> None:
     LOG.warning("%s", message)

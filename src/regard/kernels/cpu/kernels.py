@@ -8,13 +8,11 @@ from functools import cache
 import torch
 
 from regard.kernels.availability import microkernel_is_faster
-from regard.kernels.cpu.blas import gemm_address
-from regard.kernels.cpu.kernel import Kernel, compile_together
-from regard.kernels.cpu.kernel_inputs import FEW_ROWS, KernelInputs
-from regard.kernels.cpu.reading_options import ReadingOptions
-from regard.kernels.cpu.record import BLAS, PLAIN, WIDE
+from regard.kernels.cpu.kernel import Kernel
+from regard.kernels.cpu.kernel_arguments import BLAS, FEW_ROWS, PLAIN, WIDE, KernelInputs, ReadingOptions
+from regard.kernels.cpu.libraries import gemm_address
 from regard.kernels.cpu.sizes import ceil_div
-from regard.kernels.kinds import NORMALIZERS
+from regard.kernels.kinds import NORMALIZERS, SOFTMAX
 
 _BODIES = "regard.kernels.cpu.bodies"
 
@@ -60,16 +58,16 @@ def backward(inputs: KernelInputs) -> Kernel:
     return _of_inputs("backward", inputs)
 
 
-def readings(inputs: KernelInputs, asked: ReadingOptions) -> Kernel:
+def readings(inputs: KernelInputs, options: ReadingOptions) -> Kernel:
     """Of readings of the weights."""
-    if asked.fit_lanes(inputs):
-        return _kernel("lane_readings", "lane_readings", _name(inputs.query.dtype))
+    if options.fit_lanes(inputs):
+        return _lane_readings(inputs.query.dtype)
     return _of_inputs("readings", inputs)
 
 
-def beside_readings(inputs: KernelInputs, asked: ReadingOptions, block: int) -> list[Kernel]:
-    """The kernels that the one of readings needs beside itself: see `beside`."""
-    return [] if asked.fit_lanes(inputs) else beside(inputs, block)
+def required_for_readings(inputs: KernelInputs, options: ReadingOptions, block: int) -> list[Kernel]:
+    """The kernels that the one of readings calls or follows: see `required_kernels`."""
+    return [] if options.fit_lanes(inputs) else required_kernels(inputs, block)
 
 
 def step_backward(inputs: KernelInputs) -> Kernel:
@@ -97,45 +95,6 @@ def rows(dtype: torch.dtype, normalizer: int, backward: bool) -> Kernel:
     return _kernel("rows", "entmax_rows_backward" if backward else "entmax_rows", _name(dtype), NORMALIZERS[normalizer])
 
 
-def drop(dtype: torch.dtype, before_or_after: str) -> Kernel:
-    """Of dropout with what stands beside it: ``plain``, ``relu`` or ``residual``."""
-    return _kernel("dropping", "drop_numbers", _name(dtype), before_or_after)
-
-
-def gate(dtype: torch.dtype) -> Kernel:
-    """Of the gradient of a ReLU and dropout."""
-    return _kernel("dropping", "gate_numbers", _name(dtype))
-
-
-def lstm_step(dtype: torch.dtype) -> Kernel:
-    """Of one LSTM step, a row for each task."""
-    return _kernel("lstm_cell", "lstm_step", _name(dtype))
-
-
-def lstm_step_gradients(dtype: torch.dtype) -> Kernel:
-    """Of one LSTM step's gradients, a row for each task."""
-    return _kernel("lstm_cell", "lstm_step_gradients", _name(dtype))
-
-
-def lstm_sequence(products: torch.dtype) -> Kernel:
-    """Of all LSTM steps over packed rows, some sequences for each task; float32, with products of a dtype."""
-    return _kernel("lstm_sequence", "lstm_sequence", *_sequence_words(products))
-
-
-def lstm_sequence_gradients(products: torch.dtype) -> Kernel:
-    """Of their gradients, likewise."""
-    return _kernel("lstm_sequence", "lstm_sequence_gradients", *_sequence_words(products))
-
-
-def _sequence_words(products: torch.dtype) -> tuple[str, ...]:
-    return ("float32",) if products == torch.float32 else ("float32", _name(products))
-
-
-def class_exponentials(dtype: torch.dtype) -> Kernel:
-    """Of cross-entropy's rows, a row for each task."""
-    return _kernel("cross_entropy", "class_exponentials", _name(dtype))
-
-
 def packed_attention(dtype: torch.dtype) -> Kernel:
     """Of packed rows, a sequence and a head of keys for each task; float32."""
     return _kernel("packed_attention", "packed_attention", _name(dtype))
@@ -146,13 +105,8 @@ def packed_attention_gradients(dtype: torch.dtype) -> Kernel:
     return _kernel("packed_attention", "packed_attention_gradients", _name(dtype))
 
 
-def matrix_product(dtype: torch.dtype) -> Kernel:
-    """Of a large product, a block of the result for each task; float32."""
-    return _kernel("matrix_product", "matrix_product", _name(dtype))
-
-
 def multiply(dtype: torch.dtype) -> Kernel:
-    """Of one product, for other kernels; of bfloat16 on processors that multiply it."""
+    """Of one product, for other kernels."""
     return _kernel("multiply", "multiply", _name(dtype))
 
 
@@ -167,42 +121,69 @@ def needs_multiply(way: int, dtype: torch.dtype, block: int) -> bool:
     return way != BLAS or (block <= FEW_ROWS and dtype == torch.float32)
 
 
-def beside(inputs: KernelInputs, block: int) -> list[Kernel]:
-    """The kernels that one of these inputs needs beside itself; exponentials may be missing.
+def required_kernels(inputs: KernelInputs, block: int) -> list[Kernel]:
+    """The kernels that the one of these inputs calls or follows; exponentials may be missing.
 
     Args:
         inputs: of the kernel.
         block: rows of a block.
     """
-    dtype, found = inputs.query.dtype, []
+    dtype, required = inputs.query.dtype, []
     if needs_multiply(products(inputs)[0], dtype, block):
-        found.append(multiply(dtype))
+        required.append(multiply(dtype))
     if inputs.units != "product" and inputs.exponentials is None:
-        found.append(exponentials(dtype))
+        required.append(exponentials(dtype))
     if needs_transposed(inputs, "key"):
-        found.append(transposed(dtype))
-    return found
+        required.append(transposed(dtype))
+    return required
 
 
-def compile_missing(inputs: KernelInputs, later: tuple[str, ...], asked: ReadingOptions | None = None) -> None:
-    """Compile a call's kernels at the same time, if that of the forward pass is missing and there are processors.
+@cache
+def of_calls(dtype: torch.dtype, units: str, normalizer: int, gradient: bool) -> tuple[Kernel, ...]:
+    """All kernels that calls of one kind may need, whatever their sizes are, in the order in which they run.
 
     Args:
-        inputs: of the forward pass; exponentials may be missing.
-        later: other kernels that are wanted after ``forward`` and the readings, in this order: ``backward``,
-            ``step_backward``.
-        asked: which readings are wanted; None: none.
+        dtype: of the kernels' inputs.
+        units: as `KernelInputs.units`.
+        normalizer: of `regard.kernels.kinds`.
+        gradient: whether a backward pass may follow.
     """
-    first = _of_inputs("forward", inputs)
-    if first.is_loaded:
-        return
-    dtype, others = inputs.query.dtype, beside(inputs, inputs.block)
-    if asked is not None:
-        others.append(readings(inputs, asked))
-    others += (_of_inputs(name, inputs) for name in later)
-    if "step_backward" in later and inputs.units != "product":
-        others.append(keys_backward(dtype))
-    compile_together(first, *others)
+    kernels = [*_of_all_products(dtype, units), _of_words("forward", dtype, units, normalizer)]
+    return (*kernels, _of_words("backward", dtype, units, normalizer)) if gradient else tuple(kernels)
+
+
+@cache
+def of_readings(dtype: torch.dtype, units: str, normalizer: int) -> tuple[Kernel, ...]:
+    """All kernels that readings of such calls may need."""
+    kernels = [*_of_all_products(dtype, units), _of_words("readings", dtype, units, normalizer)]
+    if (dtype, units, normalizer) == (torch.float32, "product", SOFTMAX):
+        kernels.append(_lane_readings(dtype))
+    return tuple(kernels)
+
+
+@cache
+def of_steps(dtype: torch.dtype, units: str, normalizer: int, gradient: bool) -> tuple[Kernel, ...]:
+    """All kernels that steps over a cached memory may need."""
+    kernels = list(of_calls(dtype, units, normalizer, False))
+    if gradient:
+        kernels.append(_of_words("step_backward", dtype, units, normalizer))
+        if units != "product":
+            kernels.append(keys_backward(dtype))
+    return tuple(kernels)
+
+
+def _of_all_products(dtype: torch.dtype, units: str) -> list[Kernel]:
+    """The kernels that prepare keys and make products, for inputs of any size."""
+    kernels = [multiply(dtype)] if dtype == torch.float32 or not gemm_address(dtype) else []
+    if units != "product":
+        kernels.append(exponentials(dtype))
+    if dtype == torch.float32 and microkernel_is_faster():
+        kernels.append(transposed(dtype))
+    return kernels
+
+
+def _lane_readings(dtype: torch.dtype) -> Kernel:
+    return _kernel("lane_readings", "lane_readings", _name(dtype))
 
 
 def _of_inputs(name: str, inputs: KernelInputs) -> Kernel:

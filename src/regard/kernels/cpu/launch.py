@@ -1,30 +1,38 @@
-"""Filling a kernel's record from its inputs, and running the kernel on it."""
+"""Filling a kernel's arguments from its inputs, and running the kernel on all threads that PyTorch would use.
+
+PyTorch keeps OpenMP threads, which go on spinning for a while after their work is done. Other threads beside them would
+share the processors with those spinning ones. So kernels run on PyTorch's own threads, entered through the C interface
+of the OpenMP library that PyTorch brought along; where that is not found, on plain Python threads.
+
+Every thread calls the kernel with the same arguments, among them a counter: each takes the next task until none is
+left. A task writes nothing that another one reads or writes, so results don't depend on who does what.
+"""
 
 import ctypes
 import struct
 import sys
+import threading
 from array import array
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from regard.kernels.cpu import kernels
-from regard.kernels.cpu.blas import limit_address
-from regard.kernels.cpu.fields import Writer, address_of
 from regard.kernels.cpu.kernel import Kernel
-from regard.kernels.cpu.kernel_inputs import KernelInputs
-from regard.kernels.cpu.record import FORMATS, POSITIONS, SIZES
+from regard.kernels.cpu.kernel_arguments import FORMATS, POSITIONS, SIZES, KernelInputs, Writer, address_of
+from regard.kernels.cpu.libraries import limit_address, openmp
 from regard.kernels.cpu.sizes import TILE, ceil_div, padded_length
-from regard.kernels.cpu.threads import run
 from regard.kernels.kinds import DENSE_BIAS, DIAGONAL_BIAS, SIGMOID, SOFTMAX
 from regard.transforms import in_memory
 
 _PACKED = struct.Struct("".join(FORMATS.values()))
 _C: Any = ctypes.cdll.msvcrt if sys.platform == "win32" else ctypes.CDLL(None)
 _NEW: list[float] = [0] * len(FORMATS)
-"""A record's numbers before anything is known: where threads get their memory."""
+"""A kernel's arguments before anything is known: where threads get their memory."""
 for _name in ("malloc", "free"):
     _NEW[POSITIONS[_name]] = ctypes.cast(getattr(_C, _name), ctypes.c_void_p).value or 0
 
@@ -38,6 +46,9 @@ _BIAS_KIND, _INVERSE_TEMPERATURE, _KEPT, _THRESHOLD, _SINK, _SHIFT = (
 )
 
 
+SERIAL_WORK = 1 << 17
+"""Below this number of elementary operations, waking other threads costs more than it saves."""
+
 TRANSPOSED_NUMBERS = 1 << 18
 """Numbers of transposed keys that are held at once: 1 MiB of float32."""
 
@@ -46,13 +57,13 @@ THREAD_TASKS = 4
 
 
 def fill_arguments(inputs: KernelInputs, block: int = 0, chunks: int = 1, **more: float) -> list[float]:
-    """The numbers of a kernel's record, in its order.
+    """The numbers of a kernel's arguments, in its order.
 
     Args:
         inputs: what the kernel is called with.
         block: rows of a block; 0 for a kernel that has none.
         chunks: how many the rows of one head are cut into.
-        more: other numbers of the record, by name.
+        more: other numbers of the arguments, by name.
     """
     query, value = inputs.query, inputs.value
     batch, heads, queries, dim = query.shape
@@ -87,14 +98,14 @@ def dropout_numbers(rate: float) -> tuple[float, int]:
 
 
 def named_arguments(**named: float) -> list[float]:
-    """The numbers of a record in which all others are 0."""
+    """Arguments in which all others are 0."""
     numbers = _NEW.copy()
     write_named(named, numbers)
     return numbers
 
 
 def write_named(named: Mapping[str, float], numbers: list[float]) -> None:
-    """Write numbers of a record by their names."""
+    """Write arguments by their names."""
     for name, number in named.items():
         numbers[POSITIONS[name]] = number
 
@@ -112,14 +123,14 @@ class Transposition(NamedTuple):
 
     Attributes:
         kernel: what does it.
-        record: the numbers of its record, but for the address that it writes at.
+        arguments: its arguments, but for the address that it writes at.
         tiles: tasks of a head.
         work: of a head, as for `launch`.
         numbers: of a head, ``[dim, padded keys]``.
     """
 
     kernel: Kernel
-    record: list[float]
+    arguments: list[float]
     tiles: int
     work: float
     numbers: int
@@ -128,18 +139,18 @@ class Transposition(NamedTuple):
     def of(cls, key: Tensor) -> "Transposition":
         """That of these keys, or values."""
         _, _, keys, dim = key.shape
-        record = fill_arguments(KernelInputs(key[:, :, :1], key, key[..., :1]))
+        arguments = fill_arguments(KernelInputs(key[:, :, :1], key, key[..., :1]))
         tiles, work, numbers = ceil_div(keys, TILE), 4.0 * keys * dim, dim * padded_length(keys)
-        return cls(kernels.transposed(key.dtype), record, tiles, work, numbers)
+        return cls(kernels.transposed(key.dtype), arguments, tiles, work, numbers)
 
-    def kept(self, heads: int, names: Iterable[str]) -> "KeptLaunch":
-        """A launch for all of so many heads, which is made again: see `KeptLaunch`."""
-        return KeptLaunch.of(self.kernel, self.record, heads * self.tiles, heads * self.work, names)
+    def prepared(self, heads: int, names: Iterable[str]) -> "PreparedLaunch":
+        """A launch for all of so many heads, which is made again: see `PreparedLaunch`."""
+        return PreparedLaunch.of(self.kernel, self.arguments, heads * self.tiles, heads * self.work, names)
 
     def run(self, output: int, heads: range) -> None:
         """Transpose some heads, counted through all batch rows; ``output`` is the address of what head 0 would have."""
-        self.record[_KEY_TRANSPOSED] = output
-        launch(self.kernel, self.record, heads.stop * self.tiles, len(heads) * self.work, heads.start * self.tiles)
+        self.arguments[_KEY_TRANSPOSED] = output
+        launch(self.kernel, self.arguments, heads.stop * self.tiles, len(heads) * self.work, heads.start * self.tiles)
 
 
 def transposed(tensor: Tensor) -> Tensor:
@@ -170,11 +181,11 @@ def launch_on_transposed(kernel: Kernel, numbers: list[float], key: Tensor, task
 
 
 def launch(kernel: Kernel, numbers: list[float], tasks: int, work: float, first: int = 0) -> None:
-    """Run a kernel on the record of these numbers.
+    """Run a kernel on these numbers.
 
     Args:
         kernel: what runs.
-        numbers: of its record.
+        numbers: of its arguments.
         tasks: how many there are.
         work: a rough number of elementary operations.
         first: the task to begin with.
@@ -183,31 +194,33 @@ def launch(kernel: Kernel, numbers: list[float], tasks: int, work: float, first:
     _run(kernel, packed(numbers), tasks, work, first)
 
 
-def _run(kernel: Kernel, record: "array[int]", tasks: int, work: float, first: int = 0) -> None:
-    run(kernel, record.buffer_info()[0], tasks - first, work)
+def _run(kernel: Kernel, arguments: "array[int]", tasks: int, work: float, first: int = 0) -> None:
+    run_on_threads(kernel, arguments.buffer_info()[0], tasks - first, work)
     # A thread without memory takes no task, and leaves all to the others.
-    if record[_COUNTER] < tasks:
+    if arguments[_COUNTER] < tasks:
         raise MemoryError(f"no thread got the memory that the CPU kernel {kernel.name!r} needs")
 
 
-class KeptLaunch(NamedTuple):
+class PreparedLaunch(NamedTuple):
     """A launch that is made again with other tensors of the same sizes and strides.
 
     Attributes:
         kernel: what runs.
-        record: its record's bytes, with addresses of an earlier launch.
-        places: where the numbers belong that each launch brings, by their names.
+        arguments: its arguments' bytes, with addresses of an earlier launch.
+        positions: where the numbers belong that each launch brings, by their names.
         tasks, work: as for `launch`.
     """
 
     kernel: Kernel
-    record: bytes
-    places: tuple[tuple[str, int], ...]
+    arguments: bytes
+    positions: tuple[tuple[str, int], ...]
     tasks: int
     work: float
 
     @classmethod
-    def of(cls, kernel: Kernel, numbers: list[float], tasks: int, work: float, names: Iterable[str]) -> "KeptLaunch":
+    def of(
+        cls, kernel: Kernel, numbers: list[float], tasks: int, work: float, names: Iterable[str]
+    ) -> "PreparedLaunch":
         """A launch on these numbers.
 
         Args:
@@ -215,23 +228,23 @@ class KeptLaunch(NamedTuple):
             names: of the integers that each launch brings: addresses of tensors, sizes and strides.
         """
         numbers[_TASKS] = tasks
-        places = tuple((name, POSITIONS[name]) for name in names)
-        return cls(kernel, packed(numbers).tobytes(), places, tasks, work)
+        positions = tuple((name, POSITIONS[name]) for name in names)
+        return cls(kernel, packed(numbers).tobytes(), positions, tasks, work)
 
     def launch(self, filled: Mapping[str, int]) -> None:
-        """Run the kernel on the record with these numbers filled in."""
-        record = array("q", self.record)
-        for name, place in self.places:
-            record[place] = filled[name]
-        self.run(record)
+        """Run the kernel on the arguments with these numbers filled in."""
+        arguments = array("q", self.arguments)
+        for name, position in self.positions:
+            arguments[position] = filled[name]
+        self.run(arguments)
 
-    def run(self, record: "array[int]") -> None:
-        """Run the kernel on a copy of the record, which has the numbers of this launch."""
-        _run(self.kernel, record, self.tasks, self.work)
+    def run(self, arguments: "array[int]") -> None:
+        """Run the kernel on a copy of the arguments, which has the numbers of this launch."""
+        _run(self.kernel, arguments, self.tasks, self.work)
 
 
 def packed(numbers: list[float]) -> "array[int]":
-    """The record of these numbers, those of ``float`` by their bits."""
+    """The arguments as they lie in memory, those of ``float`` by their bits."""
     return array("q", _PACKED.pack(*numbers))
 
 
@@ -244,3 +257,61 @@ def check_inputs(inputs: KernelInputs) -> None:
     B, H, _Q, D = query.shape
     if key.shape[0] != B or H % key.shape[1] or key.shape[3] != D or value.shape[:3] != key.shape[:3]:
         raise ValueError(f"shapes do not fit: {list(query.shape)}, {list(key.shape)}, {list(value.shape)}")
+
+
+def run_on_threads(kernel: Kernel, arguments: int, tasks: int, work: float) -> None:
+    """Run a kernel and wait until its tasks are done; the interpreter is free meanwhile.
+
+    Args:
+        kernel: takes tasks from the counter in its arguments.
+        arguments: their address.
+        tasks: how many there are.
+        work: a rough number of elementary operations.
+    """
+    threads = min(torch.get_num_threads(), tasks) if work >= SERIAL_WORK else 1
+    if threads <= 1:
+        function_at(kernel.address)(arguments)
+        return
+    enter = openmp()
+    if enter is not None:
+        enter(kernel.address, arguments, threads, 0)
+        return
+    call = function_at(kernel.address)
+    others = [threading.Thread(target=call, args=(arguments,)) for _ in range(threads - 1)]
+    for thread in others:
+        thread.start()
+    call(arguments)
+    for thread in others:
+        thread.join()
+
+
+@cache
+def function_at(address: int) -> Callable[[int], None]:
+    """A kernel's machine code as a function; it runs without the interpreter's lock."""
+    return ctypes.CFUNCTYPE(None, ctypes.c_int64)(address)
+
+
+class KernelArguments:
+    """The arguments of a few kernels that do not have those of attention.
+
+    Args:
+        layout: of integers and float64 numbers; the first one is the counter of tasks.
+    """
+
+    def __init__(self, layout: np.dtype):
+        assert layout.fields is not None
+        self._names = tuple(layout.fields)
+        self._format = struct.Struct("".join("d" if kind == np.float64 else "q" for kind, *_ in layout.fields.values()))
+
+    def launch(self, kernel: Kernel, tasks: int, work: float, **numbers: float) -> None:
+        """Run a kernel.
+
+        Args:
+            kernel: what runs.
+            tasks: how many there are.
+            work: a rough number of elementary operations.
+            numbers: the arguments by name; all but the counter.
+        """
+        packed = self._format.pack(0, *(numbers[name] for name in self._names[1:]))
+        arguments = ctypes.create_string_buffer(packed, len(packed))
+        run_on_threads(kernel, ctypes.addressof(arguments), tasks, work)

@@ -10,9 +10,20 @@ from torch import Tensor
 from torch.library import Library, register_autocast, register_autograd
 
 from regard.kernels.cpu import kernels
-from regard.kernels.cpu.fields import Writer, address_of, differentiable, fields_of, schema_of
 from regard.kernels.cpu.kernel import Kernel
-from regard.kernels.cpu.kernel_inputs import READING_ROWS, KernelInputs
+from regard.kernels.cpu.kernel_arguments import (
+    POSITIONS,
+    READING_ROWS,
+    READINGS,
+    KernelInputs,
+    ReadingOptions,
+    Writer,
+    address_of,
+    differentiable,
+    fields_of,
+    schema_of,
+    sum_of_chunks,
+)
 from regard.kernels.cpu.launch import (
     as_matrix,
     check_inputs,
@@ -22,8 +33,6 @@ from regard.kernels.cpu.launch import (
     transposed,
     write_named,
 )
-from regard.kernels.cpu.reading_options import READINGS, ReadingOptions, sum_of_chunks
-from regard.kernels.cpu.record import POSITIONS
 from regard.kernels.cpu.second_derivative import refuse_batched_gradients, refuse_second_derivative
 from regard.kernels.cpu.sizes import LANES, TILE, ceil_div, even_length, padded_length
 from regard.kernels.cpu.uncompiled import uncompiled
@@ -33,7 +42,7 @@ _TENSORS = tuple(
     (field.name, index) for index, field in enumerate(fields_of(KernelInputs)) if field.type.startswith("Tensor")
 )
 _INPUTS, _OPTIONS = schema_of(KernelInputs), schema_of(ReadingOptions)
-_ASKED = Writer(ReadingOptions, POSITIONS)
+_READING_OPTIONS = Writer(ReadingOptions, POSITIONS)
 _LIBRARY = Library("regard_cpu", "DEF")
 _LIBRARY.define("exponentials(Tensor key, bool relu=False) -> (Tensor exponentials, Tensor extents)")
 _LIBRARY.define(f"attend({_INPUTS}) -> (Tensor output, Tensor statistics, Tensor weights)")
@@ -67,32 +76,32 @@ def exponentials_shapes(key: Tensor, relu: bool = False) -> tuple[Tensor, Tensor
     return key.new_empty(B, H, even_length(D), padded_length(K)), key.new_empty(B, H, ceil_div(K, TILE))
 
 
-def _attend(*given: Any) -> tuple[Tensor, Tensor, Tensor]:
-    inputs = readable(KernelInputs(*given))
+def _attend(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
+    inputs = readable(KernelInputs(*arguments))
     check_inputs(inputs)
     output, statistics, weights = _attend_shapes(*inputs)
-    record = fill_arguments(
+    filled = fill_arguments(
         inputs,
         inputs.block,
         output=address_of(output),
         statistics=address_of(statistics),
         returned_weights=address_of(weights) if inputs.return_weights else 0,
     )
-    _launch(*kernels.forward(inputs), inputs, record)
+    _launch(*kernels.forward(inputs), inputs, filled)
     return output, statistics, weights
 
 
-def _attend_shapes(*given: Any) -> tuple[Tensor, Tensor, Tensor]:
-    inputs = KernelInputs(*given)
+def _attend_shapes(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
+    inputs = KernelInputs(*arguments)
     rows, new = inputs.query.shape[:3], inputs.query.new_empty
     weights = new(*rows, inputs.key.shape[2]) if inputs.return_weights else new(0)
     return new(*rows, inputs.value.shape[3]), new(*rows, 2), weights
 
 
 def _attend_backward(
-    grad_output: Tensor, grad_weights: Tensor | None, statistics: Tensor, kept_weights: Tensor | None, *given: Any
+    grad_output: Tensor, grad_weights: Tensor | None, statistics: Tensor, kept_weights: Tensor | None, *arguments: Any
 ) -> list[Tensor]:
-    inputs = readable(KernelInputs(*given))
+    inputs = readable(KernelInputs(*arguments))
     B, H, Q, D = inputs.query.shape
     KV, K, V = inputs.key.shape[1], inputs.key.shape[2], inputs.value.shape[3]
     additive = inputs.weight is not None
@@ -111,7 +120,7 @@ def _attend_backward(
         new = inputs.query.new_empty if name in _CLEARED else inputs.query.new_zeros
         grads[name] = new(shape if getattr(inputs, name) is not None else 0)
     key_transposed, value_transposed = _transposed(inputs, "key"), _transposed(inputs, "value")
-    record = fill_arguments(
+    filled = fill_arguments(
         inputs,
         inputs.block,
         chunks,
@@ -123,7 +132,7 @@ def _attend_backward(
         grad_weights=address_of(grad_weights),
         **{f"grad_{name}": address_of(tensor) for name, tensor in grads.items()},
     )
-    launch(kernels.backward(inputs), record, B * KV * chunks, 3.0 * inputs.work)
+    launch(kernels.backward(inputs), filled, B * KV * chunks, 3.0 * inputs.work)
     grads["key"], grads["value"] = sum_of_chunks(grads["key"]), sum_of_chunks(grads["value"])
     if additive:
         grads["weight"] = grads["weight"][..., :D].sum((0, 2))
@@ -140,30 +149,30 @@ def _attend_backward(
 
 
 def _attend_backward_shapes(
-    grad_output: Tensor, grad_weights: Tensor | None, statistics: Tensor, kept_weights: Tensor | None, *given: Any
+    grad_output: Tensor, grad_weights: Tensor | None, statistics: Tensor, kept_weights: Tensor | None, *arguments: Any
 ) -> list[Tensor]:
-    inputs = KernelInputs(*given)
+    inputs = KernelInputs(*arguments)
     new, tensors = inputs.query.new_empty, [getattr(inputs, name) for name in GRADIENTS]
     return [new(0) if tensor is None else new(tensor.shape) for tensor in tensors]
 
 
-def _readings(*given: Any) -> list[Tensor]:
+def _readings(*arguments: Any) -> list[Tensor]:
     split = len(KernelInputs._fields)
-    inputs, asked = readable(KernelInputs(*given[:split])), ReadingOptions(*given[split:])
+    inputs, options = readable(KernelInputs(*arguments[:split])), ReadingOptions(*arguments[split:])
     check_inputs(inputs)
     B, H = inputs.query.shape[:2]
-    block, chunks = blocks_of_readings(inputs, asked)
-    taken = asked.tensors(inputs, chunks)
+    block, chunks = blocks_of_readings(inputs, options)
+    taken = options.tensors(inputs, chunks)
     for reading in READINGS:
         taken[reading.name].fill_(reading.initial)
-    record = readings_record(inputs, asked, block, chunks)
+    filled = readings_arguments(inputs, options, block, chunks)
     # In place of the options that have the name of the reading that they ask for.
-    write_named({name: address_of(tensor) if tensor.numel() else 0 for name, tensor in taken.items()}, record)
-    kernel, tasks = kernels.readings(inputs, asked), B * H * chunks
-    if asked.fit_lanes(inputs):
-        launch(kernel, record, tasks, inputs.work)
+    write_named({name: address_of(tensor) if tensor.numel() else 0 for name, tensor in taken.items()}, filled)
+    kernel, tasks = kernels.readings(inputs, options), B * H * chunks
+    if options.fit_lanes(inputs):
+        launch(kernel, filled, tasks, inputs.work)
     else:
-        _launch(kernel, tasks, inputs, record)
+        _launch(kernel, tasks, inputs, filled)
     for reading in READINGS:
         if reading.over_rows is not None:
             sums = taken[reading.name]
@@ -172,25 +181,25 @@ def _readings(*given: Any) -> list[Tensor]:
     return list(taken.values())
 
 
-def blocks_of_readings(inputs: KernelInputs, asked: ReadingOptions) -> tuple[int, int]:
+def blocks_of_readings(inputs: KernelInputs, options: ReadingOptions) -> tuple[int, int]:
     """Rows of a block whose weights are only read, and into how many chunks the rows of a head are cut."""
     batch, heads, queries, _ = inputs.query.shape
-    block = LANES if asked.fit_lanes(inputs) else min(inputs.block, READING_ROWS)
+    block = LANES if options.fit_lanes(inputs) else min(inputs.block, READING_ROWS)
     return block, min(ceil_div(queries, block), inputs.chunks(1, batch * heads) * 4)
 
 
-def readings_record(inputs: KernelInputs, asked: ReadingOptions, block: int, chunks: int) -> list[float]:
-    """The numbers of the readings kernel's record, but for the addresses of the readings."""
+def readings_arguments(inputs: KernelInputs, options: ReadingOptions, block: int, chunks: int) -> list[float]:
+    """The arguments of the readings kernel, but for the addresses of the readings."""
     # The kernel of rows side by side makes its products itself.
-    record = fill_arguments(inputs, 0 if asked.fit_lanes(inputs) else block, chunks)
-    write_named({"block": block}, record)
-    _ASKED.write(asked, record)
-    return record
+    filled = fill_arguments(inputs, 0 if options.fit_lanes(inputs) else block, chunks)
+    write_named({"block": block}, filled)
+    _READING_OPTIONS.write(options, filled)
+    return filled
 
 
-def _readings_shapes(*given: Any) -> list[Tensor]:
+def _readings_shapes(*arguments: Any) -> list[Tensor]:
     split = len(KernelInputs._fields)
-    tensors = ReadingOptions(*given[split:]).tensors(KernelInputs(*given[:split]), 1)
+    tensors = ReadingOptions(*arguments[split:]).tensors(KernelInputs(*arguments[:split]), 1)
     for reading in READINGS:
         if reading.over_rows is not None:
             sums = tensors[reading.name]
@@ -218,8 +227,8 @@ def _differentiate(
     if grad_output is None:
         grad_output = inputs.query.new_zeros(*inputs.query.shape[:3], inputs.value.shape[3])
     grad_weights = grad_weights if inputs.return_weights else None
-    found = torch.ops.regard_cpu.attend_backward(grad_output, grad_weights, statistics, kept, *inputs)
-    grads = dict(zip(GRADIENTS, found, strict=True))
+    gradients = torch.ops.regard_cpu.attend_backward(grad_output, grad_weights, statistics, kept, *inputs)
+    grads = dict(zip(GRADIENTS, gradients, strict=True))
     return tuple(grads[name] if name in grads and name in ctx.tensors else None for name in KernelInputs._fields)
 
 
@@ -242,12 +251,12 @@ def readable(inputs: KernelInputs) -> KernelInputs:
     return inputs._replace(**laid) if laid else inputs
 
 
-def _launch(kernel: Kernel, tasks: int, inputs: KernelInputs, record: list[float]) -> None:
+def _launch(kernel: Kernel, tasks: int, inputs: KernelInputs, filled: list[float]) -> None:
     """Launch a kernel that looks at each key for its score alone."""
     if kernels.needs_transposed(inputs, "key"):
-        launch_on_transposed(kernel, record, inputs.key, tasks, inputs.work)
+        launch_on_transposed(kernel, filled, inputs.key, tasks, inputs.work)
     else:
-        launch(kernel, record, tasks, inputs.work)
+        launch(kernel, filled, tasks, inputs.work)
 
 
 def _transposed(inputs: KernelInputs, name: str) -> Tensor | None:

@@ -4,20 +4,26 @@ Products of single heads, the padding of rows before them and its removal after 
 compute, if PyTorch's operations make them. Here a task takes a sequence's rows where a projection wrote them.
 """
 
+import torch
 from torch import Tensor
 
 from regard.kernels.cpu import kernels
-from regard.kernels.cpu.fields import address_of
-from regard.kernels.cpu.kernel import Kernel
-from regard.kernels.cpu.launch import dropout_numbers
-from regard.kernels.cpu.own_record import OwnRecord
+from regard.kernels.cpu.kernel import Kernel, are_usable
+from regard.kernels.cpu.kernel_arguments import PACKED, PACKED_MATRICES, address_of
+from regard.kernels.cpu.launch import KernelArguments, dropout_numbers
 from regard.kernels.cpu.packed_call import PackedCall
-from regard.kernels.cpu.record import PACKED, PACKED_MATRICES
 
-_RECORD = OwnRecord(PACKED)
+_ARGUMENTS = KernelArguments(PACKED)
 
 WORK = 16.0
 """Elementary operations of a score, roughly, beside its products."""
+
+
+def is_usable(gradient: bool) -> bool:
+    """Whether the kernels for float32 are compiled, or waited for."""
+    dtype = torch.float32
+    needed = [kernels.multiply(dtype), kernels.packed_attention(dtype)]
+    return are_usable([*needed, kernels.packed_attention_gradients(dtype)] if gradient else needed)
 
 
 def attend(call: PackedCall, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
@@ -53,7 +59,7 @@ def _run(kernel: Kernel, call: PackedCall, **matrices: Tensor) -> None:
     numbers = dict.fromkeys((name + part for name in PACKED_MATRICES for part in ("", "_row")), 0)
     for name, matrix in matrices.items():
         numbers[name], numbers[name + "_row"] = address_of(matrix), matrix.stride(0)
-    _RECORD.launch(
+    _ARGUMENTS.launch(
         kernel,
         batch * call.kv_heads,
         (WORK + dim + value_dim) * len(query) * call.heads * call.keys.longest,

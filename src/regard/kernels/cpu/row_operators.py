@@ -7,7 +7,8 @@ from torch import Tensor
 from torch.library import Library, register_autograd
 
 from regard.kernels.cpu import kernels
-from regard.kernels.cpu.fields import address_of
+from regard.kernels.cpu.kernel import are_usable as kernels_are_usable
+from regard.kernels.cpu.kernel_arguments import address_of
 from regard.kernels.cpu.launch import launch, named_arguments
 from regard.kernels.cpu.second_derivative import refuse_second_derivative
 from regard.kernels.cpu.sizes import ceil_div
@@ -21,9 +22,20 @@ ROWS_OF_TASK = 1 << 15
 WORK = 24.0
 """Elementary operations for each number, about: a few passes."""
 
+
+def are_usable(dtype: torch.dtype, alpha: float, gradient: bool) -> bool:
+    """Whether the loops of an alpha are compiled, or waited for: see `regard.kernels.cpu.kernel.are_usable`."""
+    return kernels_are_usable(kernels.rows(dtype, _kind(alpha), backward) for backward in (False, True)[: 1 + gradient])
+
+
 _LIBRARY = Library("regard_cpu", "FRAGMENT")
 _LIBRARY.define("entmax(Tensor scores, float alpha) -> Tensor")
 _LIBRARY.define("entmax_backward(Tensor gradient, Tensor weights, float alpha) -> Tensor")
+
+
+def _kind(alpha: float) -> int:
+    """The normalizer of an alpha, of `regard.kernels.kinds`."""
+    return {2.0: SPARSEMAX, 1.5: ENTMAX15}.get(alpha, ENTMAX)
 
 
 def _launch(given: Tensor, output: Tensor, gradient: Tensor | None, alpha: float) -> None:
@@ -39,8 +51,8 @@ def _launch(given: Tensor, output: Tensor, gradient: Tensor | None, alpha: float
         grad_output=address_of(gradient),
         alpha=alpha,
     )
-    kind = {2.0: SPARSEMAX, 1.5: ENTMAX15}.get(alpha, ENTMAX)
-    launch(kernels.rows(given.dtype, kind, gradient is not None), numbers, ceil_div(rows, block), WORK * given.numel())
+    kernel = kernels.rows(given.dtype, _kind(alpha), gradient is not None)
+    launch(kernel, numbers, ceil_div(rows, block), WORK * given.numel())
 
 
 def _entmax(scores: Tensor, alpha: float) -> Tensor:

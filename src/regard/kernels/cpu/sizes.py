@@ -12,23 +12,11 @@ REGISTER = 64
 TILE = 128
 """Keys whose largest exponent is known together."""
 
-SEQUENCES = 8
-"""Sequences that a task takes through all steps of a recurrence."""
-
-PRODUCT_COLUMNS = 128
-"""Columns of a task's block of a large product."""
-
-PACKED_ROWS = 96
-"""Rows of a large product's first factor that are packed at a time: a multiple of the largest tile's 6."""
-
 PACKED_LENGTH = 64
 """Rows of a sequence that attention of packed rows takes at most."""
 
 PACKED_FEATURES = 128
 """Features of a head likewise."""
-
-PART = 1 << 15
-"""Numbers of a task that looks at each by itself."""
 
 
 def ceil_div(number: int, size: int) -> int:

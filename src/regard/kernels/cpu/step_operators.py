@@ -6,8 +6,7 @@ import torch
 from torch import Tensor
 
 from regard.kernels.cpu import kernels
-from regard.kernels.cpu.fields import address_of
-from regard.kernels.cpu.kernel_inputs import KernelInputs
+from regard.kernels.cpu.kernel_arguments import KernelInputs, address_of
 from regard.kernels.cpu.launch import fill_arguments, launch
 from regard.kernels.cpu.sizes import even_length
 from regard.transforms import in_memory

@@ -9,7 +9,12 @@ from importlib.metadata import version
 from pathlib import Path
 
 KERNELS = "regard.kernels"
-"""The package whose sources all count."""
+"""The package whose kernels are told by their sources together; a kernel of another package counts by its own file."""
+
+SOURCES = (
+    "kinds.py", "cpu/kernel_arguments.py", "cpu/sizes.py", "cpu/bodies",
+)  # fmt: skip
+"""What bodies of kernels are made of. Launching and compiling may change without compiling anything again."""
 
 _SETTINGS = (
     "OPT", "LOOP_VECTORIZE", "SLP_VECTORIZE", "ENABLE_AVX", "CPU_NAME", "CPU_FEATURES", "BOUNDSCHECK", "DEBUGINFO",
@@ -55,9 +60,9 @@ def processor() -> tuple[str, ...]:
     except OSError:
         first = ""
     parts = [line.partition(":") for line in first.splitlines()]
-    found = {name.strip(): value.strip() for name, _, value in parts if name.strip() in _OF_A_PROCESSOR}
-    if "flags" in found or "Features" in found:
-        return tuple(f"{name}: {value}" for name, value in found.items())
+    description = {name.strip(): value.strip() for name, _, value in parts if name.strip() in _OF_A_PROCESSOR}
+    if "flags" in description or "Features" in description:
+        return tuple(f"{name}: {value}" for name, value in description.items())
     from llvmlite import binding as llvm
 
     try:
@@ -73,28 +78,13 @@ def is_made_by_amd() -> bool:
     return any(line == "vendor_id: AuthenticAMD" or line.startswith("znver") for line in processor())
 
 
-def multiplies_bfloat16() -> bool:
-    """Whether it has products of pairs of bfloat16 in vectors of 512 bits, and the compiler is not told otherwise."""
-    # As Linux and the compiler name it.
-    names = {"avx512_bf16", "+avx512bf16"}
-    return not _is_told_of_another() and any(names & set(line.replace(",", " ").split()) for line in processor())
-
-
-def _is_told_of_another() -> bool:
-    """Whether Numba is told what processor to compile for."""
-    settings = getattr(sys.modules.get("numba"), "config", None)
-    if settings is not None:
-        return bool(settings.CPU_NAME or settings.CPU_FEATURES) or not settings.ENABLE_AVX
-    told = any(os.environ.get(f"NUMBA_{name}") for name in ("CPU_NAME", "CPU_FEATURES", "ENABLE_AVX"))
-    return told or Path(_SETTINGS_FILE).exists()
-
-
 def _sources() -> bytes:
     kernels = Path(__file__).parents[1]
     digest = hashlib.sha256()
-    for source in sorted(kernels.rglob("*.py")):
-        digest.update(f"{source.relative_to(kernels)}\0".encode())
-        digest.update(hashlib.sha256(source.read_bytes()).digest())
+    for name in SOURCES:
+        for source in sorted((kernels / name).rglob("*.py")) or [kernels / name]:
+            digest.update(f"{source.relative_to(kernels)}\0".encode())
+            digest.update(hashlib.sha256(source.read_bytes()).digest())
     return digest.digest()
 
 

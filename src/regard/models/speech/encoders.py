@@ -9,11 +9,10 @@ from torch.nn import functional as F
 
 from regard.errors import ArgumentError, UnknownNameError
 from regard.models.encoders import Encoded
-from regard.models.packed_recurrence import run_sequences
-from regard.models.recurrence import CELLS, initialize_forget_bias
+from regard.models.recurrence import CELLS, initialize_forget_bias, run_sequences
 from regard.models.speech.feature_input import FeatureInput, SpecAugment, present_frames
 from regard.models.token_input import relative_position
-from regard.nn import Dropout, LayerConfig, TransformerEncoder
+from regard.nn import LayerConfig, TransformerEncoder
 from regard.positions import Sinusoidal
 
 ENCODERS = (*CELLS, "transformer")
@@ -117,7 +116,7 @@ class Frames(NamedTuple):
 class HalvingConvolution(nn.Module):
     """A convolution over time and features that halves both, with layer normalization and ReLU.
 
-    The kernel has 4 × 4 places and a stride of 2, so output t is centred between the inputs 2t and 2t + 1, which are
+    The kernel has 4 × 4 cells and a stride of 2, so output t is centred between the inputs 2t and 2t + 1, which are
     those that it stands for. An odd number of frames or features is completed by zeros.
 
     Args:
@@ -144,11 +143,11 @@ class HalvingConvolution(nn.Module):
         """
         frames, width = channels.shape[2:]
         padded = F.pad(channels, (1, 1 + width % 2, 1, 1 + frames % 2))
-        found = self.convolution(padded).transpose(1, 2)  # batch, frames, channels, width
-        found = torch.relu(self.norm(found)).transpose(1, 2)
+        rows = self.convolution(padded).transpose(1, 2)  # batch, frames, channels, width
+        halved = torch.relu(self.norm(rows)).transpose(1, 2)
         lengths = (lengths + 1) // 2
-        present = present_frames(lengths, found.shape[2])[:, None, :, None]
-        return found.masked_fill(~present, 0.0), lengths
+        present = present_frames(lengths, halved.shape[2])[:, None, :, None]
+        return halved.masked_fill(~present, 0.0), lengths
 
 
 class BidirectionalLayer(nn.Module):
@@ -185,10 +184,8 @@ class BidirectionalLayer(nn.Module):
             features = F.pad(features, (0, 0, 0, features.shape[1] % 2))
             features = features.unflatten(1, (-1, 2)).flatten(2)
             lengths = (lengths + 1) // 2
-        found, last = run_sequences(self.rnn, features, lengths)
-        # An empty row was given a step.
-        found = found.masked_fill((lengths == 0)[:, None, None], 0.0)
-        return Frames(found, lengths), tuple(torch.cat(tensor.unbind(0), dim=-1) for tensor in last)
+        outputs, last = run_sequences(self.rnn, features, lengths)
+        return Frames(outputs, lengths), tuple(torch.cat(tensor.unbind(0), dim=-1) for tensor in last)
 
 
 class SpeechEncoder(nn.Module):
@@ -214,7 +211,7 @@ class SpeechEncoder(nn.Module):
         for _ in range(config.convolutions):
             self.convolutions.append(HalvingConvolution(channels, config.channels, width))
             channels, width = config.channels, -(-width // 2)
-        self.dropout = Dropout(config.dropout)
+        self.dropout = nn.Dropout(config.dropout)
         self.layers = nn.ModuleList()
         self.transformer: TransformerEncoder | None = None
         dim = channels * width

@@ -7,8 +7,7 @@ from torch import Tensor, nn
 
 from regard.errors import ArgumentError, UnknownNameError
 from regard.models.encoders import Encoded
-from regard.models.readout import Readout
-from regard.models.recurrent_decoder import Decoded, DecoderState, RecurrentDecoder
+from regard.models.recurrent_decoder import Decoded, DecoderState, Readout, RecurrentDecoder
 from regard.nn import Attention, Memory
 from regard.normalizers import Normalizer, as_normalizer
 from regard.scores import LocationAware
@@ -75,8 +74,8 @@ def window_around(weights: Tensor, half_width: int) -> Tensor:
         raise ArgumentError(f"half_width must be at least 0; it is {half_width}")
     total = weights.double().cumsum(-1)
     median = (total < 0.5 * total[..., -1:]).sum(-1, keepdim=True)
-    place = torch.arange(weights.shape[-1], device=weights.device)
-    return (place - median).abs() <= half_width
+    position = torch.arange(weights.shape[-1], device=weights.device)
+    return (position - median).abs() <= half_width
 
 
 class LocationDecoder(RecurrentDecoder):
@@ -125,7 +124,7 @@ class LocationDecoder(RecurrentDecoder):
 
     def start(self, encoded: Encoded) -> ListeningState:
         state = super().start(encoded)
-        return ListeningState(state.layers, state.memory, state.lengths)
+        return ListeningState(state.recurrent, state.memory, state.lengths)
 
     def remember(self, encoded: Encoded) -> Memory:
         return self.attention.remember(encoded.annotations, encoded.lengths)
@@ -134,22 +133,21 @@ class LocationDecoder(RecurrentDecoder):
         assert isinstance(state, ListeningState)
         assert state.memory is not None
         embedded = self.dropout(self.embedding(tokens))
-        unrolled = self.recurrence.unroll(embedded)
-        layers, weight = state.layers, state.weights
-        hidden = layers[-1][0]
+        recurrent, weight = state.recurrent, state.weights
+        hidden = recurrent[0][-1]
         outputs, contexts, weights = [], [], []
-        for time in range(tokens.shape[1]):
+        for token in embedded.unbind(1):
             mask = None
             if self.window is not None and weight is not None:
                 mask = window_around(weight, self.window)
             context, weight = self.attention(
                 hidden, state.memory, mask=mask, previous_weights=weight if self.located else None
             )
-            hidden, layers = unrolled.step(time, context, layers)
+            hidden, recurrent = self.recurrence.step(torch.cat([token, context.to(token.dtype)], -1), recurrent)
             outputs.append(hidden)
             contexts.append(context)
             weights.append(weight)
         context = torch.stack(contexts, dim=1).to(embedded.dtype)
         readout = self.readout(torch.stack(outputs, dim=1).to(embedded.dtype), embedded, context)
-        after = replace(state, layers=layers, position=state.position + tokens.shape[1], weights=weight)
+        after = replace(state, recurrent=recurrent, position=state.position + tokens.shape[1], weights=weight)
         return Decoded(self.dropout(readout), after, torch.stack(weights, dim=1))

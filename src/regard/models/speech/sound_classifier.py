@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from regard.errors import ArgumentError, UnknownNameError
 from regard.models.speech.encoders import SpeechEncoder, SpeechEncoderConfig
 from regard.models.text_classifier import POOLINGS, Classified, pool
-from regard.nn import AttentionPooling, Dropout
+from regard.nn import AttentionPooling
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +56,7 @@ class SoundClassifier(nn.Module):
         if config.pooling == "attention":
             self.pooling = AttentionPooling(dim, config.pooling_heads, score=config.score, normalizer=config.normalizer)
             dim *= config.pooling_heads
-        self.dropout = Dropout(config.dropout)
+        self.dropout = nn.Dropout(config.dropout)
         self.output = nn.Linear(dim, config.labels)
         nn.init.normal_(self.output.weight, std=1 / math.sqrt(dim))
         nn.init.zeros_(self.output.bias)

@@ -11,7 +11,6 @@ from regard.models.encoders import Encoded
 from regard.models.vision.backbones import Backbone, backbone_name
 from regard.models.vision.convolutional_grid import WEIGHINGS, ConvolutionalGrid, weighing
 from regard.models.vision.pixels import PixelInput
-from regard.nn import Dropout
 
 
 @dataclass(frozen=True)
@@ -90,7 +89,7 @@ class GridEncoder(nn.Module):
             self.network = ConvolutionalGrid(config.channels, config.blocks, config.patch, weighing(config.weigh))
             self.rows, self.columns = (side // self.network.stride for side in self.size)
         self.dim = self.network.dim
-        self.dropout = Dropout(dropout)
+        self.dropout = nn.Dropout(dropout)
 
     def load_backbone(self, path: str | Path) -> None:
         """Loads the weights of the backbone from a file; see `Backbone.load`.

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from regard.errors import ArgumentError, ShapeError, UnknownNameError
 from regard.models.vision.grid_encoder import GridConfig, GridEncoder
 from regard.models.vision.pixels import PixelInput
-from regard.nn import AttentionPooling, Dropout, LayerConfig, TransformerEncoder
+from regard.nn import AttentionPooling, LayerConfig, TransformerEncoder
 from regard.transforms import exportable
 
 NETWORKS = ("vit", "cnn")
@@ -118,7 +118,7 @@ class VisionTransformer(nn.Module):
         self.embedding = nn.Linear(3 * config.patch**2, config.dim)
         self.class_token = nn.Parameter(torch.zeros(config.dim)) if self.leading else None
         self.position = nn.Parameter(torch.randn(self.leading + self.rows * self.columns, config.dim) * 0.02)
-        self.dropout = Dropout(config.dropout)
+        self.dropout = nn.Dropout(config.dropout)
         self.encoder = TransformerEncoder.create(config.layers, config.layer)
 
     def forward(self, images: Tensor) -> Tensor:
@@ -158,7 +158,7 @@ class ImageClassifier(nn.Module):
         if config.pooling == "attention":
             self.pooling = AttentionPooling(dim, config.pooling_heads)
             dim *= config.pooling_heads
-        self.dropout = Dropout(config.dropout)
+        self.dropout = nn.Dropout(config.dropout)
         self.output = nn.Linear(dim, config.labels)
         nn.init.normal_(self.output.weight, std=1 / math.sqrt(dim))
         nn.init.zeros_(self.output.bias)

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from regard.attention.recording import recorded_calls
+from regard.attention.execution import recorded_calls
 from regard.data.images.input_image import InputImage
 from regard.data.text.labels import Labels
 from regard.errors import ArgumentError, RunError

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from regard.attention.recording import recorded_calls
+from regard.attention.execution import recorded_calls
 from regard.data.text.text_tokenizer import TextTokenizer
 from regard.errors import ArgumentError, RunError
 from regard.explanations.model_attention import ModelAttention

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from regard.attention import Readings
-from regard.attention.recording import recorded_calls
+from regard.attention.execution import recorded_calls
 from regard.data.images.input_image import input_pixels
 from regard.data.images.pixel_classes import PixelClasses
 from regard.data.images.resizing import fit_image

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from regard.attention.recording import recorded_calls
+from regard.attention.execution import recorded_calls
 from regard.data.speech.batches import SpeechBatch
 from regard.data.text.labels import Labels
 from regard.errors import ArgumentError, RunError

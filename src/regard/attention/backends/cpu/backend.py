@@ -1,22 +1,34 @@
 """``cpu``: fused kernels, compiled at run time from Python; linear memory, forward and backward."""
 
+from typing import TYPE_CHECKING
+
 import torch
 from torch import Tensor
 
 from regard.attention.backends.backend import Backend
 from regard.attention.backends.cpu.cached_memory import FusedMemory
 from regard.attention.backends.cpu.dense_rows import DenseRows
-from regard.attention.backends.cpu.lowering import kernel_inputs, obstacle, with_exponentials, with_heads_as_rows
+from regard.attention.backends.cpu.lowering import (
+    kernel_inputs,
+    obstacle,
+    row_normalizer,
+    with_exponentials,
+    with_heads_as_rows,
+)
 from regard.attention.backends.cpu.packed_rows import PackedRows
-from regard.attention.backends.cpu.readings import read, statistics_of
+from regard.attention.backends.cpu.readings import read
 from regard.attention.blocks import read_shares
 from regard.attention.problem import Problem
 from regard.attention.readings import Gatherer
 from regard.attention.result import Attended
 from regard.kernels.availability import why_missing
-from regard.kernels.cpu.kernel_inputs import KernelInputs
+from regard.kernels.cpu.kernel_arguments import KernelInputs
 from regard.scores import Score
+from regard.scores.score import InnerProduct, ReluSum
 from regard.transforms import can_branch_on
+
+if TYPE_CHECKING:
+    from regard.kernels.cpu.kernel import Kernel
 
 
 class Fused(Backend):
@@ -31,6 +43,16 @@ class Fused(Backend):
 
     def declines(self, problem: Problem) -> str | None:
         return why_missing() or obstacle(problem)
+
+    def delay(self, problem: Problem, gatherer: Gatherer | None = None) -> str | None:
+        from regard.kernels.cpu import kernel
+
+        return kernel.delay(required_kernels(problem, gatherer))
+
+    def prepare(self, problem: Problem, gatherer: Gatherer | None = None) -> None:
+        from regard.kernels.cpu import kernel
+
+        kernel.request(required_kernels(problem, gatherer))
 
     def run(self, problem: Problem, gatherer: Gatherer | None = None) -> Tensor:
         from regard.kernels.cpu import operators
@@ -82,13 +104,26 @@ def _prepared(problem: Problem, gatherer: Gatherer | None = None) -> KernelInput
     """The problem's inputs, with the exponentials of an additive score's keys and a seed for dropout.
 
     Args:
-        problem: the call's. If its kernels are missing, they are compiled at the same time.
+        problem: the call's. Its kernels that are missing are asked for at once.
         gatherer: gets the readings; None where no readings are wanted.
     """
-    from regard.kernels.cpu.kernels import compile_missing
+    from regard.kernels.cpu import kernel
 
-    inputs = kernel_inputs(problem)
-    asked = None if gatherer is None else statistics_of(gatherer)
-    compile_missing(inputs, ("backward",) * problem.wants_gradient, asked)
-    inputs = with_exponentials(inputs)
+    kernel.request(required_kernels(problem, gatherer), awaited=True)
+    inputs = with_exponentials(kernel_inputs(problem))
     return inputs._replace(seed=int(torch.randint(2**62, ()).item())) if inputs.dropout else inputs
+
+
+def required_kernels(problem: Problem, gatherer: Gatherer | None) -> "tuple[Kernel, ...]":
+    """The kernels that a problem and its readings may need."""
+    from regard.kernels.cpu import kernels
+
+    row = problem.row
+    if row is None or isinstance(problem.memory, PackedRows):
+        return ()
+    primitive = problem.prepared.primitive
+    units = "product" if isinstance(primitive, InnerProduct) else "relu" if isinstance(primitive, ReluSum) else "tanh"
+    normalizer = row_normalizer(row)["normalizer"]
+    dtype = torch.float64 if problem.query.dtype == torch.float64 else torch.float32
+    required = kernels.of_calls(dtype, units, normalizer, problem.wants_gradient)
+    return required if gatherer is None else (*required, *kernels.of_readings(dtype, units, normalizer))

@@ -16,12 +16,12 @@ import torch
 from torch import Tensor
 
 from regard.attention.backends.cpu.lowering import row_normalizer
-from regard.attention.memory import CachedMemory
-from regard.attention.problem import Problem
+from regard.attention.problem import CachedMemory, Problem
 from regard.attention.result import Attended
-from regard.kernels.cpu.kernel_inputs import KernelInputs
+from regard.kernels.cpu.kernel_arguments import KernelInputs
 from regard.kernels.cpu.second_derivative import refuse_batched_gradients, refuse_second_derivative
 from regard.masks import Keep
+from regard.normalizers import RowPrimitive
 from regard.scores import Additive, Dot, ScaledDot, Score
 from regard.scores.score import TanhSum
 from regard.shapes import Grid
@@ -86,9 +86,9 @@ class BackwardPasses:
 
     def finish(self) -> BackwardPass:
         """The same, at its end. A backward pass that ended early left its terms here, which are forgotten."""
-        found = self.current()
+        finished = self.current()
         self.under_way.clear()
-        return found
+        return finished
 
 
 @dataclass(frozen=True)
@@ -127,8 +127,8 @@ class FusedMemory(CachedMemory):
     @classmethod
     def _prepare(
         cls, key: Tensor, value: Tensor, primitive: object, scale: float, mask: Tensor | None
-    ) -> "FusedMemory":
-        from regard.kernels.cpu import operators
+    ) -> "FusedMemory | None":
+        from regard.kernels.cpu import kernel, kernels, operators
         from regard.kernels.cpu.launch import as_matrix
 
         weight = None
@@ -137,6 +137,8 @@ class FusedMemory(CachedMemory):
         matrix = as_matrix(key.detach())
         inputs = KernelInputs(matrix[:, :, :1], matrix, as_matrix(value.detach()), scale=scale)
         if weight is not None:
+            if not kernel.are_usable([kernels.exponentials(matrix.dtype)]):
+                return None
             exponentials, extents = operators.exponentials(inputs.key)
             inputs = inputs._replace(weight=weight.detach(), exponentials=exponentials, extents=extents)
         masked, token = with_mask(inputs, mask), None
@@ -161,7 +163,15 @@ class FusedMemory(CachedMemory):
             return "steps over a cached memory take no bias"
         if problem.query.dtype != self.inputs.key.dtype:
             return f"the memory was cached in {self.inputs.key.dtype}; query is {problem.query.dtype}"
-        return active_transform()
+        return active_transform() or self._delay(problem, row)
+
+    def _delay(self, problem: Problem, row: RowPrimitive) -> str | None:
+        """Why the kernels of its steps cannot be used yet; None if they can, or are waited for."""
+        from regard.kernels.cpu import kernel, kernels
+
+        inputs, gradient = self.inputs, self.token is not None or problem.wants_gradient
+        required = kernels.of_steps(inputs.key.dtype, inputs.units, row_normalizer(row)["normalizer"], gradient)
+        return None if kernel.are_usable(required) else "its kernels are being compiled"
 
     def attend(self, problem: Problem) -> Attended:
         """Output ``[batch, 1, queries, value_dim]`` and weights before dropout, of a problem that is not declined."""
@@ -214,23 +224,25 @@ class _SumTerms(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Any, ...]:
         if torch.is_grad_enabled():
             refuse_second_derivative()
-        found: BackwardPass = ctx.passes.finish()
-        if not found.terms:
+        passed: BackwardPass = ctx.passes.finish()
+        if not passed.terms:
             return (None,) * 5
         ctx.passes.versions.check()
         inputs, need = ctx.inputs, ctx.needs_input_grad
         grad_value = None
         if need[3]:
-            grad_value = _transposed_product(found.joined("dropped_weights"), found.joined("grad_output"))
+            grad_value = _transposed_product(passed.joined("dropped_weights"), passed.joined("grad_output"))
         grad_key = grad_weight = None
         if inputs.weight is None and need[2]:
-            grad_key = _transposed_product(found.joined("grad_scores"), found.joined("query")).mul_(inputs.scale)
-        elif found.sums is not None:
+            grad_key = _transposed_product(passed.joined("grad_scores"), passed.joined("query")).mul_(inputs.scale)
+        elif passed.sums is not None:
             from regard.kernels.cpu.step_operators import add_steps
 
-            if len(found.terms) > 1:
-                add_steps(inputs._replace(query=found.joined("query", 1)), found.joined("grad_scores", 1), found.sums)
-            grad_key, grad_weight = found.sums.gradients()
+            if len(passed.terms) > 1:
+                add_steps(
+                    inputs._replace(query=passed.joined("query", 1)), passed.joined("grad_scores", 1), passed.sums
+                )
+            grad_key, grad_weight = passed.sums.gradients()
         return None, None, grad_key, grad_value, grad_weight
 
 
@@ -241,12 +253,9 @@ class _Step(torch.autograd.Function):
     def forward(
         ctx: Any, inputs: KernelInputs, passes: BackwardPasses, query: Tensor, token: Tensor | None
     ) -> tuple[Tensor, Tensor]:
-        from regard.kernels.cpu.kernels import compile_missing
         from regard.kernels.cpu.step_operators import step
 
         inputs = inputs._replace(query=query)
-        if any(ctx.needs_input_grad):
-            compile_missing(inputs, ("step_backward",))
         output, weights = step(inputs)
         ctx.inputs, ctx.passes, ctx.summed = inputs._replace(query=query[:0]), passes, token is not None
         ctx.save_for_backward(query, weights)

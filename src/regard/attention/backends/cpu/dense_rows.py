@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from regard.kernels.cpu.kernel_inputs import KernelInputs
+from regard.kernels.cpu.kernel_arguments import KernelInputs
 from regard.kernels.cpu.second_derivative import refuse_batched_gradients
 from regard.masks import Mask
 from regard.shapes import Grid

@@ -3,10 +3,9 @@
 import torch
 from torch import Tensor
 
-from regard.attention.lowered import Capabilities
-from regard.attention.problem import Problem
+from regard.attention.problem import Capabilities, Problem
 from regard.biases import Bias, TensorBias
-from regard.kernels.cpu.kernel_inputs import FEW_ROWS, KernelInputs
+from regard.kernels.cpu.kernel_arguments import FEW_ROWS, KernelInputs
 from regard.kernels.kinds import ENTMAX, ENTMAX15, HARD, SIGMOID, SOFTMAX, SPARSEMAX
 from regard.normalizers import RowPrimitive
 from regard.scores.score import Cap, InnerProduct, ReluSum, TanhSum, UnitSum

@@ -11,8 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from regard.attention.memory import CachedMemory
-from regard.attention.problem import Problem
+from regard.attention.problem import CachedMemory, Problem
 from regard.kernels.cpu.packed_call import PackedCall, Sequences
 from regard.kernels.cpu.second_derivative import refuse_batched_gradients, refuse_second_derivative
 from regard.normalizers.softmax import safe_softmax
@@ -74,8 +73,8 @@ class _Attend(torch.autograd.Function):
             grad_output = in_memory(grad_output)
         if torch.is_grad_enabled() or not has_dense_cpu_storage(grad_output):
             # A gradient of the gradient may be wanted, or a batch of gradients; or a kernel cannot read this one.
-            found = gradients_by_operations(ctx.call, query, key, value, grad_output)
-            return None, None, *_joined(found, products)
+            grads = gradients_by_operations(ctx.call, query, key, value, grad_output)
+            return None, None, *_joined(grads, products)
         from regard.kernels.cpu.packed_attention import gradients
 
         grads = tuple(torch.empty_like(product, memory_format=torch.contiguous_format) for product in products)

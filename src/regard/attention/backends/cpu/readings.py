@@ -7,8 +7,7 @@ from torch import Tensor
 
 from regard.attention.backends.cpu.dense_rows import row_slices
 from regard.attention.readings import Gatherer
-from regard.kernels.cpu.kernel_inputs import KernelInputs
-from regard.kernels.cpu.reading_options import READINGS, ReadingOptions
+from regard.kernels.cpu.kernel_arguments import READINGS, KernelInputs, ReadingOptions
 from regard.masks import Mask
 
 _OF_ROWS = ("lse", "entropy", "peak", "top_weights", "top_indices", "distance")
@@ -32,19 +31,19 @@ def read(call: KernelInputs, mask: Mask | None, gatherer: Gatherer) -> None:
     if whole:
         vars(gatherer).update(dict.fromkeys(_OF_ROWS, gatherer.lse.new_empty(0)))
     for part, rows in row_slices(call, mask, grid):
-        asked = statistics_of(gatherer, rows.start)
-        _store(operators.read(*part, *asked), None if whole else rows, gatherer)
-        for kept, chosen, keys in _kept(gatherer):
+        options = statistics_of(gatherer, rows.start)
+        _store(operators.read(*part, *options), None if whole else rows, gatherer)
+        for stored, chosen, keys in _stored(gatherer):
             slots = torch.full((grid.queries,), -1)
             slots[list(chosen)] = torch.arange(len(chosen))
-            asked = ReadingOptions(
+            options = ReadingOptions(
                 row_slots=slots[rows.start : rows.stop].contiguous(),
                 stored_rows=len(chosen),
                 first_stored_key=keys.start,
                 stored_keys=len(keys),
                 only_stored=True,
             )
-            kept += operators.read(*part, *asked)[-1]
+            stored += operators.read(*part, *options)[-1]
 
 
 def statistics_of(gatherer: Gatherer, first_row: int = 0) -> ReadingOptions:
@@ -63,7 +62,7 @@ def statistics_of(gatherer: Gatherer, first_row: int = 0) -> ReadingOptions:
     )
 
 
-def _kept(gatherer: Gatherer) -> Iterator[tuple[Tensor, Sequence[int], range]]:
+def _stored(gatherer: Gatherer) -> Iterator[tuple[Tensor, Sequence[int], range]]:
     """What is kept of the weights themselves: where, which rows, which keys."""
     wanted, grid = gatherer.read, gatherer.grid
     if wanted.rows is not None:

@@ -1,6 +1,6 @@
 """``sdpa``: PyTorch's own kernels, for what they compute exactly: inner product × softmax × masks.
 
-Four things of PyTorch's kernels differ from the contracts, and are found by looking at numbers: a query of NaN can
+Four things of PyTorch's kernels differ from the contracts, and show in the numbers alone: a query of NaN can
 give 0; the backward pass makes weights as exp(score − lse), which loses log K where all scores of a row lie near −1e9;
 it multiplies the gradient of a hidden pair's weight by 0, also where a huge value made it infinite; and a row that sees
 nothing divides by 0. The first three run by the specification, in blocks; the fourth is masked.
@@ -14,16 +14,14 @@ from torch.nn import functional as F
 
 from regard.attention.backends.backend import Backend
 from regard.attention.blocks import attend_in_blocks, blocks
-from regard.attention.isolation import is_finite
-from regard.attention.lowered import Capabilities, Lowered
-from regard.attention.problem import Problem
+from regard.attention.problem import Capabilities, Lowered, Problem
 from regard.attention.readings import Gatherer
-from regard.attention.steps import Inputs, nothing
+from regard.attention.steps import Inputs, empty_output
 from regard.errors import BackendError
 from regard.masks.mask import Visibility
 from regard.scores.score import InnerProduct, Prepared
 from regard.shapes import span_length, spread_heads, upcast
-from regard.transforms import active_transform, in_memory
+from regard.transforms import active_transform, in_memory, is_finite
 
 ROWS = 512
 """Query rows for which a mask is made dense at a time: memory stays linear, and tiles that it empties are skipped."""
@@ -108,7 +106,7 @@ def _masked(problem: Problem, inputs: Inputs) -> Tensor | None:
     """One slice of queries under a mask, a bias or both; None as for `_kernel`."""
     grid = inputs.grid
     if not grid.key_span:
-        return nothing(inputs)
+        return empty_output(inputs)
     allowed = None
     if problem.mask is not None and problem.mask.visibility(grid) is not Visibility.FULL:
         allowed = problem.mask.allows(grid)

@@ -6,7 +6,7 @@ import numpy as np
 from numba import from_dtype, types
 from numba.extending import intrinsic
 
-from regard.kernels.cpu.record import CELL, CLASSES, LAYOUT, MATRICES, PACKED, PRODUCT, SEQUENCE
+from regard.kernels.cpu.kernel_arguments import LAYOUT, PACKED, PRODUCT
 
 # pyright: reportCallIssue=false, reportAttributeAccessIssue=false
 # Intrinsics take one argument less than they are defined with: the first one is Numba's.
@@ -33,7 +33,5 @@ def _generate_pointer(context: Any, builder: Any, signature: Any, arguments: Any
     return builder.inttoptr(arguments[0], context.get_value_type(signature.return_type))
 
 
-arguments_at, product_at, matrices_at, cell_at, sequence_at, classes_at, packed_at = (
-    _reader(layout) for layout in (LAYOUT, PRODUCT, MATRICES, CELL, SEQUENCE, CLASSES, PACKED)
-)
+arguments_at, product_at, packed_at = (_reader(layout) for layout in (LAYOUT, PRODUCT, PACKED))
 """The records at an address."""

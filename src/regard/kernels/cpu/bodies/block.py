@@ -19,7 +19,7 @@ from regard.kernels.cpu.bodies.tanh_scores import score_tile, score_tile_directl
 from regard.kernels.cpu.bodies.tanh_sum import Queries, keys_of, part_of_tile, prepare_row, reach, tiles_between
 from regard.kernels.cpu.bodies.visible_keys import SEGMENTS_LIMIT, KeyRange, find_segments, range_at
 from regard.kernels.cpu.bodies.wide_product import Matrix, Size
-from regard.kernels.cpu.kernel_inputs import FEW_ROWS
+from regard.kernels.cpu.kernel_arguments import FEW_ROWS
 from regard.kernels.cpu.sizes import LANES, ceil_div, even_length, padded_length
 
 

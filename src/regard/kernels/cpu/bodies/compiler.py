@@ -3,42 +3,30 @@
 import gc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any
 
 import numba
 from numba.core import errors as numba_errors
 
 from regard.kernels.cpu.bodies.parts import ARITHMETIC, KernelCompiler
-from regard.kernels.cpu.cache import MachineCode
+from regard.kernels.cpu.machine_code import MachineCode
 
 errors: Any = numba_errors
 
 
-class CompiledCode(NamedTuple):
-    """A compiled kernel.
+def compiled(body: Callable[[int], None], name: str) -> tuple[MachineCode, bool]:
+    """Compile a body, ``(address) -> None``, under a name.
 
-    Attributes:
-        address: of its machine code.
-        owner: the machine code lives as long as this.
-        found: what to store; None if the code is good for this process only.
+    Returns:
+        the code, and whether it is good for other processes than this one.
     """
-
-    address: int
-    owner: Any
-    found: MachineCode | None
-
-
-def compiled(body: Callable[[int], None], name: str) -> CompiledCode:
-    """Compile a body, ``(address) -> None``, under a name."""
     body.__name__ = name
     signature: Any = numba.types.void(numba.types.int64)
     options = {"error_model": "numpy", "fastmath": ARITHMETIC, "pipeline_class": KernelCompiler}
     with _collection_paused(), _plain_messages():
         function: Any = numba.cfunc(signature, **options)(body)
     library = function._library
-    lasting = not library.has_dynamic_globals
-    found = MachineCode(function.native_name, library._get_compiled_object()) if lasting else None
-    return CompiledCode(function.address, function, found)
+    return MachineCode(function.native_name, library._get_compiled_object()), not library.has_dynamic_globals
 
 
 @contextmanager

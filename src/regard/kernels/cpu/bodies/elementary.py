@@ -1,7 +1,7 @@
-"""Exponential, logarithm and hyperbolic tangent in a form that vectorizes: no branches, no calls, a few roundings.
+"""Exponential and logarithm in a form that vectorizes: no branches, no calls, a few roundings.
 
 All reduce their argument to a short interval and sum a series there; float32 takes fewer terms of the same series.
-Errors are within 2 units in the last place, those of the tangent within 4.
+Errors are within 2 units in the last place.
 """
 
 # pyright: reportCallIssue=false, reportAttributeAccessIssue=false
@@ -28,11 +28,6 @@ def exp(x):  # type: ignore[no-untyped-def]
 
 def log(x):  # type: ignore[no-untyped-def]
     """The natural logarithm of a positive normal number; of 0 it is a number below −87 (float32) or −700 (float64)."""
-    raise NotImplementedError("only in kernels")
-
-
-def tanh(x):  # type: ignore[no-untyped-def]
-    """The hyperbolic tangent; NaN for NaN."""
     raise NotImplementedError("only in kernels")
 
 
@@ -67,18 +62,6 @@ def _exp32(x):
     n = np.float32(127.0) if n > np.float32(127.0) else n
     r = _remainder32(x, n)
     return np.float32(0.0) if x < np.float32(-87.3) else (_quotient32(r) * r + np.float32(1.0)) * _power32(n)
-
-
-@exact
-def _tanh32(x):
-    # With y = e^{2x} − 1, tanh x = y / (y + 2); y is summed without the 1, beside which a small x would be lost.
-    x = np.float32(10.0) if x > np.float32(10.0) else x
-    x = np.float32(-10.0) if x < np.float32(-10.0) else x
-    x = np.float32(2.0) * x
-    n = nearest(x * np.float32(_LOG2E))
-    r, power = _remainder32(x, n), _power32(n)
-    y = _quotient32(r) * r * power + (power - np.float32(1.0))
-    return y / (y + np.float32(2.0))
 
 
 @exact
@@ -117,17 +100,6 @@ def _exp64(x):
     n = 1023.0 if n > 1023.0 else n
     r = _remainder64(x, n)
     return 0.0 if x < -708.0 else (_quotient64(r) * r + 1.0) * _power64(n)
-
-
-@exact
-def _tanh64(x):
-    x = 20.0 if x > 20.0 else x
-    x = -20.0 if x < -20.0 else x
-    x = 2.0 * x
-    n = nearest(x * _LOG2E)
-    r, power = _remainder64(x, n), _power64(n)
-    y = _quotient64(r) * r * power + (power - 1.0)
-    return y / (y + 2.0)
 
 
 @exact
@@ -173,14 +145,6 @@ def _log64(x):
     return x if x != x else result
 
 
-@exact
-def bfloat16_of(x):  # type: ignore[no-untyped-def]
-    """The bits of the bfloat16 nearest to a float32, of two the even one; NaN for NaN."""
-    bits = bits_of(x)
-    rounded = (bits + np.int32(0x7FFF) + ((bits >> np.int32(16)) & np.int32(1))) >> np.int32(16)
-    return np.int16(rounded) if x == x else np.int16(0x7FC0)
-
-
 @chosen_for(exp)
 def _(x):  # type: ignore[no-untyped-def]
     return {types.float32: lambda x: _exp32(x), types.float64: lambda x: _exp64(x)}.get(x)
@@ -189,8 +153,3 @@ def _(x):  # type: ignore[no-untyped-def]
 @chosen_for(log)
 def _(x):  # type: ignore[no-untyped-def]
     return {types.float32: lambda x: _log32(x), types.float64: lambda x: _log64(x)}.get(x)
-
-
-@chosen_for(tanh)
-def _(x):  # type: ignore[no-untyped-def]
-    return {types.float32: lambda x: _tanh32(x), types.float64: lambda x: _tanh64(x)}.get(x)

@@ -33,12 +33,11 @@ from regard.kernels.cpu.bodies.intrinsics import (
 from regard.kernels.cpu.bodies.parts import inlined
 from regard.kernels.cpu.bodies.products import Routine, limit_threads, mixtures_of_few_rows, product, routine_of
 from regard.kernels.cpu.bodies.row_adjustments import adjust_row, drop_row, window_row
-from regard.kernels.cpu.bodies.row_normalizers import beyond_finite, normalize, normalizer_of_head, spoil_row
+from regard.kernels.cpu.bodies.row_normalizers import beyond_finite, fill_nan, normalize, normalizer_of_head
 from regard.kernels.cpu.bodies.sparse_mixture import SPARSE, are_few, are_finite, mix_sparsely
 from regard.kernels.cpu.bodies.visible_keys import KeyRange, clear_hidden, find_runs, range_at
 from regard.kernels.cpu.bodies.wide_product import Matrix, Size
-from regard.kernels.cpu.kernel_inputs import FEW_ROWS
-from regard.kernels.cpu.record import WIDE
+from regard.kernels.cpu.kernel_arguments import FEW_ROWS, WIDE
 from regard.kernels.cpu.sizes import LANES, ceil_div
 
 
@@ -60,7 +59,7 @@ def weigh_block(p: Any, block: Block, scratch: Scratch, normalizer: Any, statist
         if runs.size > 0:
             visible = adjust_row(p, block, r, runs, row)
             if again and beyond_finite(visible) != real(0):
-                spoil_row(visible)
+                fill_nan(visible)
             else:
                 statistics[2 * r], statistics[2 * r + 1] = normalize(normalizer, visible)
             spoilt += np.int64(visible[0] != visible[0])

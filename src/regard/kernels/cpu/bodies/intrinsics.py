@@ -232,7 +232,7 @@ def cache_line(address: int) -> int:
 
 @intrinsic
 def call_kernel(typing: Any, function: Any, address: Any) -> Any:
-    """The kernel whose machine code is at an address, for what is told at another one."""
+    """The kernel whose machine code is at an address, with its arguments at another one."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         kind = ir.FunctionType(ir.VoidType(), [ir.IntType(64)])

@@ -7,14 +7,10 @@ nearly twice its speed; see docs/derivations/products.md.
 
 A tile has up to ROWS × VECTORS registers of LANES float32 numbers; each step of the sum loads a
 few vectors of ``b``, broadcasts a number of each row of ``a``, and multiplies and adds.
-
-Processors that multiply bfloat16 take two terms in a step: in place of a number there is a pair of neighbours in a row
-of ``a``, or in a column of ``b``. Sums are float32.
 """
 
 from typing import Any
 
-from llvmlite import binding as llvm
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
@@ -43,33 +39,22 @@ def _multiply_add(builder: Any, number: Any, vector: Any, sums: Any) -> Any:
     )
 
 
-def _multiply_add_pairs(builder: Any, pair: Any, vector: Any, sums: Any) -> Any:
-    """``number · vector + sums`` of pairs of bfloat16: both products are added."""
-    # The types of LLVM's own name for this instruction depend on its version.
-    llvm.initialize_native_asmparser()
-    kind = ir.FunctionType(sums.type, [pair.type, vector.type, sums.type])
-    return builder.asm(kind, "vdpbf16ps $2, $1, $0", "=v,v,v,0", [pair, vector, sums], side_effect=False)
-
-
-def tile(rows: int, vectors: int, ahead: int = 0, pairs: bool = False) -> Any:
+def tile(rows: int, vectors: int, ahead: int = 0) -> Any:
     """An intrinsic ``(a, b, c, depth, factor, keep) -> None``.
 
     ``c[i, j] = factor · Σ_k a[i, k] b[k, j] + keep · c[i, j]`` for ``rows`` rows and ``vectors · LANES`` columns of
     float32. Each matrix is its address in bytes, the numbers from a row to the next, and those from a column to the
-    next, which is 1 for ``b`` and ``c``; ``keep`` is 0 or 1. With ``pairs``, ``a`` and ``b`` hold pairs of bfloat16.
+    next, which is 1 for ``b`` and ``c``; ``keep`` is 0 or 1.
     """
 
     @intrinsic
     def run(typing, a, b, c, depth, factor, keep):  # type: ignore[no-untyped-def]
-        return types.void(a, b, c, types.int64, types.float32, types.int64), _generator(rows, vectors, ahead, pairs)
+        return types.void(a, b, c, types.int64, types.float32, types.int64), _generator(rows, vectors, ahead)
 
     return run
 
 
-def _generator(rows: int, vectors: int, ahead: int, pairs: bool) -> Any:
-    multiply_add = _multiply_add_pairs if pairs else _multiply_add
-    # A pair of bfloat16 is moved as an integer of the size of a float32.
-    element = ir.IntType(32) if pairs else ir.FloatType()
+def _generator(rows: int, vectors: int, ahead: int) -> Any:
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         left, right, result, depth, factor, keep = arguments
@@ -106,13 +91,13 @@ def _generator(rows: int, vectors: int, ahead: int, pairs: bool) -> Any:
         for v in range(vectors if ahead else 0):
             prefetch(builder, builder.add(b, builder.mul(builder.add(later, ir.Constant(word, v * LANES)), four)))
         for v in range(vectors):
-            place = at(b, builder.add(b_offset, ir.Constant(word, v * LANES)), ir.VectorType(element, LANES))
+            place = at(b, builder.add(b_offset, ir.Constant(word, v * LANES)), vector)
             loaded.append(builder.load(place, align=4))
         updated = []
         for i in range(rows):
-            number = spread(builder.load(at(starts[i], a_offset, element), align=4))
+            number = spread(builder.load(at(starts[i], a_offset, ir.FloatType()), align=4))
             row = sums[i * vectors : (i + 1) * vectors]
-            updated += [multiply_add(builder, number, one, held) for one, held in zip(loaded, row, strict=True)]
+            updated += [_multiply_add(builder, number, one, held) for one, held in zip(loaded, row, strict=True)]
         following = builder.add(k, ir.Constant(word, 1))
         k.add_incoming(following, loop)
         for held, new in zip(sums, updated, strict=True):

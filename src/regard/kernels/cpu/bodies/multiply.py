@@ -5,19 +5,17 @@ from typing import Any
 
 import numpy as np
 
-from regard.errors import BackendError
 from regard.kernels.cpu.bodies.arguments import product_at
 from regard.kernels.cpu.bodies.few_rows import mixtures_of_few_rows, scores_of_few_rows
-from regard.kernels.cpu.bodies.parts import has_feature, inlined
+from regard.kernels.cpu.bodies.parts import inlined
 from regard.kernels.cpu.bodies.wide_product import (
     Matrix,
     Size,
     plain_product,
     plain_product_with_transposed,
-    product_of_pairs,
     wide_product,
 )
-from regard.kernels.cpu.record import FEW_MIXTURES, FEW_SCORES, PLAIN, PLAIN_TRANSPOSED
+from regard.kernels.cpu.kernel_arguments import FEW_MIXTURES, FEW_SCORES, PLAIN, PLAIN_TRANSPOSED
 
 # pyright: reportCallIssue=false, reportAttributeAccessIssue=false
 # Intrinsics take one argument less than they are defined with: the first one is Numba's.
@@ -35,10 +33,7 @@ def _matrices(p: Any) -> tuple[Size, Matrix, Matrix, Matrix]:
 
 
 def multiply(dtype: str) -> Callable[[int], None]:
-    """The body of one product, told in a `PRODUCT`.
-
-    For float64 there are plain loops alone; for bfloat16 the microkernel alone, of pairs, which gives float32.
-    """
+    """Returns the body that computes one product, described by a `PRODUCT`; float64 has plain loops alone."""
 
     def single(address: int) -> None:
         p = product_at(address)
@@ -62,13 +57,4 @@ def multiply(dtype: str) -> Callable[[int], None]:
         else:
             plain_product(0, size, p.factor, a, b, c, p.keep)
 
-    if dtype == "bfloat16" and not has_feature("avx512bf16"):
-        # LLVM would end the process.
-        raise BackendError("the processor that kernels are compiled for does not multiply bfloat16")
-
-    def pairs(address: int) -> None:
-        p = product_at(address)
-        size, a, b, c = _matrices(p)
-        product_of_pairs(size, np.float32(p.factor), a, b, c, p.keep)
-
-    return {"float32": single, "float64": double, "bfloat16": pairs}[dtype]
+    return {"float32": single, "float64": double}[dtype]

@@ -32,7 +32,7 @@ from regard.kernels.cpu.bodies.vectors import (
     where_less,
 )
 from regard.kernels.cpu.bodies.wide_product import Matrix, Size, columns_from, rows_from
-from regard.kernels.cpu.record import WIDE
+from regard.kernels.cpu.kernel_arguments import WIDE
 from regard.kernels.cpu.sizes import PACKED_FEATURES, PACKED_LENGTH, padded_length
 
 _PLACES_BYTES = PACKED_LENGTH * 4

@@ -12,7 +12,7 @@ from regard.kernels.cpu.bodies.arguments import product_at
 from regard.kernels.cpu.bodies.intrinsics import call_gemm, call_kernel, call_with_number, stack_memory
 from regard.kernels.cpu.bodies.parts import inlined
 from regard.kernels.cpu.bodies.wide_product import Matrix, Size
-from regard.kernels.cpu.record import BLAS, FEW_MIXTURES, FEW_SCORES, PLAIN_TRANSPOSED, PRODUCT, WIDE
+from regard.kernels.cpu.kernel_arguments import BLAS, FEW_MIXTURES, FEW_SCORES, PLAIN_TRANSPOSED, PRODUCT, WIDE
 from regard.kernels.cpu.sizes import padded_length
 
 _PRODUCT_SIZE = PRODUCT.itemsize
@@ -61,7 +61,7 @@ def _multiply(routine: Routine, way: int, size: Size, factor: Any, a: Matrix, b:
 def _by_blas(
     routine: Routine, transposes: tuple[int, int], size: Size, factor: Any, a: Matrix, b: Matrix, c: Matrix, keep: int
 ) -> None:
-    """A product by BLAS, which counts by columns: it is told ``cᵀ = bᵀ aᵀ``."""
+    """A product by BLAS, which counts by columns: it is given ``cᵀ = bᵀ aᵀ``."""
     flipped, kept = (size.columns, size.rows, size.depth), type(factor)(keep)
     call_gemm(
         routine.gemm, transposes, flipped, factor, (b.address, b.row), (a.address, a.row), (c.address, c.row), kept

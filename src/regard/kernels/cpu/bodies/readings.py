@@ -29,9 +29,9 @@ from regard.kernels.cpu.bodies.row_adjustments import adjust_row, window_row
 from regard.kernels.cpu.bodies.row_normalizers import (
     beyond_finite,
     clear_row,
+    fill_nan,
     normalize,
     normalizer_of_head,
-    spoil_row,
 )
 from regard.kernels.cpu.bodies.top_weights import GROUP, restore_unknown, take_top, take_unknown
 from regard.kernels.cpu.bodies.visible_keys import COLUMN, fill_gaps, find_runs, key_at, range_at
@@ -270,7 +270,7 @@ def attention_readings(dtype: str, units: str, normalizer: str) -> Callable[[int
                                 lse = beyond_finite(visible)
                                 if lse == zero:
                                     continue
-                                spoil_row(visible)
+                                fill_nan(visible)
                                 entropy, unknown = real(np.nan), real(np.nan)
                             else:
                                 lse, entropy = softmax_with_entropy(visible, normalizer.sink, normalizer.has_sink)
@@ -280,7 +280,7 @@ def attention_readings(dtype: str, units: str, normalizer: str) -> Callable[[int
                         else:
                             lse = log_sum_exp(visible)
                             if competing and not lse < real(np.inf):
-                                spoil_row(visible)
+                                fill_nan(visible)
                             else:
                                 normalize(normalizer, visible)
                             if p.center != 0:

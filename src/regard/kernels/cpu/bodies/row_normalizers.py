@@ -71,7 +71,7 @@ def beyond_finite(row: Any) -> Any:
 
 
 @inlined
-def spoil_row(row: Any) -> None:
+def fill_nan(row: Any) -> None:
     """Weights of keys that compete where a score is NaN or +∞: NaN, but 0 where a score is −∞."""
     real = row.dtype.type
     for j in range(row.size):

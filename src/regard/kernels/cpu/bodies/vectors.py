@@ -220,7 +220,7 @@ def folded(typing: Any, vector: Any, like: Any) -> Any:
 
 
 def _reduction(builder: Any, operation: str, kind: Any, *start: Any) -> Any:
-    """LLVM's function from all lanes of a vector to one number; some are told a number to start from."""
+    """LLVM's function from all lanes of a vector to one number; some are given a number to start from."""
     name = f"llvm.vector.reduce.{operation}.v{kind.count}f{32 if kind.element == ir.FloatType() else 64}"
     function = ir.FunctionType(kind.element, [*start, kind])
     return cgutils.get_or_insert_function(builder.module, function, name)

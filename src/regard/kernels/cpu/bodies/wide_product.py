@@ -96,7 +96,7 @@ def over_rows(tile_of: Callable[[int], Any], sizes: tuple[int, ...]) -> Any:
 
 @inlined
 def rows_from(matrix: Matrix, row: int) -> Matrix:
-    """The rows of a matrix of float32 numbers or pairs of bfloat16 from one on."""
+    """The rows of a float32 matrix from one on."""
     return Matrix(matrix.address + row * matrix.row * 4, matrix.row, matrix.column)
 
 
@@ -106,45 +106,32 @@ def columns_from(matrix: Matrix, column: int) -> Matrix:
     return Matrix(matrix.address + column * matrix.column * 4, matrix.row, matrix.column)
 
 
-def _product_of(pairs: bool) -> Any:
-    """A part ``(size, factor, a, b, c, keep) -> None``: a product in vectors, as far as there are whole ones.
-
-    Args:
-        pairs: whether ``a`` and ``b`` hold pairs of bfloat16.
-    """
-
-    def columns_of(vectors: int) -> Any:
-        """The product for so many vectors of columns and any number of rows."""
-        return over_rows(lambda rows: tile(rows, vectors, pairs=pairs), (6, 4, 2, 1))
-
-    four_vectors, two_vectors, one_vector = (columns_of(vectors) for vectors in (4, 2, 1))
-
-    @inlined
-    def whole_vectors(size: Size, factor: Any, a: Matrix, b: Matrix, c: Matrix, keep: int) -> None:
-        whole = size.columns - size.columns % LANES
-        for k in range(0, max(size.depth, 1), DEPTH):
-            terms = min(DEPTH, size.depth - k)
-            kept = keep if k == 0 else 1
-            left, right = columns_from(a, k), rows_from(b, k)
-            j = 0
-            while j + 4 * LANES <= whole:
-                four_vectors(size.rows, left, columns_from(right, j), columns_from(c, j), terms, factor, kept)
-                j += 4 * LANES
-            while j + 2 * LANES <= whole:
-                two_vectors(size.rows, left, columns_from(right, j), columns_from(c, j), terms, factor, kept)
-                j += 2 * LANES
-            while j < whole:
-                one_vector(size.rows, left, columns_from(right, j), columns_from(c, j), terms, factor, kept)
-                j += LANES
-
-    return whole_vectors
+def _columns_of(vectors: int) -> Any:
+    """The product for so many vectors of columns and any number of rows."""
+    return over_rows(lambda rows: tile(rows, vectors), (6, 4, 2, 1))
 
 
-_vectors = _product_of(pairs=False)
+_four_vectors, _two_vectors, _one_vector = (_columns_of(vectors) for vectors in (4, 2, 1))
 
-product_of_pairs = _product_of(pairs=True)
-"""``c = factor · a b + keep · c``: ``a`` and ``b`` hold pairs of bfloat16, ``depth`` counts them, ``c`` is float32 and
-has a multiple of LANES columns."""
+
+@inlined
+def _whole_vectors(size: Size, factor: Any, a: Matrix, b: Matrix, c: Matrix, keep: int) -> None:
+    """A product in vectors, as far as there are whole ones."""
+    whole = size.columns - size.columns % LANES
+    for k in range(0, max(size.depth, 1), DEPTH):
+        terms = min(DEPTH, size.depth - k)
+        kept = keep if k == 0 else 1
+        left, right = columns_from(a, k), rows_from(b, k)
+        j = 0
+        while j + 4 * LANES <= whole:
+            _four_vectors(size.rows, left, columns_from(right, j), columns_from(c, j), terms, factor, kept)
+            j += 4 * LANES
+        while j + 2 * LANES <= whole:
+            _two_vectors(size.rows, left, columns_from(right, j), columns_from(c, j), terms, factor, kept)
+            j += 2 * LANES
+        while j < whole:
+            _one_vector(size.rows, left, columns_from(right, j), columns_from(c, j), terms, factor, kept)
+            j += LANES
 
 
 @inlined
@@ -152,7 +139,7 @@ def wide_product(size: Size, factor: Any, a: Matrix, b: Matrix, c: Matrix, keep:
     """``c = factor · a b + keep · c`` in vectors of float32; columns of ``b`` and ``c`` lie side by side."""
     if not is_single(factor):
         return
-    _vectors(size, factor, a, b, c, keep)
+    _whole_vectors(size, factor, a, b, c, keep)
     whole = size.columns - size.columns % LANES
     if whole < size.columns:
         plain_product(whole, size, factor, a, b, c, keep)

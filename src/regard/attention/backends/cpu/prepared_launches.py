@@ -1,0 +1,351 @@
+"""Launches of kernels that were prepared by an earlier call, for calls of the same sizes and strides.
+
+Validating a call, choosing a backend and filling a kernel's arguments take longer than a small calculation. For tensors
+of the same sizes and strides they give the same arguments but for the addresses of tensors, so these are kept: as a
+`PreparedCall` of `attend`, and as a `PreparedReading` of a call that is watched. The kernels are the same, and so is
+every bit.
+"""
+
+import threading
+from array import array
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+import torch
+from torch import Tensor
+
+from regard.attention.backends.cpu.lowering import kernel_inputs, obstacle, with_heads_as_rows
+from regard.attention.problem import Problem
+from regard.attention.readings import Readings
+from regard.kernels.availability import why_missing
+from regard.kernels.cpu.kernel_arguments import READINGS, ReadingOptions, address_of, sum_of_chunks
+from regard.kernels.cpu.sizes import ceil_div
+from regard.masks import Band
+from regard.normalizers.softmax import softmax
+from regard.scores import ScaledDot
+from regard.scores.score import TanhSum
+from regard.transforms import has_dense_cpu_storage
+
+if TYPE_CHECKING:
+    from regard.kernels.cpu.launch import PreparedLaunch
+
+Prepared = TypeVar("Prepared")
+
+LIMIT = 256
+"""Kinds of calls that are kept: generation has other sizes in each step."""
+
+ROWS = 16
+"""Rows of one head up to which a block has them all, whatever the number of keys."""
+
+_OF_KEYS = ("keys", "key_batch", "key_head", "key_row", "value_batch", "value_head", "value_row")
+
+STATISTICS = ("entropy", "peak", "top_k", "received", "distance")
+"""The readings that prepared launches take: those of rows and of columns."""
+
+SMALL_CALL = 1 << 18
+"""Elements of query and key up to which a reading is prepared. Reading a larger call takes longer than its start."""
+
+READINGS_ROOM = 1 << 16
+"""Bytes of readings up to which memory is taken for several calls at once."""
+
+MOST_CALLS = 8
+"""Calls for which memory is taken at once, at most."""
+
+_TENSORS = ("query", "key", "key_transposed")
+"""What the launches of a reading read and write beside the readings."""
+
+
+class PreparedCall(NamedTuple):
+    """The launches of a call without a mask, a bias, dropout and gradient, of float32 tensors on a CPU.
+
+    Attributes:
+        launches: one after the other.
+        output: its shape.
+        scratch: how many elements the other tensors have that kernels write, by their names.
+        any_keys: whether it is made again with other numbers of keys, and other strides.
+    """
+
+    launches: "tuple[PreparedLaunch, ...]"
+    output: tuple[int, ...]
+    scratch: dict[str, int]
+    any_keys: bool = False
+
+    @classmethod
+    def of(cls, problem: Problem, any_keys: bool = False) -> "PreparedCall | None":
+        """The call of a problem that the fused kernels run; None if more than launches belongs to it.
+
+        Args:
+            problem: of a call.
+            any_keys: whether it is made again with other numbers of keys, and other strides.
+        """
+        from regard.kernels.cpu import kernels, operators
+        from regard.kernels.cpu.kernel_arguments import KernelInputs
+        from regard.kernels.cpu.launch import TRANSPOSED_NUMBERS, PreparedLaunch, Transposition, fill_arguments
+
+        inputs, primitive = kernel_inputs(problem), problem.prepared.primitive
+        given = {"query": problem.query, "key": problem.key, "value": problem.value}
+        if isinstance(primitive, TanhSum):
+            # The scale of an additive score is 1.
+            given["weight"] = torch.atleast_2d(primitive.weight)
+            inputs = inputs._replace(weight=given["weight"])
+        inputs = with_heads_as_rows(inputs)
+        taken = {name: tensor for name, tensor in inputs._asdict().items() if isinstance(tensor, Tensor)}
+        as_given = taken.keys() == given.keys() and all(
+            address_of(tensor) == address_of(given[name]) for name, tensor in taken.items()
+        )
+        if not as_given or problem.dropout or operators.readable(inputs) is not inputs:
+            return None
+        transposes = kernels.needs_transposed(inputs, "key")
+        if any_keys and (transposes or inputs.query.shape[2] > ROWS):
+            return None
+        launches: list[PreparedLaunch] = []
+        batch, heads, queries, _ = inputs.query.shape
+        key, scratch = inputs.key, {}
+        if inputs.weight is not None:
+            powers, extents = operators.exponentials_shapes(key)
+            scratch = {"exponentials": powers.numel(), "extents": extents.numel()}
+            kernel = kernels.exponentials(key.dtype)
+            numbers = fill_arguments(KernelInputs(key, key, key, relu=inputs.relu))
+            launches.append(PreparedLaunch.of(kernel, numbers, extents.numel(), 8.0 * key.numel(), ("key", *scratch)))
+        elif transposes:
+            each, some = Transposition.of(key), batch * key.shape[1]
+            scratch = {"key_transposed": some * each.numbers}
+            if scratch["key_transposed"] > TRANSPOSED_NUMBERS:
+                return None  # a few heads at a time
+            launches.append(each.prepared(some, ("key", *scratch)))
+        scratch["statistics"] = 2 * batch * heads * queries
+        numbers, (kernel, tasks) = fill_arguments(inputs, inputs.block), kernels.forward(inputs)
+        names = (*given, *scratch, "output", *(_OF_KEYS if any_keys else ()))
+        launches.append(PreparedLaunch.of(kernel, numbers, tasks, inputs.work, names))
+        return cls(tuple(launches), (*problem.query.shape[:3], problem.value.shape[3]), scratch, any_keys)
+
+    def run(self, query: Tensor, key: Tensor, value: Tensor, weight: Tensor | None) -> Tensor:
+        """The output for tensors of the same sizes and strides, but for those of ``any_keys``.
+
+        Args:
+            query, key, value: of the call.
+            weight: of an additive score; None for an inner product.
+        """
+        output, scratch = query.new_empty(self.output), query.new_empty(sum(self.scratch.values()))
+        filled = {
+            "query": address_of(query),
+            "key": address_of(key),
+            "value": address_of(value),
+            "output": address_of(output),
+        }
+        if weight is not None:
+            filled["weight"] = address_of(weight)
+        address = address_of(scratch)
+        for name, elements in self.scratch.items():
+            filled[name] = address
+            address += elements * scratch.element_size()
+        if self.any_keys:
+            filled |= zip(_OF_KEYS, (key.shape[2], *key.stride()[:3], *value.stride()[:3]), strict=True)
+        for launch in self.launches:
+            launch.launch(filled)
+        return output
+
+
+class Part(NamedTuple):
+    """Where a reading lies in the memory of all.
+
+    Attributes:
+        first: the index of its first element.
+        shape: ``[batch, heads, ...]``; sums over rows have an axis for the chunks of rows behind the heads.
+        dtype: float32 or int64.
+        is_sum: whether it is a sum over rows.
+    """
+
+    first: int
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    is_sum: bool
+
+
+@dataclass(eq=False)
+class PreparedReading:
+    """The launches that read a call without a bias, of float32 tensors on a CPU; for one thread.
+
+    All readings of a call lie in one piece of memory, which is taken for several calls at once and cut into tensors
+    when a reading is asked for.
+
+    Attributes:
+        launches: one after the other.
+        initial: the readings of a call that sees nothing, as float32 elements.
+        parts: of these, by the readings' names.
+        transposed: how many elements the transposed keys have.
+        spans: the runs of keys that the mask shows, whose addresses the launches have.
+    """
+
+    launches: "tuple[PreparedLaunch, ...]"
+    initial: Tensor
+    parts: dict[str, Part]
+    transposed: int
+    spans: tuple[Tensor | None, ...]
+    _memory: Tensor = field(init=False)
+    _address: int = field(init=False)
+    _room: int = field(init=False)
+    _used: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        # Where the addresses of a call go: those of its tensors by their names, those of its readings as they lie.
+        self._positions = [
+            (
+                launch,
+                [(at, _TENSORS.index(name)) for name, at in launch.positions if name in _TENSORS],
+                [(at, 4 * self.parts[name].first) for name, at in launch.positions if name in self.parts],
+            )
+            for launch in self.launches
+        ]
+        self._bytes = 4 * self.initial.numel()
+        self._make_room(1)
+
+    @classmethod
+    @torch.no_grad()
+    def of(cls, problem: Problem, read: Readings) -> "PreparedReading | None":
+        """The readings of a problem; None if more than launches belongs to them, or if a kernel is not compiled yet.
+
+        Args:
+            problem: of a call; its tensors are not kept.
+            read: what is read; nothing but `STATISTICS`.
+        """
+        if why_missing() is not None or obstacle(problem) is not None or problem.lowered.dense_mask is not None:
+            return None
+        from regard.kernels.cpu import kernel, kernels, operators
+        from regard.kernels.cpu.launch import TRANSPOSED_NUMBERS, PreparedLaunch, Transposition
+
+        inputs, grid = kernel_inputs(problem), problem.grid
+        as_given = inputs.query is problem.query and address_of(inputs.key) == address_of(problem.key)
+        if not as_given or operators.readable(inputs) is not inputs or read.top_k > grid.keys:
+            return None
+        if inputs.query.dtype != torch.float32 or inputs.weight is not None or inputs.bias is not None:
+            return None
+        options = ReadingOptions(**{name: getattr(read, name) for name in STATISTICS}, key_offset=grid.offset)
+        reading_kernel, (block, chunks) = (
+            kernels.readings(inputs, options),
+            operators.blocks_of_readings(inputs, options),
+        )
+        required = kernels.required_for_readings(inputs, options, block)
+        if not kernel.are_usable((reading_kernel, *required)):
+            return None
+        launches: list[PreparedLaunch] = []
+        heads, transposed = grid.batch * inputs.key.shape[1], 0
+        if kernels.transposed(inputs.key.dtype) in required:
+            each = Transposition.of(inputs.key)
+            transposed = heads * each.numbers
+            if transposed > TRANSPOSED_NUMBERS:
+                return None  # a few heads at a time
+            launches.append(each.prepared(heads, ("key", "key_transposed")))
+        parts, elements = {}, 0
+        for reading, tensor in zip(READINGS, options.tensors(inputs, chunks).values(), strict=True):
+            if tensor.numel():
+                parts[reading.name] = Part(elements, tuple(tensor.shape), tensor.dtype, reading.over_rows is not None)
+                # An int64 begins at an even index.
+                elements += 2 * ceil_div(tensor.numel() * tensor.element_size(), 8)
+        initial = inputs.query.new_zeros(elements)
+        for reading in READINGS:
+            if reading.name in parts and reading.initial:
+                _cut(initial, parts[reading.name]).fill_(reading.initial)
+        arguments = operators.readings_arguments(inputs, options, block, chunks)
+        names = ("query", "key", *("key_transposed",) * bool(transposed), *parts)
+        tasks = grid.batch * grid.heads * chunks
+        launches.append(PreparedLaunch.of(reading_kernel, arguments, tasks, inputs.work, names))
+        return cls(tuple(launches), initial, parts, transposed, (inputs.start, inputs.stop))
+
+    def take(self, query: Tensor, key: Tensor) -> tuple[Tensor, int]:
+        """Take the readings for tensors of the same sizes and strides.
+
+        Returns:
+            the memory of several calls' readings, ``[calls, elements]``, and the index of this call in it.
+        """
+        if self._used == self._room:
+            self._make_room(max(1, min(MOST_CALLS, READINGS_ROOM // max(self._bytes, 1))))
+        memory, index = self._memory, self._used
+        self._used += 1
+        address = self._address + self._bytes * index
+        keys = self.initial.new_empty(self.transposed) if self.transposed else None
+        tensors = address_of(query), address_of(key), address_of(keys)
+        for launch, of_tensors, of_readings in self._positions:
+            arguments = array("q", launch.arguments)
+            for at, tensor in of_tensors:
+                arguments[at] = tensors[tensor]
+            for at, offset in of_readings:
+                arguments[at] = address + offset
+            launch.run(arguments)
+        return memory, index
+
+    def _make_room(self, calls: int) -> None:
+        """Take memory for the readings of further calls."""
+        self._memory = self.initial.expand(calls, -1).clone(memory_format=torch.contiguous_format)
+        self._address, self._room, self._used = address_of(self._memory), calls, 0
+
+    def named(self, memory: Tensor, index: int) -> dict[str, Tensor]:
+        """The readings that `take` gave, as in `regard.Observed`, in memory of their own."""
+        own = memory[index].clone()
+        readings = {name: _cut(own, part) for name, part in self.parts.items()}
+        return {name: sum_of_chunks(each) if self.parts[name].is_sum else each for name, each in readings.items()}
+
+
+def _cut(memory: Tensor, part: Part) -> Tensor:
+    """A reading as a tensor, which shares the memory of all."""
+    size, count = part.dtype.itemsize // 4, torch.Size(part.shape).numel()
+    return memory[part.first : part.first + size * count].view(part.dtype).view(part.shape)
+
+
+class Cache(threading.local):
+    """What one thread keeps of earlier calls.
+
+    Attributes:
+        calls: calls of `attend`, by their sizes, strides, score and normalizer. A kind of calls that was seen once is
+            `SEEN`; one that launches alone do not make is None.
+        readings: readings of watched calls, by the same and by what is read.
+    """
+
+    def __init__(self) -> None:
+        self.calls: dict[object, PreparedCall | None] = {}
+        self.readings: dict[object, PreparedReading] = {}
+
+
+CACHE = Cache()
+
+SEEN = PreparedCall((), (), {})
+"""A kind of calls that was seen once. Sizes that never come again, as those of a growing cache, are prepared never."""
+
+
+def keep(cache: dict[object, Prepared], key: object, prepared: Prepared) -> None:
+    """Keep what was prepared, and no more than `LIMIT` of it."""
+    if len(cache) >= LIMIT:
+        cache.clear()
+    cache[key] = prepared
+
+
+def prepared_reading(problem: Problem, read: Readings) -> PreparedReading | None:
+    """The launches that read small calls of these sizes and strides; None where there are none (yet).
+
+    Args:
+        problem: of one call.
+        read: what is read of it.
+    """
+    query, key, score, mask = problem.query, problem.key, problem.score, problem.mask
+    if query.numel() + key.numel() > SMALL_CALL or not query.shape[0] or not has_dense_cpu_storage(query, key):
+        return None
+    if problem.bias is not None or type(score) is not ScaledDot or isinstance(score.scale, Tensor):
+        return None
+    if problem.normalizer is not softmax or problem.memory is not None or reads_pairs(read):
+        return None
+    options = tuple(getattr(read, name) for name in STATISTICS)
+    sizes = query.shape, query.stride(), key.shape, key.stride(), query.dtype
+    # Other masks may hold tensors that change.
+    lasts = mask is None or type(mask) is Band
+    identity = (sizes, score.scale, mask, options)
+    prepared = CACHE.readings.get(identity) if lasts else None
+    if prepared is None:
+        prepared = PreparedReading.of(problem, read)
+        if prepared is not None and lasts:
+            keep(CACHE.readings, identity, prepared)
+    return prepared
+
+
+def reads_pairs(read: Readings) -> bool:
+    """Whether more is read than statistics of rows and columns."""
+    return bool(read.weights or read.pooled or read.tile or read.shares) or read.rows is not None

@@ -1,0 +1,55 @@
+"""Machine code of one kernel: what a file of the cache holds, and what LLVM makes callable."""
+
+import struct
+from typing import Any, NamedTuple
+
+_SYMBOL_LENGTH = struct.Struct("<I")
+
+_ENGINES: list[Any] = []
+"""LLVM's owners of the code that was linked. They are never freed, since another thread may be inside of that code."""
+
+
+class MachineCode(NamedTuple):
+    """Object code of one kernel.
+
+    Attributes:
+        symbol: the kernel's name in it.
+        code: an object file in the platform's format.
+    """
+
+    symbol: str
+    code: bytes
+
+    @property
+    def content(self) -> bytes:
+        """The content of a file that holds it."""
+        symbol = self.symbol.encode()
+        return _SYMBOL_LENGTH.pack(len(symbol)) + symbol + self.code
+
+    @classmethod
+    def from_content(cls, content: bytes) -> "MachineCode":
+        """The inverse of `content`."""
+        (length,) = _SYMBOL_LENGTH.unpack_from(content)
+        end = _SYMBOL_LENGTH.size + length
+        return cls(content[_SYMBOL_LENGTH.size : end].decode(), content[end:])
+
+    def link(self) -> int:
+        """Load the code into this process and return the kernel's address.
+
+        Raises:
+            RuntimeError: LLVM does not take the code, or it has no such function.
+        """
+        from llvmlite import binding as llvm
+
+        llvm.initialize_native_target()
+        llvm.initialize_native_asmprinter()
+        machine = llvm.Target.from_triple(llvm.get_process_triple()).create_target_machine()
+        # An engine for each kernel, since parts of different kernels may have the same name.
+        engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
+        engine.add_object_file(llvm.ObjectFileRef.from_data(self.code))
+        engine.finalize_object()
+        address = engine.get_function_address(self.symbol)
+        if not address:
+            raise RuntimeError(f"it has no function {self.symbol!r}")
+        _ENGINES.append(engine)
+        return address
