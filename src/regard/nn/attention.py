@@ -78,8 +78,10 @@ class Attention(nn.Module):
             score, query_dim, key_dim, dim, max_keys, channels, kernel_size: as in `regard.scores.create`.
             normalizer, dropout, backend: as in `Attention`.
         """
-        sizes = {"max_keys": max_keys, "channels": channels, "kernel_size": kernel_size}
-        return cls(create(score, query_dim, key_dim, dim, **sizes), normalizer, dropout, backend)
+        new_score = create(
+            score, query_dim, key_dim, dim, max_keys=max_keys, channels=channels, kernel_size=kernel_size
+        )
+        return cls(new_score, normalizer, dropout, backend)
 
     def remember(
         self,
