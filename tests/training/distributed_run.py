@@ -21,11 +21,10 @@ from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 from regard.tasks.translate.task import TASK
 from regard.training.config import RunConfig
-from regard.training.module import TrainingModule
+from regard.training.loop import TrainingLoop
 from regard.training.reporter import SilentReporter
 from regard.training.run import train
 from regard.training.run_folder import RunFolder
-from regard.training.sharding import is_sharded
 
 
 class KillingReporter(SilentReporter):
@@ -47,17 +46,17 @@ class Enough(BaseException):
 def save_gradients(file: str) -> None:
     """Write the gradients of the first step, averaged over the processes, and end the training."""
 
-    def before_step(module: TrainingModule, optimizer: torch.optim.Optimizer) -> None:
-        with contextlib.ExitStack() as exits:
-            if is_sharded(module.trainer):
-                whole = module.trainer.strategy.model
-                exits.enter_context(FullyShardedDataParallel.summon_full_params(whole, with_grads=True))
-            if module.global_rank == 0:
-                torch.save({name: parameter.grad.clone() for name, parameter in module.model.named_parameters()}, file)
+    def save_and_exit(loop: TrainingLoop) -> None:
+        sharded = isinstance(loop.module, FullyShardedDataParallel)
+        summon = FullyShardedDataParallel.summon_full_params
+        with summon(loop.module, with_grads=True) if sharded else contextlib.nullcontext():
+            if loop.fabric.global_rank == 0:
+                model = loop.experiment.model
+                torch.save({name: parameter.grad.clone() for name, parameter in model.named_parameters()}, file)
         torch.distributed.barrier()
         raise Enough
 
-    TrainingModule.on_before_optimizer_step = before_step  # type: ignore[method-assign]
+    TrainingLoop._update_weights = save_and_exit  # type: ignore[method-assign]
 
 
 def train_in_a_process(cache: str, folder: str, configuration: dict, *what: str) -> None:

@@ -13,7 +13,7 @@ import torch
 
 from regard.data.text.batches import PairBatch
 from regard.tasks.translate.experiment import TranslationExperiment
-from regard.training.checkpoint_io import SafeCheckpointIO, list_checkpoints
+from regard.training.checkpoints import list_checkpoints, load_checkpoint
 from regard.training.progress import Progress
 from regard.training.randomness import seed_step
 from regard.training.run_folder import RunFolder
@@ -82,6 +82,22 @@ def test_the_gradient_is_that_of_one_process_with_the_joined_batch(distributed, 
             )
 
 
+def test_the_first_process_starts_the_others(distributed, tmp_path):
+    config = distributed("ddp", epochs=1)
+    command = [
+        sys.executable,
+        str(SCRIPT),
+        *map(str, (tmp_path / "run", tmp_path / "cache")),
+        json.dumps(config.to_dict()),
+    ]
+    subprocess.run(command, check=True, timeout=240, env=os.environ | {"OMP_NUM_THREADS": "1"})
+    folder = RunFolder(tmp_path / "run")
+    experiment = TranslationExperiment(config, folder)
+    (row,) = folder.read_metrics()
+    assert row["step"] == len(experiment.batches(0, 2)) < len(experiment.batches(0, 1))
+    assert folder.model.is_file()
+
+
 @pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
 def test_a_killed_worker_ends_the_run_and_it_resumes(distributed, strategy, tmp_path):
     config = distributed(strategy, checkpoint_steps=2)
@@ -95,7 +111,7 @@ def test_a_killed_worker_ends_the_run_and_it_resumes(distributed, strategy, tmp_
     states = []
     for name in ("whole", "killed"):
         folder = RunFolder(tmp_path / name)
-        last = SafeCheckpointIO(folder.manifest).load_checkpoint(list_checkpoints(folder.checkpoints)[-1])
+        last = load_checkpoint(list_checkpoints(folder.checkpoints)[-1], folder.manifest)
         progress = Progress()
         progress.restore(last["regard"])
         assert progress.epoch == 2

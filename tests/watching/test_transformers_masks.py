@@ -194,7 +194,9 @@ def test_families_with_attention_classes_of_their_own_say_so(family):
     kind, options = OWN_CLASSES[family]
     config = getattr(transformers, f"{family}Config")(**options)
     create = getattr(transformers, kind)._from_config
-    with pytest.raises(ArgumentError, match=rf"^{family} has its own attention classes .* attn_implementation=.*'eager'"):
+    with pytest.raises(
+        ArgumentError, match=rf"^{family} has its own attention classes .* attn_implementation=.*'eager'"
+    ):
         create(config, attn_implementation=register_transformers())
     with pytest.raises(ArgumentError, match=family):
         create(config, attn_implementation=register_transformers("other", backend="tiled"))

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from lightning.fabric import Fabric
     from torch import nn
 
     from regard.training.config import RunConfig
@@ -30,16 +31,16 @@ def dry_run(task: "Task", config: "RunConfig[Any, Any, Any]") -> None:
     import torch
 
     from regard.training.loggers import logger_classes
+    from regard.training.processes import make_fabric
     from regard.training.randomness import seed_step
     from regard.training.run_folder import RunFolder
-    from regard.training.trainer import make_trainer
 
     training = config.training
     if training.threads:
         torch.set_num_threads(training.threads)
     with tempfile.TemporaryDirectory(prefix="regard-") as temporary:
         folder = RunFolder(temporary)
-        trainer = make_trainer(training, folder)
+        fabric = make_fabric(training)
         logger_classes(training.loggers)
         seed_step(training.seed, -1)
         experiment = task.prepare(config, folder)
@@ -47,7 +48,7 @@ def dry_run(task: "Task", config: "RunConfig[Any, Any, Any]") -> None:
         print(f"data: {experiment.description} · {len(batches)} batches an epoch")
         for line in parameter_lines(experiment.model):
             print(line)
-        seconds, activations = _measured(experiment, itertools.islice(batches, WARMING + TIMED), trainer)
+        seconds, activations = _measured(experiment, itertools.islice(batches, WARMING + TIMED), fabric)
     parameters = sum(parameter.numel() * parameter.element_size() for parameter in experiment.model.parameters())
     # Weights, gradients, and the two moments of Adam.
     states = 4 * parameters
@@ -57,7 +58,7 @@ def dry_run(task: "Task", config: "RunConfig[Any, Any, Any]") -> None:
     )
     epoch = seconds * len(batches)
     print(
-        f"time: {1000 * seconds:.0f} ms a step on {trainer.strategy.root_device}, {_duration(epoch)} an epoch, "
+        f"time: {1000 * seconds:.0f} ms a step on {fabric.device}, {_duration(epoch)} an epoch, "
         f"{_duration(epoch * training.epochs)} for {training.epochs} epochs, without validations"
     )
     print("nothing was trained or written")
@@ -78,12 +79,12 @@ def parameter_lines(model: "nn.Module") -> list[str]:
     return [f"model: {total:,} parameters", *lines]
 
 
-def _measured(experiment: "Experiment", batches: Iterable[Any], trainer: Any) -> tuple[float, int]:
+def _measured(experiment: "Experiment", batches: Iterable[Any], fabric: "Fabric") -> tuple[float, int]:
     """Returns the seconds of a step, and the bytes that the largest forward pass saves for the backward pass."""
     import torch
 
     # The weights are thrown away, so only the cost of the optimizer counts, not its settings.
-    device = trainer.strategy.root_device
+    device = fabric.device
     experiment.model.to(device).train()
     optimizer = torch.optim.AdamW(experiment.model.parameters(), lr=1e-6)
     seconds: list[float] = []
@@ -99,8 +100,8 @@ def _measured(experiment: "Experiment", batches: Iterable[Any], trainer: Any) ->
             return tensor
 
         hooks = torch.autograd.graph.saved_tensors_hooks(record, lambda tensor: tensor)
-        with trainer.precision_plugin.forward_context(), hooks:
-            loss = experiment.loss(trainer.strategy.batch_to_device(batch, device))
+        with fabric.autocast(), hooks:
+            loss = experiment.loss(fabric.to_device(batch))
         loss.total.backward()
         optimizer.step()
         optimizer.zero_grad()

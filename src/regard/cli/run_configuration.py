@@ -122,7 +122,7 @@ def all_options(task: "Task") -> dict[str, str]:
 
 def as_yaml(config: "RunConfig[Any, Any, Any]") -> str:
     """Returns a configuration as the text of a file for ``--config``."""
-    from regard.training.yaml_file import yaml_text
+    from regard.training.config import yaml_text
 
     return yaml_text(config.to_dict())
 
@@ -132,8 +132,8 @@ def _kinds(task: "Task") -> dict[str, type[Any]]:
 
 
 def _read(file: Path, task: "Task") -> dict[str, Any]:
+    from regard.training.config import read_yaml
     from regard.training.sections import shown
-    from regard.training.yaml_file import read_yaml
 
     try:
         content = read_yaml(file)

@@ -42,7 +42,8 @@ def train_task(task: "Task", options: RunOptions, fields: dict[str, Any]) -> Non
         from regard.training.run_folder import RunFolder
 
         path = options.runs / name
-        folder = (RunFolder.create if is_first_process() else RunFolder.begun)(path, options.overwrite)
+        # The other processes of a distributed run get the folder that the first one makes.
+        folder = RunFolder.create(path, options.overwrite) if is_first_process() else RunFolder(path)
         trained = train(task, config, folder)
     finish(task, trained)
 

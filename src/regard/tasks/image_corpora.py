@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.data.images.image_rows import ImageRow, class_images
-from regard.data.images.pixel_table import pixel_table
-from regard.data.images.saving import save_png
-from regard.data.images.scene_captions import write_scenes
+from regard.data.images.pictures import pixel_table
+from regard.data.images.reading import save_png
+from regard.data.images.scenes import write_scenes
 from regard.tasks.run_data import held_out_size, located, located_files, warn_of_training_data
 from regard.tasks.run_files import bundled_path
 from regard.training.run_folder import RunFolder
@@ -41,7 +41,7 @@ def open_parts(config: Any, folder: RunFolder, open_images: Open, kind: str) -> 
         config: the configuration of the data.
         folder: the run folder.
         open_images: opens a source.
-        kind: of the bundled corpus, see `regard.data.images.scene_captions.write_scenes`.
+        kind: of the bundled corpus, see `regard.data.images.scenes.write_scenes`.
 
     Raises:
         DataError: the data cannot be read, or there are too few images to validate on.

@@ -9,8 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from regard.data.speech.feature_table import FeatureTable, feature_table
-from regard.data.speech.utterances import Utterance, open_utterances
+from regard.data.speech.utterances import FeatureTable, Utterance, feature_table, open_utterances
 from regard.errors import DataError
 from regard.tasks.run_data import held_out_size, located, located_files, warn_of_training_data
 from regard.tasks.run_files import bundled_path

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from regard.data.speech.feature_files import read_features
-from regard.data.speech.sounds import Sound, read_sound, resampled
+from regard.data.speech.sounds import Sound, read_features, read_sound, resampled
 from regard.data.speech.utterances import FEATURES_SUFFIX
 from regard.errors import DataError, KindError, ShapeError
 from regard.records import FrameAxis

@@ -79,7 +79,7 @@ class ValidationResult:
 class EpochLoader(Protocol):
     """The batches of this process, one epoch an iteration; the order depends on nothing but a seed and the epoch.
 
-    `regard.data.epochs.EpochBatches` is one for a sequence of examples.
+    `regard.data.batches.Batches` is one for examples of any kind.
     """
 
     def __len__(self) -> int:
@@ -381,9 +381,7 @@ class Task(ABC):
 
     def report(self, folder: "RunFolder") -> list[Path]:
         """Draw the pictures of a finished run; returns the files."""
-        from regard.training.curves import draw_curves
-
-        return draw_curves(folder, self.metrics)
+        return folder.draw_curves({f"val_{metric.name}": metric.label for metric in self.metrics})
 
     def upgraded(self, sections: dict[str, Any]) -> dict[str, Any]:
         """The sections that version 0.1 wrote, with the names of today."""

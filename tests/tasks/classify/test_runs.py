@@ -16,7 +16,7 @@ from regard.tasks.classify import train_classifier
 from regard.tasks.classify.config import ClassificationTrainingConfig, DataConfig, ModelConfig
 from regard.tasks.classify.experiment import balanced_weights
 from regard.tasks.classify.task import TASK
-from regard.training.checkpoint_io import SafeCheckpointIO, list_checkpoints
+from regard.training.checkpoints import list_checkpoints, load_checkpoint
 from regard.training.config import RunConfig
 from regard.training.reporter import SilentReporter
 from regard.training.run import train as train_run
@@ -203,7 +203,7 @@ def test_balanced_training_finds_the_rare_label(tmp_path):
         run = tmp_path / kind
         train(config, run)
         folder = RunFolder(run)
-        last = SafeCheckpointIO().load_checkpoint(list_checkpoints(folder.checkpoints)[-1])["state_dict"]
+        last = load_checkpoint(list_checkpoints(folder.checkpoints)[-1])["state_dict"]
         trained = regard.load(run)
         trained.model.load_state_dict({name.removeprefix("model."): value for name, value in last.items()})
         probabilities[kind] = trained.predict(["same"])[0].probabilities["rare"]

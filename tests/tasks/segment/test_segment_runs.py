@@ -9,7 +9,7 @@ from PIL import Image
 from torchmetrics.classification import MulticlassJaccardIndex
 
 import regard
-from regard.data.images.masked_sources import open_masked
+from regard.data.images.masked_images import open_masked
 from regard.data.images.streets import CLASSES, HEIGHT, WIDTH, Street, write_streets
 from regard.errors import ArgumentError, DataError, KindError, RunError
 from regard.tasks.segment.config import DataConfig, ModelConfig, PredictionConfig, SegmentationTrainingConfig

@@ -7,7 +7,7 @@ import torch
 from safetensors.torch import load_file
 
 import regard
-from regard.data.text.batches import BatchLoader
+from regard.data.text.batches import pair_batches
 from regard.data.text.sources import open_pairs
 from regard.errors import ArgumentError, DataError, RunError
 from regard.tasks.run_files import tokenizer_path
@@ -84,7 +84,7 @@ def test_the_perplexity_is_that_of_the_steps(runs, articles):
     )  # fmt: skip
     total = tokens = 0
     with torch.inference_mode():
-        for batch in BatchLoader(encoded, 1, shuffle=False, source_tokens_per_batch=1):
+        for batch in pair_batches(encoded, 1, shuffle=False, source_tokens_per_batch=1):
             state = trained.model.start(trained.model.encode(batch.source, batch.source_lengths))
             for time in range(batch.target.shape[1] - 1):
                 log_probabilities, state, _ = trained.model.step(batch.target[:, time], state)

@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from regard.data.epochs import EpochBatches
+from regard.data.batches import Batches
 from regard.data.images.augmentation import Augmentation
 from regard.data.images.caption_batches import CaptionBatch
 from regard.models.checkpoint import save_model
@@ -54,9 +54,9 @@ class CaptionExperiment(Experiment):
             f"grid {rows} × {columns}"
         )
 
-    def batches(self, rank: int, world_size: int) -> EpochBatches[Any]:
+    def batches(self, rank: int, world_size: int) -> Batches[Any, Any]:
         pixels = self.corpora.train_pixels
-        return EpochBatches(
+        return Batches(
             self.corpora.train,
             self.config.batch_size,
             lambda examples: CaptionBatch.of(examples, pixels),

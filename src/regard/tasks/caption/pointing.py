@@ -6,8 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from regard.data.images.image_rows import NamedObject
-from regard.data.images.object_cells import Box, cells_inside
+from regard.data.images.image_rows import Box, NamedObject, cells_inside
 from regard.tasks.caption.caption_metrics import plain_words
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from regard.data.images.input_image import InputImage
+from regard.data.images.pictures import InputImage
 from regard.data.text.tokenizers import Tokenizer
 from regard.errors import ArgumentError, RunError
 from regard.explanations.model_attention import ModelAttention

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from regard.data.text.labelled import open_labelled
-from regard.data.text.labelled_batches import encode_labelled
-from regard.data.text.labels import Labels
+from regard.data.labels import Labels
+from regard.data.text.batches import encode_labelled
+from regard.data.text.sources import open_labelled
 from regard.data.text.tokenizers import Tokenizer
 from regard.tasks.classify.config import DataConfig
 from regard.tasks.classify.task import ClassificationRun, labels_path

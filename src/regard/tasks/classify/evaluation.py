@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch.nn import functional as F
 
-from regard.data.text.labelled import labelled_lists, open_labelled
-from regard.data.text.readers import record_places
+from regard.data.records import record_places
+from regard.data.text.sources import labelled_lists, open_labelled
 from regard.data.text.words import word_spans
 from regard.errors import DataError
 from regard.tasks.classify.classification import words_of
@@ -79,7 +79,7 @@ def evaluate(
 
     Args:
         classifier: the trained model.
-        data: a source of `regard.data.text.labelled.open_labelled`, or a pair of lists: texts and labels.
+        data: a source of `regard.data.text.sources.open_labelled`, or a pair of lists: texts and labels.
         text_column: column of the texts.
         label_column: column of the labels.
         batch_size: texts classified at once.

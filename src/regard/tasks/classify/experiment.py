@@ -7,7 +7,8 @@ from typing import Any
 import torch
 from torch.nn import functional as F
 
-from regard.data.text.labelled_batches import LabelledBatch, LabelledBatches
+from regard.data.batches import Batches
+from regard.data.text.batches import LabelledBatch, labelled_batches
 from regard.models.checkpoint import save_model
 from regard.models.text_classifier import TextClassifier, TextClassifierConfig
 from regard.tasks.classify.corpora import Corpora, open_corpora
@@ -37,7 +38,7 @@ class ClassificationExperiment(Experiment):
         self.true = [self.corpora.labels.number(label) for label in text["target"]]
         samples = text[:SAMPLES]
         self.samples = list(zip(samples["source"], samples["target"], strict=True))
-        self.validation = LabelledBatches(
+        self.validation = labelled_batches(
             self.corpora.validation, self.config.batch_size, self.config.tokens_per_batch, shuffle=False
         )
         # The libraries that opened the data may have drawn random numbers.
@@ -52,8 +53,8 @@ class ClassificationExperiment(Experiment):
             f"vocabulary {len(self.corpora.tokenizer)}"
         )
 
-    def batches(self, rank: int, world_size: int) -> LabelledBatches:
-        return LabelledBatches(
+    def batches(self, rank: int, world_size: int) -> Batches[Any, LabelledBatch]:
+        return labelled_batches(
             self.corpora.train,
             self.config.batch_size,
             self.config.tokens_per_batch,

@@ -52,7 +52,7 @@ def train_classifier(
         RunError: the run folder is not empty, or cannot be written.
         KeyboardInterrupt: a signal stopped the training; a named run can be resumed by ``regard train classify``.
     """
-    from regard.data.text.labelled import labelled_lists
+    from regard.data.text.sources import labelled_lists
     from regard.errors import ArgumentError
     from regard.tasks.classify.task import TASK
     from regard.training.config import RunConfig

@@ -41,7 +41,7 @@ class ClassifyTask(Task):
         return TrainedClassifier(folder, device)
 
     def data_files(self, folder: RunFolder, config: ClassificationRun) -> dict[str, tuple[Path, ...]]:
-        from regard.data.text.labelled import class_texts
+        from regard.data.text.sources import class_texts
         from regard.tasks.run_data import located_files
 
         # The test data decide nothing about a model, and may be others with --resume.

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from regard.attention.execution import recorded_calls
-from regard.data.text.labelled_batches import LabelledBatch
-from regard.data.text.labels import Labels
+from regard.data.labels import Labels
+from regard.data.text.batches import LabelledBatch
 from regard.data.text.tokenizers import Tokenizer
 from regard.errors import ArgumentError, KindError, RunError
 from regard.explanations.model_attention import ModelAttention

@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from regard.data.images.image_rows import ImageRow, labelled_images
-from regard.data.images.object_cells import cells_inside
+from regard.data.images.image_rows import ImageRow, cells_inside, labelled_images
 from regard.tasks.images.image_label import ImageLabel
 from regard.tasks.images.pictures import draw_images
 from regard.tasks.images.trained_classifier import TrainedImageClassifier

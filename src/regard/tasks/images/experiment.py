@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
-from regard.data.epochs import EpochBatches
+from regard.data.batches import Batches
 from regard.data.images.augmentation import Augmentation
 from regard.data.images.image_rows import ImageRow, labelled_images
-from regard.data.text.labels import Labels
+from regard.data.labels import Labels
 from regard.models.checkpoint import save_model
 from regard.models.vision.grid_encoder import GridEncoder
 from regard.models.vision.image_classifier import ImageClassifier, ImageClassifierConfig
@@ -96,8 +96,8 @@ class ImageExperiment(Experiment):
         rows, columns = self.model.grid
         self.description = f"{len(train)} images · {len(self.labels)} labels · grid {rows} × {columns}"
 
-    def batches(self, rank: int, world_size: int) -> EpochBatches[Any]:
-        return EpochBatches(
+    def batches(self, rank: int, world_size: int) -> Batches[Any, Any]:
+        return Batches(
             range(len(self.train_labels)),
             self.config.batch_size,
             lambda rows: _batch(rows, self.train_pixels, self.train_labels),

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from regard.data.images.input_image import InputImage
+from regard.data.images.pictures import InputImage
 from regard.training.task import Prediction
 
 

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from regard.attention.execution import recorded_calls
-from regard.data.images.input_image import InputImage
-from regard.data.text.labels import Labels
+from regard.data.images.pictures import InputImage
+from regard.data.labels import Labels
 from regard.errors import ArgumentError, RunError
 from regard.explanations.model_attention import ModelAttention
 from regard.models.vision.image_classifier import ImageClassifier, VisionTransformer

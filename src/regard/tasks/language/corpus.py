@@ -9,9 +9,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from regard.data.text.running_text import text_files
-from regard.data.text.text_tokenizer import TextTokenizer
-from regard.data.text.token_table import TokenTable, encode_text, names_of, read_text
+from regard.data.text.running_text import TokenTable, encode_text, names_of, read_text, text_files
+from regard.data.text.tokenizers import TextTokenizer
 from regard.errors import DataError, RunError
 from regard.tasks.language.config import DataConfig
 from regard.tasks.language.task import SUFFIX, LanguageRun
@@ -92,7 +91,7 @@ def located_text(folder: RunFolder, source: str) -> tuple[Path, ...]:
 @contextmanager
 def bundled_test() -> Iterator[Path]:
     """The file of the test part of the bundled text, while the context lasts."""
-    from regard.data.text.generated_text import write_text
+    from regard.data.text.generated import write_text
 
     # The test part does not depend on the number of training sentences, so a run on other text makes it again.
     with tempfile.TemporaryDirectory(prefix="regard-") as temporary:
@@ -106,7 +105,7 @@ def _files(config: DataConfig, folder: RunFolder, part: str) -> tuple[Path, ...]
 
 
 def _write_bundled(folder: RunFolder, sentences: int) -> None:
-    from regard.data.text.generated_text import write_text
+    from regard.data.text.generated import write_text
 
     if not bundled_path(folder, "train", SUFFIX).is_file():
         sizes = {"train": sentences, "validation": BUNDLED_VALIDATION, "test": BUNDLED_TEST}

@@ -4,8 +4,7 @@ import time
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from regard.data.text.running_text import text_files
-from regard.data.text.token_table import encode_text
+from regard.data.text.running_text import encode_text, text_files
 from regard.errors import ArgumentError
 from regard.tasks.language.corpus import bundled_test
 from regard.tasks.language.text_loss import TextLoss, text_loss

@@ -6,7 +6,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from regard.data.text.windows import WindowBatches
+from regard.data.batches import Batches
+from regard.data.text.running_text import window_batches
 from regard.models.checkpoint import save_model
 from regard.models.language_model import LanguageModel, LanguageModelConfig
 from regard.models.search import TokenChoice
@@ -48,9 +49,9 @@ class LanguageExperiment(Experiment):
             f"vocabulary {len(self.corpus.tokenizer)}"
         )
 
-    def batches(self, rank: int, world_size: int) -> WindowBatches:
+    def batches(self, rank: int, world_size: int) -> Batches[Any, Tensor]:
         training = self.config
-        return WindowBatches(
+        return window_batches(
             self.corpus.train,
             training.batch_size,
             self.context,

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from regard.data.text.text_tokenizer import TextTokenizer
+from regard.data.text.tokenizers import TextTokenizer
 from regard.data.text.words import word_spans
 from regard.records import TokenAxis
 

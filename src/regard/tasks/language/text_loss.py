@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from regard.data.text.text_tokenizer import TextTokenizer
-from regard.data.text.token_table import TokenTable
+from regard.data.text.running_text import TokenTable
+from regard.data.text.tokenizers import TextTokenizer
 from regard.models.language_model import LanguageModel
 
 TOKENS_PER_BATCH = 16_384

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from regard.attention.execution import recorded_calls
-from regard.data.text.text_tokenizer import TextTokenizer
+from regard.data.text.tokenizers import TextTokenizer
 from regard.errors import ArgumentError, RunError
 from regard.explanations.model_attention import ModelAttention
 from regard.models.language_model import LanguageModel

@@ -7,12 +7,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from regard.data.images.masked_image import MaskedImage
-from regard.data.images.masked_sources import open_masked
-from regard.data.images.masked_table import IGNORED, masked_table
-from regard.data.images.pixel_classes import PixelClasses
+from regard.data.images.masked_images import IGNORED, MaskedImage, masked_table, open_masked
 from regard.data.images.streets import CLASSES, write_streets
-from regard.data.text.readers import text_lines
+from regard.data.labels import PixelClasses
+from regard.data.records import text_lines
 from regard.errors import DataError, MissingPartError, RunError
 from regard.tasks.run_data import held_out_size, warn_of_training_data
 from regard.tasks.run_files import bundled_path

@@ -8,8 +8,7 @@ from typing import Any
 
 import torch
 
-from regard.data.images.masked_sources import open_masked
-from regard.data.images.masked_table import IGNORED, known_classes
+from regard.data.images.masked_images import IGNORED, known_classes, open_masked
 from regard.errors import DataError
 from regard.tasks.label_evaluation import draw_confusion
 from regard.tasks.segment.metrics import PixelMetrics, count_pixels
@@ -81,7 +80,7 @@ def evaluate(
 
     Args:
         segmenter: the trained model.
-        data: a source of `regard.data.images.masked_sources.open_masked`.
+        data: a source of `regard.data.images.masked_images.open_masked`.
         batch_size: images segmented at once.
         limit: number of images, from the first; None: all.
 

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from regard.data.epochs import EpochBatches
-from regard.data.images import masked_augmentation, masked_table
-from regard.data.images.masked_augmentation import Augmentation, augment
+from regard.data.batches import Batches
+from regard.data.images.augmentation import IGNORED_CLASS, MaskedAugmentation, augment_masked
+from regard.data.images.masked_images import IGNORED
 from regard.models.checkpoint import save_model
 from regard.models.vision.segmenter import Segmenter, SegmenterConfig
 from regard.tasks.segment.config import ModelConfig
@@ -44,15 +44,17 @@ class SegmentationExperiment(Experiment):
             segmenter_config(config.model, len(classes))
         )
         part = [max(1, round(side * self.config.crop)) for side in classes.size]
-        self.augmentation = Augmentation((part[0], part[1]), self.config.zoom, self.config.colour, self.config.mirror)
+        self.augmentation = MaskedAugmentation(
+            (part[0], part[1]), self.config.zoom, self.config.colour, self.config.mirror
+        )
         self.class_weights = class_weights(self.corpora.counts, self.config.class_weights)
         self.description = (
             f"{len(self.corpora.train)} images of {classes.width} × {classes.height} pixels to train on, "
             f"{len(self.corpora.validation)} to validate on · {len(classes)} classes"
         )
 
-    def batches(self, rank: int, world_size: int) -> EpochBatches[Any]:
-        return EpochBatches(
+    def batches(self, rank: int, world_size: int) -> Batches[Any, Any]:
+        return Batches(
             self.corpora.train,  # pyright: ignore[reportArgumentType] (an array is a sequence of its rows)
             self.config.batch_size,
             joined,
@@ -62,7 +64,7 @@ class SegmentationExperiment(Experiment):
         )
 
     def loss(self, batch: Tensor) -> StepLoss:
-        images, classes = augment(*pixels_and_classes(batch), self.augmentation)
+        images, classes = augment_masked(*pixels_and_classes(batch), self.augmentation)
         logits = self.model(images).float()
         weight = None if self.class_weights is None else self.class_weights.to(logits)
         total = _mean_loss(logits, classes, weight)
@@ -79,7 +81,7 @@ class SegmentationExperiment(Experiment):
             logits = self.model(images).float()
             found = logits.argmax(1)
             confusion += count_pixels(classes, found, count)
-            loss += float(F.cross_entropy(logits, classes, ignore_index=masked_augmentation.IGNORED, reduction="sum"))
+            loss += float(F.cross_entropy(logits, classes, ignore_index=IGNORED_CLASS, reduction="sum"))
             rows = range(first, min(first + len(images), SAMPLES))
             samples += [(row, self._sample(row, classes[row - first], found[row - first])) for row in rows]
         if world_size > 1:
@@ -115,7 +117,7 @@ def pixels_and_classes(batch: Tensor) -> tuple[Tensor, Tensor]:
     """A batch of `joined` as images ``[batch, 3, height, width]`` from 0 to 1, and classes, −1 where ignored."""
     images = batch[..., :3].permute(0, 3, 1, 2).float() / 255
     classes = batch[..., 3].long()
-    return images, classes.masked_fill(classes == masked_table.IGNORED, masked_augmentation.IGNORED)
+    return images, classes.masked_fill(classes == IGNORED, IGNORED_CLASS)
 
 
 def class_weights(counts: tuple[int, ...], kind: str) -> Tensor | None:
@@ -157,7 +159,7 @@ def segmenter_config(model: ModelConfig, classes: int) -> SegmenterConfig:
 
 def _mean_loss(logits: Tensor, classes: Tensor, weight: Tensor | None) -> Tensor:
     """The weighted mean over the pixels that count; 0, with a gradient of 0, if none does."""
-    ignored = masked_augmentation.IGNORED
+    ignored = IGNORED_CLASS
     if not bool((classes != ignored).any()):
         return logits.sum() * 0.0
     return F.cross_entropy(logits, classes, weight, ignore_index=ignored)

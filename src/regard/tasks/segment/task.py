@@ -42,7 +42,7 @@ class SegmentTask(Task):
         return TrainedSegmenter(folder, device)
 
     def data_files(self, folder: RunFolder, config: SegmentationRun) -> dict[str, tuple[Path, ...]]:
-        from regard.data.images.masked_sources import source_files
+        from regard.data.images.masked_images import source_files
 
         # The test data decide nothing about a model, and may be others with --resume.
         found = {part: part_source(folder, config, part) for part in ("train", "validation")}

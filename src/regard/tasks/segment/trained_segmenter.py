@@ -17,10 +17,9 @@ from torch.nn import functional as F
 
 from regard.attention import Readings
 from regard.attention.execution import recorded_calls
-from regard.data.images.input_image import input_pixels
-from regard.data.images.pixel_classes import PixelClasses
-from regard.data.images.resizing import fit_image
-from regard.data.images.saving import save_png
+from regard.data.images.pictures import input_pixels
+from regard.data.images.reading import fit_image, save_png
+from regard.data.labels import PixelClasses
 from regard.errors import ArgumentError, DataError, RunError
 from regard.explanations.model_attention import ModelAttention
 from regard.models.vision.segmenter import Segmenter

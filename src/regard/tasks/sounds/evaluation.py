@@ -7,8 +7,7 @@ from typing import Any
 import torch
 from torch.nn import functional as F
 
-from regard.data.speech.feature_table import feature_table
-from regard.data.speech.utterances import open_utterances
+from regard.data.speech.utterances import feature_table, open_utterances
 from regard.tasks.label_evaluation import LabelEvaluation
 from regard.tasks.label_lines import confusion_lines, table_lines
 from regard.tasks.label_metrics import LabelScores, label_metrics

@@ -9,9 +9,10 @@ from typing import Any
 import torch
 from torch.nn import functional as F
 
-from regard.data.speech.batches import SpeechBatch, SpeechBatches, Variation
+from regard.data.batches import Batches
+from regard.data.labels import Labels
+from regard.data.speech.batches import SpeechBatch, Variation, speech_batches
 from regard.data.speech.utterances import Utterance
-from regard.data.text.labels import Labels
 from regard.models.checkpoint import save_model
 from regard.models.speech.sound_classifier import SoundClassifier, SoundClassifierConfig
 from regard.tasks.label_metrics import label_metrics
@@ -98,7 +99,7 @@ def write_bundled(folder: RunFolder, sounds: int) -> None:
         folder: the run folder.
         sounds: training sounds. The validation part has 100, the test part 200.
     """
-    from regard.data.speech.generated import write_speech
+    from regard.data.speech.voices import write_speech
 
     if not bundled_path(folder, "train").is_file():
         sizes = {"train": sounds, "validation": BUNDLED_VALIDATION, "test": BUNDLED_TEST}
@@ -107,7 +108,7 @@ def write_bundled(folder: RunFolder, sounds: int) -> None:
 
 def write_bundled_test(folder: str) -> str:
     """Write the test part of the generated words into a folder, and return its table."""
-    from regard.data.speech.generated import write_speech
+    from regard.data.speech.voices import write_speech
 
     return str(write_speech(folder, {"test": BUNDLED_TEST}, BUNDLED_SEED, words=1)["test"])
 
@@ -127,7 +128,7 @@ class SoundsExperiment(Experiment):
         self.corpora = open_corpora(config, folder)
         train, validation = self.corpora.train, self.corpora.validation
         self.true = [self.corpora.labels.number(one.text) for one in validation.utterances]
-        self.validation = SpeechBatches(validation.features, self._target(validation), self.config.batch_size)
+        self.validation = speech_batches(validation.features, self._target(validation), self.config.batch_size)
         # The libraries that opened the data may have drawn random numbers.
         seed_step(self.config.seed, -1)
         model = config.model
@@ -153,8 +154,8 @@ class SoundsExperiment(Experiment):
     def _target(self, part: SoundPart) -> "LabelTarget":
         return LabelTarget([self.corpora.labels.number(one.text) for one in part.utterances])
 
-    def batches(self, rank: int, world_size: int) -> SpeechBatches:
-        return SpeechBatches(
+    def batches(self, rank: int, world_size: int) -> Batches[Any, SpeechBatch]:
+        return speech_batches(
             self.corpora.train.features,
             self._target(self.corpora.train),
             self.config.batch_size,

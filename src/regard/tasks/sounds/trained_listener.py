@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from regard.attention.execution import recorded_calls
+from regard.data.labels import Labels
 from regard.data.speech.batches import SpeechBatch
-from regard.data.text.labels import Labels
 from regard.errors import ArgumentError, RunError
 from regard.explanations.model_attention import ModelAttention
 from regard.models.speech.sound_classifier import SoundClassifier

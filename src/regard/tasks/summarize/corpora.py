@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from regard.data.records import READERS, column_names
 from regard.data.text.articles import write_articles
-from regard.data.text.readers import READERS, column_names
 from regard.data.text.sources import local_files, open_pairs
 from regard.data.text.tokenizers import Tokenizer
 from regard.tasks.run_data import held_out_part, located, run_tokenizer, warn_of_training_data

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from regard.atomic_file import write_atomically
-from regard.data.text.batches import BatchLoader
+from regard.data.text.batches import pair_batches
 from regard.data.text.sources import open_pairs
 from regard.errors import DataError
 from regard.tasks.search_options import search_line
@@ -171,7 +171,7 @@ def teacher_forced_loss(trained: TrainedSummarizer, dataset: Any, tokens_per_bat
         cut_summaries=True,
     )
     total, tokens = 0.0, 0
-    loader = BatchLoader(encoded, tokens_per_batch, shuffle=False, source_tokens_per_batch=tokens_per_batch)
+    loader = pair_batches(encoded, tokens_per_batch, shuffle=False, source_tokens_per_batch=tokens_per_batch)
     with torch.inference_mode():
         for batch in loader:
             moved = batch.to(trained.device)

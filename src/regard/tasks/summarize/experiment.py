@@ -1,8 +1,10 @@
 """One prepared training of a summarizer: its data, its model, its loss and its validation."""
 
 from pathlib import Path
+from typing import Any
 
-from regard.data.text.batches import BatchLoader, PairBatch
+from regard.data.batches import Batches
+from regard.data.text.batches import PairBatch, pair_batches
 from regard.data.text.extended_vocabulary import ExtendedVocabulary
 from regard.models.checkpoint import save_model
 from regard.models.pointer_generator import PointerGenerator
@@ -48,7 +50,7 @@ class SummaryExperiment(Experiment):
         self.model: PointerGenerator = make_model(config, len(self.corpora.tokenizer))  # pyright: ignore[reportIncompatibleVariableOverride]
         self.description = f"{len(self.corpora.train)} articles · vocabulary {len(self.corpora.tokenizer)}"
 
-    def batches(self, rank: int, world_size: int) -> BatchLoader:
+    def batches(self, rank: int, world_size: int) -> Batches[Any, PairBatch]:
         return self._loader(self.corpora.train, shuffle=True, rank=rank, world_size=world_size)
 
     def loss(self, batch: PairBatch) -> StepLoss:
@@ -73,9 +75,9 @@ class SummaryExperiment(Experiment):
     def save_model(self, path: Path) -> None:
         save_model(path, self.model)
 
-    def _loader(self, encoded, *, shuffle: bool, rank: int = 0, world_size: int = 1) -> BatchLoader:
+    def _loader(self, encoded, *, shuffle: bool, rank: int = 0, world_size: int = 1) -> Batches[Any, PairBatch]:
         tokens = self.config.tokens_per_batch
-        return BatchLoader(
+        return pair_batches(
             encoded,
             tokens,
             seed=self.config.seed,

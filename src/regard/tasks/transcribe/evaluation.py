@@ -11,8 +11,7 @@ import torch
 
 from regard.atomic_file import write_atomically
 from regard.data.speech.batches import SpeechBatch
-from regard.data.speech.feature_table import feature_table
-from regard.data.speech.utterances import Utterance, open_utterances
+from regard.data.speech.utterances import Utterance, feature_table, open_utterances
 from regard.errors import DataError
 from regard.tasks.run_data import chunks
 from regard.tasks.search_options import search_line

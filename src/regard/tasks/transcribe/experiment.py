@@ -5,10 +5,12 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from regard.data.speech.batches import SpeechBatch, SpeechBatches, Variation
+from regard.data.batches import Batches
+from regard.data.speech.batches import SpeechBatch, Variation, speech_batches
 from regard.data.text.tokenizers import Tokenizer
 from regard.errors import ArgumentError, DataError
 from regard.models.checkpoint import save_model
@@ -88,7 +90,7 @@ def write_bundled(folder: RunFolder, sounds: int) -> None:
         folder: the run folder.
         sounds: training utterances. The validation part has 100, the test part 200.
     """
-    from regard.data.speech.generated import write_speech
+    from regard.data.speech.voices import write_speech
 
     if not bundled_path(folder, "train").is_file():
         sizes = {"train": sounds, "validation": BUNDLED_VALIDATION, "test": BUNDLED_TEST}
@@ -97,7 +99,7 @@ def write_bundled(folder: RunFolder, sounds: int) -> None:
 
 def write_bundled_test(folder: str) -> str:
     """Write the test part of the generated speech into a folder, and return its table."""
-    from regard.data.speech.generated import write_speech
+    from regard.data.speech.voices import write_speech
 
     return str(write_speech(folder, {"validation": BUNDLED_VALIDATION, "test": BUNDLED_TEST}, BUNDLED_SEED)["test"])
 
@@ -126,7 +128,7 @@ class TranscriptionExperiment(Experiment):
             self.model.encoder.input.fit(feature_batches(self.corpora.train.features))
         reduction = self.model.config.reduction
         self.validation = GreedyValidation(
-            SpeechBatches(validation.features, self._target(validation), self.config.batch_size),
+            speech_batches(validation.features, self._target(validation), self.config.batch_size),
             len(self.references),
             lambda row, tokens: self.corpora.tokenizer.decode(tokens),
             config.data.max_length,
@@ -141,8 +143,8 @@ class TranscriptionExperiment(Experiment):
     def _target(self, part: SoundPart) -> "Target":
         return Target(self.corpora.tokenizer, [one.text for one in part.utterances])
 
-    def batches(self, rank: int, world_size: int) -> SpeechBatches:
-        return SpeechBatches(
+    def batches(self, rank: int, world_size: int) -> Batches[Any, SpeechBatch]:
+        return speech_batches(
             self.corpora.train.features,
             self._target(self.corpora.train),
             self.config.batch_size,

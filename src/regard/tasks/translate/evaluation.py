@@ -10,9 +10,9 @@ from typing import Any
 import torch
 
 from regard.atomic_file import write_atomically
+from regard.data.records import record_places
 from regard.data.text.alignment import Alignment, alignment_error_rate
-from regard.data.text.batches import BatchLoader, PairBatch, encode_pairs
-from regard.data.text.readers import record_places
+from regard.data.text.batches import PairBatch, encode_pairs, pair_batches
 from regard.data.text.sources import open_pairs
 from regard.errors import DataError
 from regard.models.search import MinimumRisk
@@ -161,7 +161,7 @@ def teacher_forced_loss(translator: TrainedTranslator, dataset: Any, tokens_per_
     )
     total, tokens = 0.0, 0
     with torch.inference_mode():
-        for batch in BatchLoader(encoded, tokens_per_batch, shuffle=False):
+        for batch in pair_batches(encoded, tokens_per_batch, shuffle=False):
             moved = batch.to(translator.device)
             loss = translator.model.loss(
                 moved.source, moved.source_lengths, moved.target, moved.target_lengths, label_smoothing=0.0

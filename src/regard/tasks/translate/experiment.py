@@ -1,8 +1,10 @@
 """One prepared training of a translator: its data, its model, its loss and its validation."""
 
 from pathlib import Path
+from typing import Any
 
-from regard.data.text.batches import BatchLoader, PairBatch
+from regard.data.batches import Batches
+from regard.data.text.batches import PairBatch, pair_batches
 from regard.errors import ArgumentError
 from regard.models.checkpoint import save_model
 from regard.models.recurrent_translator import RecurrentTranslator, TranslatorConfig
@@ -38,7 +40,7 @@ class TranslationExperiment(Experiment):
         self.references = list(text["target"])
         self.samples = list(zip(text[:SAMPLES]["source"], self.references[:SAMPLES], strict=True))
         self.validation = GreedyValidation(
-            BatchLoader(self.corpora.validation, self.config.tokens_per_batch, seed=self.config.seed, shuffle=False),
+            pair_batches(self.corpora.validation, self.config.tokens_per_batch, seed=self.config.seed, shuffle=False),
             len(self.references),
             lambda row, tokens: self.corpora.target_tokenizer.decode(tokens),
             config.data.max_length,
@@ -51,9 +53,9 @@ class TranslationExperiment(Experiment):
             f"{len(self.corpora.target_tokenizer)}"
         )
 
-    def batches(self, rank: int, world_size: int) -> BatchLoader:
+    def batches(self, rank: int, world_size: int) -> Batches[Any, PairBatch]:
         tokens, seed = self.config.tokens_per_batch, self.config.seed
-        return BatchLoader(self.corpora.train, tokens, seed=seed, shuffle=True, rank=rank, world_size=world_size)
+        return pair_batches(self.corpora.train, tokens, seed=seed, shuffle=True, rank=rank, world_size=world_size)
 
     def loss(self, batch: PairBatch) -> StepLoss:
         loss = self.model.loss(

@@ -1,7 +1,9 @@
-"""Files of a generated corpus: one for each part, written whole or not at all."""
+"""Generated corpora: their random choices, and their files, one for each part, written whole or not at all."""
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import count
 from pathlib import Path
 from typing import Generic, TextIO, TypeVar
 
@@ -14,10 +16,46 @@ WritePart = Callable[[TextIO, str, int], None]
 """``(file, name of the part, its size)``: writes the content of a part."""
 
 
-def check_range(size: int, start: int) -> None:
-    """Raise ArgumentError unless a corpus has such a part: ``size`` examples from the index ``start`` on."""
-    if size < 0 or start < 0:
+class RandomDraws:
+    """Random choices by ``random()`` alone, which gives the same numbers for a seed in every version of Python."""
+
+    def __init__(self, seed: int | str):
+        self._random = random.Random(seed)
+
+    def chance(self, probability: float) -> bool:
+        """True with this probability."""
+        return self._random.random() < probability
+
+    def choice(self, options: Sequence[T]) -> T:
+        """One of the options, with equal probabilities."""
+        return options[int(self._random.random() * len(options))]
+
+    def weighted(self, options: Sequence[tuple[T, float]]) -> T:
+        """One of the options, with probabilities in proportion to their weights."""
+        point = self._random.random() * sum(weight for _, weight in options)
+        for option, weight in options:
+            point -= weight
+            if point < 0:
+                return option
+        return options[-1][0]
+
+
+def generated(make: Callable[[RandomDraws], T], seed: int | str, size: int | None, start: int = 0) -> Iterator[T]:
+    """The examples of a corpus from the index ``start`` on; each depends on the seed and its index alone.
+
+    Args:
+        make: makes an example.
+        seed: seed of the corpus; each seed gives another, infinite corpus.
+        size: number of examples; None: without an end.
+        start: index of the first example.
+
+    Raises:
+        ArgumentError: ``size`` or ``start`` is negative.
+    """
+    if start < 0 or (size is not None and size < 0):
         raise ArgumentError(f"size and start must be at least 0; got {size} and {start}")
+    numbers = count(start) if size is None else range(start, start + size)
+    return (make(RandomDraws(f"{seed}/{number}")) for number in numbers)
 
 
 def write_parts(
@@ -54,7 +92,7 @@ def write_parts(
 
 
 class DistinctParts(Generic[T]):
-    """Divides the examples of a generator among the parts of a corpus, which must be asked for one after the other.
+    """Divides the examples of a generator among the parts of a corpus, which must be written one after the other.
 
     No text of one part occurs in another; none occurs twice in a part other than ``train``. Only the texts of those
     other parts are stored in memory, so ``train`` may have any size.

@@ -12,12 +12,11 @@ from regard.page.models import open_models
 from regard.tasks import registry
 from regard.tasks.alignment_pictures import draw_alignments
 from regard.tasks.run_files import bundled_path, tokenizer_path
-from regard.training.checkpoint_io import list_checkpoints, prune_checkpoints
-from regard.training.curves import draw_curves
+from regard.training.checkpoints import list_checkpoints, prune_checkpoints
 from regard.training.loggers import make_loggers
-from regard.training.own_files import OF_EVERY_RUN, remove_own_files
 from regard.training.run_folder import RunFolder
 from regard.training.run_lock import RunLock
+from regard.training.run_replacement import FILES_OF_EVERY_RUN, remove_own_files
 from regard.training.task import Evaluation
 
 LINE = b"export PATH=$HOME/bin:$PATH\n"
@@ -43,7 +42,7 @@ def made(tiny, train, tmp_path_factory):
 
 def declared(run):
     """The files that a run has or may get, by the patterns of every run and of its task, and their folders."""
-    patterns = (*OF_EVERY_RUN, *RunFolder(run).manifest.read().patterns)
+    patterns = (*FILES_OF_EVERY_RUN, *RunFolder(run).manifest.read().patterns)
     names = {name.replace("[0-9]*", "1").replace("test-1", "test").replace("*", "test") for name in patterns}
     names |= {path.relative_to(run).as_posix() for path in run.rglob("*")}
     return sorted(names | {parent for name in names if (parent := os.path.dirname(name))})
@@ -83,7 +82,7 @@ def uses(run):
         lambda: RunLock(run).acquire().release(),
         lambda: Numbers().write(folder, "test"),
         lambda: folder.file("evaluation-test.txt"),
-        lambda: draw_curves(folder, task.metrics),
+        lambda: folder.draw_curves({"val_bleu": "BLEU"}),
         lambda: folder.manifest.record_data({"test": [bundled_path(folder, "test")]}),
         lambda: tokenizer_path(folder, "source"),
         lambda: tokenizer_path(folder, "target"),
