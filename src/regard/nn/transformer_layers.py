@@ -306,7 +306,7 @@ class TransformerDecoderLayer(TransformerLayer):
             call: inputs and outputs of a stack that decodes with a cache, has projected the memory, or needs weights.
         """
         packing, call = packing_of(input, lengths), LayerCall() if call is None else call
-        wanted = None if torch.compiler.is_compiling() else WANTED_WEIGHTS.get()
+        collected = None if torch.compiler.is_compiling() else WANTED_WEIGHTS.get()
         remembered = call.memory
         if remembered is None or memory is not call.padded:
             # A stack passes the projected memory, but a hook may have replaced the tensor.
@@ -314,10 +314,10 @@ class TransformerDecoderLayer(TransformerLayer):
             remembered = EncoderOutput(source.pack(memory), source, memory_lengths)
         visible = without_padding(mask, packing, lengths)
         rows, call.cache, call.weights = self.run(
-            packing.pack(input), packing, remembered, visible, call.cache, call.need_weights or wanted is not None
+            packing.pack(input), packing, remembered, visible, call.cache, call.need_weights or collected is not None
         )
-        if wanted is not None and call.weights is not None:
-            wanted.append(call.weights)
+        if collected is not None and call.weights is not None:
+            collected.append(call.weights)
         return packing.pad(rows)
 
     def remember(self, rows: Tensor, packing: Packing, lengths: Tensor | None) -> KeyValues:
