@@ -58,7 +58,11 @@ from regard.cli import main
 
 for words in json.loads(sys.argv[1]):
     sys.argv = words
-    main()
+    try:
+        main()
+    except SystemExit as ended:
+        if ended.code:
+            raise
     print("-- end of a command")
 """
 
